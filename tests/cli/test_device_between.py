@@ -77,16 +77,8 @@ def test_10000_messages_pass_two_devices_between_nngcat_and_nanocat(kind: str, s
         receiving = run(*words(receiver, receives, prints=True), "--connect", back, *answering, output=got)
         pace = ["--interval", "0", "--count", str(MESSAGES)] if sender == "nngcat" else ["--interval", interval]
         time.sleep(0.5)  # neither program tells when it is connected
-        sending = run(
-            sender,
-            *words[sender](sends, kind != "streamer" and kind != "forwarder"),
-            "--connect",
-            front,
-            "--data",
-            BODY,
-            *pace,
-            output=sent,
-        )
+        told = words(sender, sends, prints=kind not in ("streamer", "forwarder"))
+        sending = run(*told, "--connect", front, "--data", BODY, *pace, output=sent)
         try:
             due = len(BODY) * MESSAGES
             wait_for(lambda: got.stat().st_size >= due and (not asks or sent.stat().st_size >= due))
