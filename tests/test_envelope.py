@@ -146,6 +146,7 @@ def test_any_bytes_are_a_value_or_a_bad_message(data: bytes) -> None:
     assert again == value or "nan" in repr(value)
 
 
+@pytest.mark.slow
 @unhurried
 @given(VALUES)
 def test_an_encoded_value_is_decoded_unchanged(value: object) -> None:

@@ -411,6 +411,7 @@ def test_no_color_is_honoured() -> None:
 # ---- the demo: whole runs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_interrupted_demo_leaves_no_process_running() -> None:
     with running(DEMO, "--quick") as demo:
         pids: list[int] = []

@@ -93,6 +93,7 @@ def test_a_message_of_the_version_before_decodes_to_the_same_fields(message: dic
 # ---- journal ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_journal_of_the_version_before_is_read_with_its_unsealed_log(journal: Path) -> None:
     assert list(journal.glob("*/*.log"))
     assert len(list(journal.glob("*/*.parquet"))) > 1

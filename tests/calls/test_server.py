@@ -465,6 +465,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.slow
 async def test_sigterm_finishes_the_calls_in_progress(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)

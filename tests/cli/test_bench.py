@@ -159,6 +159,7 @@ def test_a_stalled_reader_does_not_delay_any_of_the_six_protocols() -> None:
     assert [each["protocol"] for each in lines] == list(PROTOCOLS)
 
 
+@pytest.mark.slow
 def test_results_are_printed_as_csv_and_text() -> None:
     done = nngkit("bench", ANY, "--protocol", "reqrep", *SHORT, "--csv")
     (row,) = csv.DictReader(io.StringIO(done.stdout))

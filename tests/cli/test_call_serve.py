@@ -274,6 +274,7 @@ def test_methods_are_named_to_the_command(daemon: Daemon) -> None:
             answer.request(None, method="other")
 
 
+@pytest.mark.slow
 def test_an_unhealthy_command_gets_no_calls(daemon: Daemon, tmp_path: Path) -> None:
     sick = tmp_path / "sick"
     serving = Serving(daemon, "--codec", "json", "--exec", "cat", "--healthy", f"test ! -e {sick}", codec="json")

@@ -96,6 +96,7 @@ def test_none_of_100_000_lines_is_lost(here: str) -> None:
         assert ended(process) == (b"", "", 0)
 
 
+@pytest.mark.slow
 def test_every_published_message_is_received_or_counted_as_dropped() -> None:
     # 20 MB: more than the kernel buffers for a connection without a reader
     lines = b"".join(b"%0200d\n" % number for number in range(100_000))

@@ -287,6 +287,7 @@ def test_nngcat_can_be_a_service() -> None:
                 process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.needs_program("nngcat", package="nng-utils")
 def test_nngcat_can_be_the_daemon() -> None:
     with contextlib.ExitStack() as stack:

@@ -93,6 +93,7 @@ def test_the_log_has_sittings_or_edits_and_the_versions(store: Path) -> None:
     assert re.search(r"\(here\): 1 edit, \d+ bytes\n.*version 'first draft'", told)
 
 
+@pytest.mark.slow
 def test_a_saved_version_can_be_read(store: Path, tmp_path: Path) -> None:
     doc("save", "minutes", "one", "--store", store)
     (tmp_path / "minutes.txt").write_text("")
@@ -232,6 +233,7 @@ def test_a_served_folder_is_open_to_peers_with_the_token(tmp_path: Path) -> None
     assert doc("cat", "minutes", "--store", tmp_path / "home" / "docs.sqlite").stdout == TEXT
 
 
+@pytest.mark.slow
 def test_a_served_folder_keeps_its_documents(store: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     store.rename(tmp_path / "home" / "docs.sqlite")
@@ -249,6 +251,7 @@ def test_no_peer_is_exit_code_4() -> None:
     assert_fails(done, 4, "0.2 s")
 
 
+@pytest.mark.slow
 def test_changes_are_followed(home: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     with (

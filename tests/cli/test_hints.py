@@ -22,6 +22,7 @@ def looked(socket: Socket, protocol: str, *dialed: str, topics: tuple[bytes, ...
     return list(hints(socket, protocol, dialed, topics, Credentials))
 
 
+@pytest.mark.slow
 def test_an_incompatible_protocol_is_named() -> None:
     with Pub(listen=ANY) as pub, Running("req", pub.address, "--data", "x") as running:
         said = "hint: a PUB listens there, and a REQ connects only to a REP: use a sub, or check the address"
@@ -43,6 +44,7 @@ def test_an_address_without_a_listener_is_named(tmp_path: Path) -> None:
         assert running.says().startswith(f"nngkit req: hint: no listener at {address[6:]}: start the listener first")
 
 
+@pytest.mark.slow
 def test_topics_without_a_matching_message_are_named() -> None:
     with (
         Pub(listen=ANY) as pub,
@@ -54,6 +56,7 @@ def test_topics_without_a_matching_message_are_named() -> None:
         assert running.says() == f"nngkit sub: {hint}"
 
 
+@pytest.mark.slow
 def test_silent_turns_hints_off(tmp_path: Path) -> None:
     done = nngkit("pull", f"ipc://{tmp_path}/none", "--silent", "--recv-timeout", str(AFTER + 0.5))
     assert (done.returncode, done.stderr) == (3, f"nngkit pull: ipc://{tmp_path}/none: no peer connected\n")

@@ -361,7 +361,7 @@ async def test_filter_and_transform_of_one_way_traffic() -> None:
             transform=lambda message: message.side.encode() + b" " + message.body.upper(),
         ) as device,
     ):
-        await sub.await_for_peers(1, WAIT)
+        await taps.await_for_peers(1, WAIT)  # the Sub knows the Pub a moment before
         await push.asend_many([b"yes", b"no", b"perhaps"])
         assert [await pull.arecv(WAIT) for _ in range(2)] == [b"front YES", b"front PERHAPS"]
         assert [await sub.arecv(WAIT) for _ in range(3)] == [

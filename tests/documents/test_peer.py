@@ -388,6 +388,7 @@ async def test_new_peer_of_a_relay_sees_awareness_behind_it_at_once() -> None:
             await aeventually(lambda: list(early.documents["minutes"].awareness.states.values()) == [{"user": "Ada"}])
 
 
+@pytest.mark.slow
 async def test_relay_forwards_awareness_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nngkit.documents._host.RENEW", 0.1)
     monkeypatch.setattr("nngkit.documents.awareness.TIMEOUT", 1.0)

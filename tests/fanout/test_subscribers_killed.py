@@ -68,6 +68,7 @@ def last(log: Path) -> int:
     return found[-1][2] if found else 0
 
 
+@pytest.mark.slow
 async def test_slow_paused_and_killed_subscribers_know_what_they_missed(tmp_path: Path) -> None:
     logs = {name: tmp_path / name for name in ("good", "slow", "paused", "killed", "again")}
     with processes() as start:

@@ -154,6 +154,7 @@ async def test_request_is_refused_if_the_disk_fails(tmp_path: Path, monkeypatch:
     assert values(tmp_path) == [b"kept"]
 
 
+@pytest.mark.slow
 async def test_full_buffer_drops_from_sub_and_applies_backpressure_to_pull(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -379,6 +379,7 @@ def test_a_survey_does_not_wait_for_peers_that_left() -> None:
         assert result.elapsed < WAIT / 2
 
 
+@pytest.mark.slow
 def test_a_survey_takes_one_second_by_default_and_has_no_end_with_none(tcp: Wire) -> None:
     with Surveyor(listen=tcp.address()) as brief:
         assert 1 <= brief.survey(b"who?").elapsed < WAIT

@@ -321,6 +321,7 @@ class Interruption(Exception):
     """Raised by the signal handler."""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_handler_that_raises_loses_and_duplicates_nothing() -> None:
     numbers = itertools.count()

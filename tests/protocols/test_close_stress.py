@@ -29,6 +29,7 @@ def close_under_load(count: int, seed: int, seconds: float) -> None:
     assert int(run.stdout.split()[0]) >= count
 
 
+@pytest.mark.slow
 def test_sockets_close_under_load() -> None:
     close_under_load(200, 0, 50)
 

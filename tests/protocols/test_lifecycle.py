@@ -391,6 +391,7 @@ def test_many_concurrent_closes_all_return() -> None:
 # ---- reconnecting ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> None:
     took = []
     with tcp.reserved() as address, Pull(dial=address) as pull:

@@ -44,6 +44,7 @@ def test_the_next_lane_takes_over_at_once_and_hands_back_at_once() -> None:
                 assert back.recv(timeout=WAIT) == b"3"
 
 
+@pytest.mark.slow
 def test_the_next_lane_gets_messages_only_once_the_first_takes_no_more() -> None:
     with (
         Pull(listen=TCP, recv_buffer=1) as ny,

@@ -346,6 +346,7 @@ def test_a_closed_wss_listener_does_not_affect_the_next_on_ws(identity: Identity
                 assert pull.recv(timeout=WAIT) == b"heard"
 
 
+@pytest.mark.slow
 def test_unclosed_connected_sockets_may_be_garbage_in_a_cycle(identity: Identity) -> None:
     own = identity("both")
     program = """

@@ -29,6 +29,8 @@ from tests.spark.test_source import error_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.slow
+
 PULL = RecorderOptions("pull", None, None, "work", "")
 
 
