@@ -177,7 +177,8 @@ async def test_survey_forwards_all_responses_to_each_surveyor() -> None:
         tapped: list[TappedMessage] = []
         async with forward(front, back, tap=tapped.append) as device:
             await back.await_for_peers(2, WAIT)
-            await front.await_for_peers(2, WAIT)
+            await left.await_for_peers(1, WAIT)
+            await right.await_for_peers(1, WAIT)
             for surveyor, text in ((left, b"left"), (right, b"right")):
                 replies: list[bytes] = []
                 with await surveyor.astart(text, WAIT) as survey:
@@ -206,7 +207,7 @@ async def test_two_survey_devices_in_a_row() -> None:
             nursery.start_soon(respond, await nursery_socket(nursery, back.address), b"%d" % number)
         await back.await_for_peers(20, WAIT)
         await middle.await_for_peers(1, WAIT)
-        await front.await_for_peers(1, WAIT)
+        await surveyor.await_for_peers(1, WAIT)
         result = await surveyor.asurvey(b"x", 1.0)
         assert {reply.body for reply in result.replies} == {b"%d x" % number for number in range(20)}
         nursery.cancel_scope.cancel()
@@ -233,7 +234,7 @@ async def test_late_responses_to_a_survey_are_dropped_after_the_timeout() -> Non
         forward(front, back, timeout=0.05) as device,
     ):
         await back.await_for_peers(1, WAIT)
-        await front.await_for_peers(1, WAIT)
+        await surveyor.await_for_peers(1, WAIT)
         with await surveyor.astart(b"x", WAIT):
             query = await respondent.arecv(WAIT)
             await aeventually(lambda: device.in_flight == 0)
