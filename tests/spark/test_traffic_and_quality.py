@@ -15,8 +15,6 @@ from tests.spark.rows import at, eight, frame, micros, seen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def test_rates_and_sizes_by_window_topic_and_peer(spark: SparkSession) -> None:
     records = [{"value": bytes(n % 10), "timestamp": at(n), "peer": "tcp://a:1"} for n in range(120)]
