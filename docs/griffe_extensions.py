@@ -29,11 +29,12 @@ class WrappedMethods(griffe.Extension):
         root, _, name = MODULE.partition(".")
         if pkg.path != root or name not in pkg.modules:
             return
-        for cls in pkg.modules[name].classes.values():
-            if "__init__" in cls.members:
-                self.copy_parameters(pkg, cls["__init__"])
-            for attribute in list(cls.attributes.values()):
-                self.replace(pkg, cls, attribute)
+        for module in pkg.modules[name].modules.values():
+            for cls in module.classes.values():
+                if "__init__" in cls.members:
+                    self.copy_parameters(pkg, cls["__init__"])
+                for attribute in list(cls.attributes.values()):
+                    self.replace(pkg, cls, attribute)
 
     def copy_parameters(self, pkg: griffe.Module, init: griffe.Function) -> None:
         for decorator in init.decorators:

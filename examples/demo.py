@@ -1,4 +1,4 @@
-"""The demonstration: services are found, called, killed and dropped, with real processes and sockets.
+"""The demonstration: services are found, called, killed and dropped, and a cluster's host dies; with real processes.
 
 ::
 
@@ -8,6 +8,9 @@
 A daemon (`nngkit discoverd`), three providers of a service `answer` and a caller, each a process. Every 20 ms the
 caller calls `answer` by its name; a call may try up to three providers and has one second. Then one provider is killed
 (SIGKILL), one is frozen (SIGSTOP) and resumed (SIGCONT), a fourth starts late, and one leaves with a goodbye (SIGTERM).
+In the second act three voters and a client form a cluster. Every 20 ms the client submits a job, every 50 ms it sends a
+message to all. The host is killed: another voter becomes host, and the client does not notice.
+
 Events are printed as they happen, and at the end each guarantee with its measurement and its bound.
 
 The daemon records every round in a journal, and at the end Spark turns that journal into a page: which services were up
@@ -18,8 +21,8 @@ when, as seen by the daemon.
     --quick      without the journal and Spark, which take long to set up
     --report F   path of the page (default: nngkit-demo.html in the current folder)
 
-Exit codes: 0 all checks hold, 1 one failed, 2 usage error, 130 and 143 interrupted. It ends by itself, after about 15
-seconds, or 40 with Spark, and ends its processes; the page is the only file that it leaves.
+Exit codes: 0 all checks hold, 1 one failed, 2 usage error, 130 and 143 interrupted. It ends by itself, after about 20
+seconds, or 50 with Spark, and ends its processes; the page is the only file that it leaves.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +45,7 @@ from typing import IO, Any
 import trio
 
 from _demo.board import DEADLINE, FIRST, FREEZES, INTERVAL, KILLED, LATE, LEAVES, TRIES, Board, State, verdict
+from _demo.cluster_board import CLIENT, COMPLETE, VOTERS, Node
 from _demo.screen import Nothing, Screen, best_screen
 
 HERE = Path(__file__).resolve().parent
@@ -75,6 +80,7 @@ class Stage:
         self.expected: set[str] = set()  # processes that may end now
         self.journal: Path | None = None  # the daemon's journal
         self.where: dict[str, str] = {}  # the daemon's addresses, for the other processes' environment
+        self.voters: dict[str, str] = {}  # addresses of the cluster's voters by name
         self.story: list[tuple[float, str, str]] = []
         self.changed = trio.Event()
 
@@ -188,6 +194,14 @@ async def follow_daemon_words(stage: Stage) -> None:
             stage.say("daemon", line, "yellow")
 
 
+async def follow_node(stage: Stage, label: str) -> None:
+    """Read the output of a node of the cluster."""
+    async for line in lines(stage.processes[label].stdout):
+        stage.board.cluster.report(label, json.loads(line))
+        stage.look()
+    await ended(stage, label)
+
+
 async def ended(stage: Stage, label: str) -> None:
     """Record the end of a process, after that of its output; it is early unless expected."""
     while (code := stage.processes[label].poll()) is None:  # noqa: ASYNC110 - a moment, and worth no thread
@@ -239,13 +253,17 @@ async def story(stage: Stage) -> None:
         for label in FIRST:
             await found(stage, label)
 
+        voters = iter(VOTERS)  # started one by one, as a start takes a processor for a moment
+        start_node(stage, nursery, next(voters))
         await trio.sleep(1.5)
         stage.expected.add(KILLED)
         do(stage, KILLED, signal.SIGKILL, State.KILLED, "killed: SIGKILL", "bold red")
+        start_node(stage, nursery, next(voters))
         await trio.sleep(1.5)
         gone(stage, KILLED, State.KILLED)
 
         do(stage, FREEZES, signal.SIGSTOP, State.FROZEN, "frozen: SIGSTOP", "bold yellow")
+        start_node(stage, nursery, next(voters))
         await trio.sleep(2.5)
         gone(stage, FREEZES, State.FROZEN)
 
@@ -266,7 +284,62 @@ async def story(stage: Stage) -> None:
         stage.expected |= stage.processes.keys()
         stage.signal("caller", signal.SIGTERM)  # it ends the calls in progress first
         await stage.until(lambda: stage.processes["caller"].poll() is not None, GRACE)
+        for label in ("daemon", FREEZES, LATE):
+            stage.signal(label, signal.SIGTERM)  # the second act needs none of them
+        await second_act(stage, nursery)
         nursery.cancel_scope.cancel()
+
+
+async def second_act(stage: Stage, nursery: trio.Nursery) -> None:
+    """Form a cluster, kill its host, and count what its client has noticed."""
+    cluster = stage.board.cluster
+    cluster.launched = time.monotonic()
+    start_node(stage, nursery, CLIENT)
+    stage.say("demo", f"{', '.join(VOTERS)} are the voters of a cluster; a client joins them", "cyan")
+    if not await stage.until(lambda: cluster.complete is not None, COMPLETE):
+        stage.say(CLIENT, f"no cluster after {COMPLETE:.0f} s", "bold red")
+        return
+    stage.say(CLIENT, "submits a job every 20 ms", "green")
+    await trio.sleep(1.5)
+
+    if (host := cluster.host) is not None:
+        stage.expected.add(host)
+        killed = time.monotonic()
+        stage.signal(host, signal.SIGKILL)
+        cluster.kill(host, killed)
+        stage.say(host, "the host, killed: SIGKILL", "bold red")
+        if await stage.until(lambda: cluster.new_host() is not None):
+            at, term, name = cluster.new_host() or (0.0, 0, "")
+            stage.say(name, f"host of term {term}, {ms(at - killed)} after", "green")
+        else:
+            stage.say("demo", f"no new host in {PATIENCE:.0f} s", "bold red")
+    await trio.sleep(2)
+
+    stage.expected |= stage.processes.keys()
+    stage.signal(CLIENT, signal.SIGTERM)  # it waits for its results
+    await stage.until(lambda: cluster.submitted is not None)
+    await stage.until(cluster.all_heard, GRACE)
+    stage.say(CLIENT, f"{len(cluster.answers)} jobs done, the slowest in {ms(cluster.slowest)}", "green")
+
+
+def start_node(stage: Stage, nursery: trio.Nursery, name: str) -> None:
+    """Start a node of the cluster."""
+    if not stage.voters:
+        stage.voters = dict(zip(VOTERS, free_addresses(len(VOTERS)), strict=True))
+    process = stage.start(name, "-m", "_demo.node", name, json.dumps(stage.voters))
+    if name != CLIENT:
+        stage.board.cluster.nodes[name] = Node(name, process.pid)
+    nursery.start_soon(follow_node, stage, name)
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return addresses that no program listens at now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
 
 
 def do(stage: Stage, label: str, number: signal.Signals, state: State, what: str, style: str) -> None:

@@ -9,6 +9,7 @@
     │   ├── Unreachable   an address could not be listened on or dialed
     │   └── Lost          the peer left before it replied to a request, which may have run
     ├── RemoteError       the provider answered a call with an error
+    ├── JobFailed         a cluster's job has ended without a result
     ├── TimedOut          the timeout or deadline has passed (also a built-in TimeoutError)
     ├── Full              a queue is at its cap, and the socket is configured to raise
     ├── SlowSubscriber    a subscriber fell behind over its limit, or was cut off by the publisher, and has left
@@ -42,6 +43,7 @@ __all__ = [
     "Damaged",
     "Forked",
     "Full",
+    "JobFailed",
     "Lost",
     "NngkitError",
     "NotFound",
@@ -128,6 +130,32 @@ class RemoteError(NngkitError):
     def __str__(self) -> str:
         place = f"{self.provider}: " if self.provider else ""
         return f"{place}{self.message}" if self.kind == "failed" else f"{place}{self.kind}: {self.message}"
+
+
+class JobFailed(NngkitError):
+    """A cluster's job has ended without a result. A worker's function raises it so that the job is not tried again.
+
+    ``message``; ``outcome``: "failed" (its function said so), "dead" (its tries are used up), "cancelled" or "expired"
+    (its deadline has passed); ``job``: its id; ``kind``; ``tries``: how often it was started; ``worker``: the last one.
+    """
+
+    def __init__(
+        self, message: str, *, outcome: str = "failed", job: str = "", kind: str = "", tries: int = 0, worker: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.outcome = outcome
+        self.job = job
+        self.kind = kind
+        self.tries = tries
+        self.worker = worker
+
+    def __str__(self) -> str:
+        if not self.job:
+            return self.message
+        tries = f" after {self.tries} tries" if self.tries > 1 else ""
+        place = f", last at {self.worker}" if self.worker else ""
+        return f"job {self.job} ({self.kind}) {self.outcome}{tries}{place}: {self.message}"
 
 
 class TimedOut(NngkitError, TimeoutError):

@@ -177,6 +177,41 @@ class PeerQueues(WriteTiming):
             core.notify()
         return False
 
+    def whole_to_one(self, items: Sequence[bytes], number: int, most: int) -> bool:
+        """Queue all of ``items`` for the peer with this number, or none; return False if it has left or has no room.
+
+        No room: more than ``most`` messages, or more than the cap or the window, would be queued. Raises Closed.
+        """
+        core = self._core
+        size = sum(map(len, items))
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                for connection in core.joined():
+                    if connection.number == number:
+                        if len(connection.out) + len(items) > most or not self._fits(connection, len(items), size):
+                            if not connection.tx_state:
+                                connection.write(now=True)  # write the burst that waits
+                            full = len(connection.out) + len(items) > most
+                            if full or not self._fits(connection, len(items), size):
+                                return False
+                        self.fanned += len(items)
+                        atomically(
+                            (connection.out.extend, items),
+                            (setattr, connection, "out_bytes", connection.out_bytes + size),
+                        )
+                        self.write_to(connection)
+                        return True
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return False
+
     def _fan_out(self, items: Sequence[bytes]) -> None:
         """Accept ``items`` for all present peers. Under the lock."""
         for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it

@@ -18,7 +18,7 @@ from typing import ClassVar, Unpack
 
 from ._inbox import WhenBehind
 from ._nng import Payload
-from ._options import BroadcastOptions
+from ._options import MOST_BUFFER, BroadcastOptions
 from ._pipe import Pipe
 from ._receiving import Message, MessageReceiver
 from ._sender import Broadcaster, messages
@@ -74,6 +74,14 @@ class Bus(Broadcaster, MessageReceiver, Socket):
         Like ``send``, it never waits: messages without room in the peer's queue are dropped and counted. Raises Closed.
         """
         return self._outbox.to_one(self._packed(items), pipe.id)
+
+    def offer_to(self, pipe: Pipe, items: Iterable[Payload], most: int = MOST_BUFFER) -> bool:
+        """Queue all of the messages for one peer, or none of them; return False if it has left or has no room.
+
+        No room: more than ``most`` messages, or more than ``send_buffer`` or ``send_window`` allow, would be queued.
+        Never waits. Raises Closed.
+        """
+        return self._outbox.whole_to_one(self._packed(items), pipe.id, most)
 
     def _packed(self, items: Iterable[Payload]) -> Sequence[bytes]:
         frames = messages(items)

@@ -15,6 +15,7 @@ import trio.testing
 from nngkit import blocking
 from nngkit.background import UnderTrio, WakeUp
 from nngkit.calls import Client, Server
+from nngkit.cluster import Host, Member
 from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
@@ -33,6 +34,8 @@ MADE: dict[str, Callable[[], Any]] = {
     "Client": lambda: Client("answer", addresses=NOWHERE),
     "Server": lambda: Server("answer", lambda body: body),
     "DocumentPeer": DocumentPeer,
+    "Host": lambda: Host("render", listen=NOWHERE),
+    "Member": lambda: Member("render", dial=NOWHERE),
     "Consumer": lambda: Consumer("billing", NOWHERE),
     "Mesh": lambda: Mesh(dial=NOWHERE),
     "Publisher": lambda: Publisher(NOWHERE),

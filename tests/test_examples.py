@@ -9,10 +9,13 @@ import os
 import pty
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import textwrap
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +31,9 @@ EXAMPLES = ROOT / "examples"
 PATTERNS = {"pair", "reqrep", "pipeline", "bus", "pubsub", "survey"}  # each needs an example
 SHORT = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("demo", "spark"))
 FOLDER = EXAMPLES / "service_discovery"
+NINE = EXAMPLES / "cluster_compose"
 DEMO = EXAMPLES / "demo.py"
-BOUND = 30  # seconds; the demo takes half of it, the others one at most
+BOUND = 30  # seconds; the demo takes 20, the others one, or some for those with processes
 
 
 def docstring(path: Path) -> str:
@@ -95,6 +99,17 @@ def test_spark_example_prints_the_output_in_its_docstring() -> None:
     path = EXAMPLES / "spark.py"  # Java writes to stderr
     done = run_long(path, seconds=200)
     assert (done.stdout, done.returncode) == (promised_output(path), 0), done.stderr
+
+
+def test_render_farm_writes_a_png_file(tmp_path: Path) -> None:
+    picture = tmp_path / "farm.png"
+    done = run(EXAMPLES / "render_farm.py", "--points", "60", "--workers", "2", "--kills", "0", "--png", picture)
+    assert (done.returncode, done.stderr) == (0, "")
+    data = picture.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack("!II", data[16:24]) == (60, 40)
+    body = data[data.index(b"IDAT") + 4 : data.index(b"IEND") - 8]
+    assert len(zlib.decompress(body)) == 40 * (1 + 3 * 60)
 
 
 def test_every_pattern_has_an_example() -> None:
@@ -216,6 +231,65 @@ def test_compose_file_matches_the_dockerfile_and_the_programs() -> None:
     assert ports <= {port for line in exposed for port in line.split()}
 
 
+# ---- cluster_compose -------------------------------------------------------------------------------------------------
+
+
+def test_dockerfile_of_the_cluster_copies_existing_files() -> None:
+    dockerfile = (NINE / "Dockerfile").read_text()
+    ignored = (NINE / "Dockerfile.dockerignore").read_text().split()
+    copied = [source for line in re.findall(r"(?m)^COPY (.*)", dockerfile) for source in line.split()[:-1]]
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored or f"!{Path(source).parent}/*.py" in ignored, f"{source} is kept out"
+    (command,) = re.findall(r"(?m)^CMD (.*)", dockerfile)
+    assert json.loads(command) == ["python", "node.py"]
+    assert "examples/cluster_compose/node.py" in copied
+    assert "USER" in dockerfile
+
+
+def test_compose_file_of_the_cluster_has_three_voters_and_six_members() -> None:
+    text = (NINE / "compose.yaml").read_text()
+    assert "\t" not in text
+    assert (ROOT / re.findall(r"dockerfile: (\S+)", text)[0]).samefile(NINE / "Dockerfile")
+    assert (NINE / re.findall(r"context: (\S+)", text)[0]).samefile(ROOT)
+    services, _, volumes = text.partition("\nservices:\n")[2].partition("\nvolumes:\n")
+    names = re.findall(r"(?m)^  ([a-z0-9-]+):$", services)
+    voters = [name for name in names if name.startswith("voter")]
+    assert (len(voters), len(names)) == (3, 9)
+    (line,) = re.findall(r"(?m)^ +VOTERS: (.*)", text)
+    assert line.split() == [f"{name}=tcp://{name}:7000" for name in voters]
+    assert re.findall(r"NODE_ID: (\S+)", services) == names
+    assert re.findall(r"volumes: \[(\S+):/store\]", services) == re.findall(r"(?m)^  (\S+):$", volumes)
+    for listed in re.findall(r"depends_on: \[(.*)\]", text):
+        assert set(listed.split(", ")) <= set(names)
+    assert set(re.findall(r"&(\S+)", text)) == set(re.findall(r"\*(\S+)", text))
+    known = (NINE / "README.md").read_text()
+    for name in re.findall(r"(?m)^ +([A-Z_]+):", text):
+        assert f"`{name}`" in known, f"README.md does not say what {name} is"
+
+
+@pytest.mark.slow
+def test_nodes_of_the_compose_file_run_as_processes(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    settings = {"VOTERS": f"voter-a={address}", "TOKEN": "s3cret"}
+    store = str(tmp_path / "voter")
+    with running(NINE / "node.py", NODE_ID="voter-a", LISTEN=address, STORE=store, **settings) as voter:
+        assert re.match(r"voter-a: ", next_line(voter))
+        member = {"NODE_ID": "member-1", "LISTEN": "tcp://127.0.0.1:0", "SUBMIT": "yes"}
+        with running(NINE / "node.py", **member, **settings) as node:
+            lines = iter(lambda: next_line(node), "")
+            assert next(line for line in lines if "squared" in line) == "member-1: 0 squared is 0"
+            node.send_signal(signal.SIGTERM)
+            _, errors = node.communicate(timeout=10)
+            assert (node.returncode, errors) == (0, "")
+        voter.send_signal(signal.SIGTERM)
+        _, errors = voter.communicate(timeout=10)
+        assert (voter.returncode, errors) == (0, "")
+    done = run(NINE / "node.py", NODE_ID="a", VOTERS="a")
+    assert (done.returncode, done.stderr[:9]) == (1, "node.py: ")
+
+
 # ---- the demo: its verdict -------------------------------------------------------------------------------------------
 
 
@@ -254,7 +328,28 @@ def good_demo(board: ModuleType) -> Any:
         up = [number for number, is_there in there.items() if is_there]
         seen.call(call(at, (f"tcp://{up[step % len(up)]}", True)))
     seen.call(call(5.5, ("tcp://2", False), ("tcp://3", True), seconds=0.3))
+    good_second_act(board, seen.cluster)
     return seen
+
+
+def good_second_act(board: ModuleType, seen: Any) -> None:
+    """A host that is killed at 14 s, and another at 14.6 s; 200 jobs and 80 messages."""
+    parts = importlib.import_module("_demo.cluster_board")
+    seen.launched = 10.0
+    for name in parts.VOTERS:
+        seen.nodes[name] = parts.Node(name, 1)
+        seen.report(name, {"at": 12.0, "role": "member", "term": 1, "host": "ann"})
+    seen.report("ann", {"at": 12.0, "role": "host", "term": 1, "host": "ann"})
+    seen.report("client", {"at": 12.5, "complete": True})
+    for number in range(200):
+        at = 12.5 + number / 50
+        seen.report("ben", {"at": at, "done": number})
+        seen.report("client", {"at": at + 0.02, "job": number, "seconds": 0.02, "ok": True, "wrong": False})
+    seen.kill("ann", 14.0)
+    seen.report("ben", {"at": 14.6, "role": "host", "term": 2, "host": "ben"})
+    for name in ("ben", "cat"):
+        seen.report(name, {"at": 17.0, "heard": 80})
+    seen.report("client", {"at": 17.0, "submitted": 200, "sent": 80})
 
 
 def failed(board: ModuleType, seen: Any) -> set[str]:
@@ -276,6 +371,11 @@ def forget(label: str) -> Callable[[Any], object]:
         seen.rows[label].tries[:] = []
 
     return spoil
+
+
+def few_jobs(seen: Any) -> None:
+    del seen.cluster.answers[1:60]
+    seen.cluster.submitted -= 59
 
 
 SPOILED: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -304,6 +404,14 @@ SPOILED: dict[str, tuple[Callable[[Any], object], str]] = {
     "a slow call": (lambda seen: seen.call(call(6.0, ("tcp://3", True), seconds=1.1)), "slowest call"),
     "four tries": (lambda seen: seen.call(call(6.0, *[("tcp://3", True)] * 4)), "most providers tried by a call"),
     "too few calls": (lambda seen: setattr(seen, "calls", 300), "calls made, of those due"),
+    "no cluster": (lambda seen: setattr(seen.cluster, "complete", None), "cluster complete after"),
+    "no new host": (lambda seen: seen.cluster.hosts.pop(), "new host after"),
+    "a lost job": (lambda seen: setattr(seen.cluster, "submitted", 201), "jobs lost"),
+    "a failed job": (lambda seen: setattr(seen.cluster, "failed", 1), "jobs lost"),
+    "a wrong result": (lambda seen: setattr(seen.cluster, "wrong", 1), "wrong results"),
+    "a slow job": (lambda seen: setattr(seen.cluster, "slowest", 3.1), "longest wait for a job"),
+    "a missed message": (lambda seen: setattr(seen.cluster, "sent", 81), "messages missed by a survivor"),
+    "too few jobs": (few_jobs, "jobs done, of those due"),
     "a process that died": (lambda seen: setattr(seen, "ended_early", 1), "processes that ended early"),
 }
 
@@ -440,8 +548,8 @@ def test_demo_passes_and_prints_plain_lines_in_a_pipe() -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.isascii()
     assert "\x1b" not in done.stdout
-    assert len(re.findall(r"(?m)^ok ", done.stdout)) == 12
-    assert re.search(r"\nall 12 checks hold, \d+\.\d s\n$", done.stdout)
+    assert len(re.findall(r"(?m)^ok ", done.stdout)) == 19
+    assert re.search(r"\nall 19 checks hold, \d+\.\d s\n$", done.stdout)
 
 
 @pytest.mark.slow
@@ -468,6 +576,7 @@ def test_demo_prints_the_same_as_json() -> None:
         "frozen: SIGSTOP",
         "resumed: SIGCONT",
         "asked to leave: SIGTERM",
+        "the host, killed: SIGKILL",
     ]
 
 
@@ -476,4 +585,4 @@ def test_demo_with_a_single_try_fails_the_expected_checks() -> None:
     done = run(DEMO, "--tries", "1", "--quick")
     assert done.returncode == 1
     assert re.search(r"(?m)^FAIL  failed calls +[1-9]", done.stdout)
-    assert re.search(r"\n\d+ of 12 checks failed, ", done.stdout)
+    assert re.search(r"\n\d+ of 19 checks failed, ", done.stdout)

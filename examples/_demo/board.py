@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from _demo.check import Check
+from _demo.cluster_board import ClusterBoard, cluster_verdict
+
 # Rounds of the daemon, short to keep the demo short; the daemon's defaults are the article's 2 s and 5 s.
 INTERVAL = 0.5  # seconds between a round's end and the next one
 DEADLINE = 0.3  # seconds a round waits for replies
@@ -92,28 +95,6 @@ class Row:
         return min((time for time, _ in self.history if time > since), default=float("inf"))
 
 
-@dataclass(frozen=True)
-class Check:
-    """A measurement and its bound; ``measured`` is None if it never happened."""
-
-    name: str
-    measured: float | None
-    bound: float
-    unit: str = ""
-    least: bool = False  # the bound is a minimum
-
-    @property
-    def ok(self) -> bool:
-        if self.measured is None:
-            return False
-        return self.measured >= self.bound if self.least else self.measured <= self.bound
-
-    def as_dict(self) -> dict[str, Any]:
-        measured = None if self.measured is None else round(self.measured, 4)
-        kind = "least" if self.least else "most"
-        return {"name": self.name, "ok": self.ok, "measured": measured, kind: self.bound, "unit": self.unit}
-
-
 @dataclass
 class Board:
     """All data for the screen and the verdict."""
@@ -129,6 +110,7 @@ class Board:
     calling: tuple[float, float] | None = None  # times of the first call and the last
     held_up: float = 0.0  # maximum scheduling delay of the demo itself, in seconds
     ended_early: int = 0  # processes that ended unexpectedly
+    cluster: ClusterBoard = field(default_factory=ClusterBoard)  # the second act
     reports: bool = False  # True if Spark makes a page
     reported: int | None = None  # providers in it
     report_seconds: float | None = None
@@ -186,6 +168,7 @@ def verdict(board: Board) -> list[Check]:
         Check("slowest call", board.slowest if board.calls else None, BUDGET, "s"),
         Check("most providers tried by a call", board.most_tries if board.calls else None, TRIES),
         Check("calls made, of those due", _share_of_due(board), 80, "%", least=True),
+        *cluster_verdict(board.cluster),
         Check("processes that ended early", board.ended_early, 0),
         *_page(board),
     ]

@@ -10,7 +10,9 @@ import os
 import sys
 from typing import Any, Protocol
 
-from _demo.board import PACE, Board, Check, Row, State
+from _demo.board import PACE, Board, Row, State
+from _demo.check import Check
+from _demo.cluster_board import ClusterBoard
 
 SPAN = 15.0  # seconds of the timeline at first; a longer demo compresses it
 BARS = "▁▂▃▄▅▆▇█"
@@ -23,6 +25,9 @@ STYLE = {
     State.FROZEN: "yellow",
     State.LEAVING: "magenta",
 }
+
+
+ROLES = {"host": "bold green", "member": "green", "killed": "red"}
 
 
 class Screen(Protocol):
@@ -168,16 +173,55 @@ class Pretty:
             f", one every {PACE * 1000:.0f} ms",
         )
         panel = Panel(
-            Group(head, Text(), table),
+            Group(head, Text(), table, *self._cluster(board.cluster, now, cells, seconds)),
             box=ROUNDED,
             title="nngkit: found, called, killed and dropped",
             subtitle=f"▄ answered  × no answer  ─ absent  {now - board.started:4.1f} s",
             border_style="dim",
             width=self.console.width,
         )
-        room = max(3, min(MOST_LINES, self.console.height - len(board.rows) - 8))  # Live cannot scroll
+        rows = len(board.rows) + (len(board.cluster.nodes) + 3 if board.cluster.nodes else 0)
+        room = max(3, min(MOST_LINES, self.console.height - rows - 8))  # Live cannot scroll
         story = [self._line(*line) for line in self.lines[-room:]]
         return Group(panel, *story)
+
+    def _cluster(self, cluster: ClusterBoard, now: float, cells: int, seconds: float) -> list[Any]:
+        """Return the second act: the nodes of the cluster, and the jobs that each has done."""
+        from rich.table import Table
+        from rich.text import Text
+
+        if not cluster.nodes:
+            return []
+        new = cluster.new_host()
+        head = Text.assemble((f"{len(cluster.answers)}", "bold"), " jobs by a cluster, host: ")
+        head.append(cluster.host or "none", "bold green")
+        if cluster.killed is not None:
+            words = f"{new[0] - cluster.killed[0]:.2f} s after {cluster.killed[2]} was killed" if new else "killed"
+            head.append(f", {words}", "bold yellow")
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=False)
+        for width in (8, 8, 5, cells):
+            table.add_column(width=width, no_wrap=True, justify="right" if width == 5 else "left")
+        for node in cluster.nodes.values():
+            bars = self._bars(node.done, node.died, now, cells, seconds)
+            table.add_row(node.name, Text(node.role, ROLES.get(node.role, "cyan")), str(len(node.done)), bars)
+        return [Text(), head, Text(), table]
+
+    def _bars(self, done: list[float], died: float | None, now: float, cells: int, seconds: float) -> Any:
+        """Return the jobs of a node as a timeline."""
+        from rich.text import Text
+
+        counts = [0] * cells
+        for at in done:
+            counts[min(cells - 1, max(0, int((at - self.board.started) / seconds)))] += 1
+        most = max(1, *counts)
+        text = Text()
+        for cell, count in enumerate(counts):
+            middle = self.board.started + (cell + 0.5) * seconds
+            if count:
+                text.append(BARS[min(len(BARS) - 1, int(count / most * len(BARS)))], "green")
+            else:
+                text.append("─" if died is not None and died < middle <= now else " ", "dim red")
+        return text
 
     def _line(self, at: float, who: str, what: str, style: str) -> Any:
         from rich.text import Text

@@ -10,7 +10,8 @@
 
 Names, arguments, results, errors and docstrings are those of the classes under trio. The objects live in a background
 thread with a trio loop, the portal, as those of nngkit.blocking do; a call of a `Client` is made in the program's own
-loop, and the handlers of a `Server` are tasks of it. The sockets of nngkit.protocols need no wrapper.
+loop, and the handlers of a `Server`, and of a node of a cluster, are tasks of it. The sockets of nngkit.protocols need
+no wrapper.
 
 A cancelled or timed-out call is cancelled in the portal too, and has ended there when it raises. Methods that never
 wait (`resolve`, `stats`, edits of a document) are plain functions here too; those of a document run in the portal's
@@ -25,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.aio._base import AsyncioIterator
     from nngkit.aio.calls import Client, Server
+    from nngkit.aio.cluster import Host, Member
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.aio.documents import Document, DocumentPeer
     from nngkit.aio.fanout import Consumer, Mesh, Publisher, Subscriber
@@ -38,6 +40,8 @@ __all__ = [
     "DaemonClient",
     "Document",
     "DocumentPeer",
+    "Host",
+    "Member",
     "Mesh",
     "Publisher",
     "Recorder",
@@ -51,6 +55,7 @@ __all__ = [
 _MODULES = {
     "_base": ("AsyncioIterator",),
     "calls": ("Client", "Server"),
+    "cluster": ("Host", "Member"),
     "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
     "documents": ("Document", "DocumentPeer"),
     "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 import trio
 
+import nngkit.protocols  # noqa: F401 - registers its own end of the process
 from nngkit.discovery import _sigterm
 from nngkit.errors import Closed, ConfigError
 from nngkit.hosted import Hosted

@@ -26,12 +26,12 @@ P = ParamSpec("P")
 
 
 class Document(_threads.Document):
-    """A document of nngkit.documents, for asyncio. `DocumentPeer.open` returns it.
+    """A document of nngkit.documents, for asyncio. `DocumentPeer.open` and `document` of a cluster's node return it.
 
     Edits are plain calls; `durable`, `synced`, `joined` and `save_version` are awaited, `changes` is an async iterator.
     """
 
-    _loop: _PeerLoop
+    _loop: HostedLoop
 
     async def durable(self) -> None:  # type: ignore[override]
         await self._loop.awaiting(self._inner.durable)
@@ -81,7 +81,7 @@ class DocumentPeer(Aio[_peer.DocumentPeer]):
         with self._opening:
             known, document = self._documents.get(inner.name, (None, None))
             if document is None or known is not inner:
-                document = Document(inner, _PeerLoop(self))
+                document = Document(inner, HostedLoop(self))
                 self._documents[inner.name] = inner, document
             return document
 
@@ -106,14 +106,14 @@ class DocumentPeer(Aio[_peer.DocumentPeer]):
     refusals: HostedProperty[tuple[Refusal, ...]] = hosted_property(_peer.DocumentPeer.refusals)
 
 
-class _PeerLoop:
-    """Access to a peer's loop while it is open: a documents.threads.Loop."""
+class HostedLoop:
+    """Access to the loop of an object with documents, while it is open: a documents.threads.Loop."""
 
-    def __init__(self, peer: DocumentPeer) -> None:
-        self._peer = peer
+    def __init__(self, owner: Aio[Any]) -> None:
+        self._owner = owner
 
     def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        portal, _ = self._peer._open_object()
+        portal, _ = self._owner._open_object()
         return portal.do(function, *arguments, **options)
 
     def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
@@ -121,14 +121,14 @@ class _PeerLoop:
 
     async def awaiting(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
         """Await a coroutine function of the document in the portal."""
-        portal, _ = self._peer._open_object()
+        portal, _ = self._owner._open_object()
         return await in_portal(portal, functools.partial(function, *arguments, **options))
 
     def iterate(self, source: AsyncGenerator[R, None]) -> Any:
         """Return an async iterator over `source`."""
-        portal, _ = self._peer._open_object()
+        portal, _ = self._owner._open_object()
         return AsyncioIterator(portal, source)
 
     def hold(self) -> AbstractContextManager[None]:
-        portal, _ = self._peer._open_object()
+        portal, _ = self._owner._open_object()
         return portal.hold()

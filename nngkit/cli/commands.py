@@ -14,6 +14,10 @@ COMMANDS: Final = {
     "call": "call a service by its name, print the replies",
     "serve": "make a shell command a provider of a service",
     "watch": "print each change of the services, run a command at it, or fill in a template",
+    "host": "run a node of a cluster that may be its host",
+    "join": "join a cluster: do its jobs with a program, or print its messages",
+    "submit": "submit jobs to a cluster, print their results",
+    "cluster": "show the state and the tree of a cluster, drain a node, issue tickets",
     "cat": "send and receive by any protocol: nngcat and nanocat in one, and more",
     "pub": "publish: send each message to all subscribers",
     "sub": "subscribe: print published messages, all or by topic",
@@ -62,6 +66,7 @@ PACKAGES: Final = {
     **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
     **dict.fromkeys(("consume", "journal", "record", "replay", "spark"), "journal"),
     **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
+    **dict.fromkeys(("cluster", "host", "join", "submit"), "cluster"),
     "doc": "doc",
 }
 

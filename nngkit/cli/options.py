@@ -36,7 +36,18 @@ __all__ = [
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that reports errors in one line, with the option or value probably meant."""
+    """Argument parser that reports errors in one line, with the option or value probably meant.
+
+    `intermixed`: options may stand between positional arguments even if the last of those may be missing.
+    """
+
+    intermixed = False
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse all arguments; exit with an error if any is left over."""
+        if self.intermixed:
+            return self.parse_intermixed_args(args, namespace)
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         from nngkit.cli.suggestions import did_you_mean

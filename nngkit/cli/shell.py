@@ -19,7 +19,7 @@ import trio
 
 __all__ = ["Ran", "kill_group", "run_shell", "shell_environment"]
 
-STDERR_KEPT: Final = 16 * 1024  # bytes of a failed command's diagnostics; the rest is read and dropped
+STDERR_KEPT: Final = 16 * 1024  # bytes at the end of a command's diagnostics; those before are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ async def run_shell(
         async def read_errors() -> None:
             assert process.stderr is not None
             async for some in process.stderr:
-                errors.extend(some[: max(0, STDERR_KEPT - len(errors))])
+                errors.extend(some)
+                del errors[:-STDERR_KEPT]
 
         with trio.move_on_after(timeout) as limit:
             if most is not None:

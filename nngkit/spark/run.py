@@ -142,10 +142,12 @@ def _name_of(journal: str) -> str:
 
 def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> DataFrame:
     from nngkit.spark.jobs.availability import observations
+    from nngkit.spark.jobs.cluster import ended
     from nngkit.spark.jobs.documents import updates
 
     job = JOBS[name]
-    given = {"rows": lambda each: each, "seen": observations, "updates": updates}[job.given](rows)
+    prepared = {"rows": lambda each: each, "seen": observations, "updates": updates, "ended": ended}
+    given = prepared[job.given](rows)
     if function == "intervals_stream":
         return _function(name, function)(given, options.late)
     if rows.isStreaming:

@@ -121,7 +121,7 @@ def test_each_shell_has_a_test() -> None:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("nngkit su", {"sub", "survey"}),
+        ("nngkit su", {"sub", "submit", "survey"}),
         ("nngkit ", set(COMMANDS)),
         ("nngkit sub --sub", {"--subscribe"}),
         ("nngkit pub --sub", set()),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.cli.discovery.line_workers import LineWorkers, WorkerFailed
+from nngkit.cli.line_workers import LineWorkers, WorkerFailed
 from nngkit.cli.shell import shell_environment
 
 

@@ -202,7 +202,8 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Bus: SENDS
     | TAKES
     | NAMES
-    | {"relay": ([Message(b"", None)],), "send_to": (A_PEER, [b""]), "send_except": (None, [b""])},
+    | {"relay": ([Message(b"", None)],), "send_except": (None, [b""])}
+    | {"send_to": (A_PEER, [b""]), "offer_to": (A_PEER, [b""])},
     Push: SENDS,
     Pull: TAKES | NAMES,
     Pub: SENDS,

@@ -300,6 +300,20 @@ def test_a_bus_sends_to_one_peer_or_to_all_but_one(batch: bool) -> None:
         assert not hub.send_to(first, [b"late"])
 
 
+def test_a_bus_offers_messages_to_a_peer_wholly_or_not_at_all() -> None:
+    with Bus(listen=TCP, send_buffer=8) as hub, Bus(dial=hub.address) as one:
+        hub.wait_for_peers(1, WAIT)
+        pipe = hub.pipes[0]
+        assert not hub.offer_to(pipe, [numbered(message) for message in range(9)])  # over send_buffer
+        assert not hub.offer_to(pipe, [numbered(0), numbered(1)], most=1)
+        assert hub.offer_to(pipe, [numbered(message) for message in range(8)])
+        assert [number(one.recv(timeout=WAIT)) for _ in range(8)] == list(range(8))
+        assert hub.stats.dropped == 0
+        one.close()
+        eventually(lambda: not hub.pipes)
+        assert not hub.offer_to(pipe, [b"late"])
+
+
 def test_a_subscriber_counts_missed_numbered_messages() -> None:
     total = 1000
     with (

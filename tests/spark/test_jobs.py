@@ -12,6 +12,7 @@ from nngkit.journal import open_journal
 from nngkit.spark.jobs.registry import JOBS
 from nngkit.spark.jobs.snapshots import load, progress
 from nngkit.spark.run import JobOptions, SkipCount, batch, stream_of
+from tests.spark.cluster_journal import cluster_journal
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at, eight, micros, seen
 from tests.spark.test_documents import conversation
@@ -26,12 +27,13 @@ WRITE = ("documents", "report")  # write to --output and return nothing
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide a journal: a service that goes down once, a topic with a gap, a duplicate and pauses, and a document."""
+    """Provide a journal: a service that goes down, a topic with a gap, a duplicate, pauses, a document, a cluster."""
     records: list[dict[str, Any]] = [seen("s", "a", 10 * n, n not in (3, 4), 0.01) for n in range(8)]
     for number in (0, 1, 2, 5, 5):
         headers = {"id": eight(number), "seq": eight(number), "from": b"p", "sent": eight(micros(at(7 * number)) - 900)}
         records.append({"timestamp": at(7 * number), "peer": "tcp://10.0.0.1:1", "headers": headers})
     records += [each | {"topic": "documents"} for each in conversation("d", 12, random.Random(1))[0]]
+    records += cluster_journal(50).rows
     folder = tmp_path_factory.mktemp("jobs") / "j"
     with opened(folder) as partition:
         append(partition, records)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -164,6 +163,8 @@ class _Calls:
     async def _bodies(self) -> AsyncGenerator[bytes, None]:
         import trio
 
+        from nngkit.cli.stdin import chunks, lines_of
+
         given = self._arguments
         if given.data is not None:
             yield given.data.encode("utf-8", "surrogateescape")
@@ -173,9 +174,9 @@ class _Calls:
             except OSError as error:
                 raise ConfigError("--file", f"{given.file}: {error.strerror}", given.file) from error
         elif given.file is not None:
-            yield b"".join([some async for some in _stdin()])
+            yield b"".join([some async for some in chunks()])
         else:
-            async with aclosing(_lines(_stdin())) as lines:
+            async with aclosing(lines_of(chunks())) as lines:
                 async for line in lines:
                     yield line
 
@@ -226,10 +227,10 @@ class _Calls:
 
     async def _write(self, data: bytes) -> None:
         """Write by a thread, so that a stalled reader delays only the output."""
-        import trio
+        from nngkit.cli.stdin import write_all
 
         try:
-            await trio.to_thread.run_sync(_write_all, data, abandon_on_cancel=True)
+            await write_all(data)
         except OSError as error:
             self._unwritten = error
             self._stop()
@@ -245,33 +246,6 @@ class _Calls:
             await self._write(json_line(fields).encode("utf-8", "backslashreplace") + b"\n")
         else:
             say(NAME, str(error))
-
-
-async def _stdin() -> AsyncGenerator[bytes, None]:
-    """Yield standard input. Not through sys.stdin: a thread blocked in it would keep the process from ending."""
-    import trio
-
-    while some := await trio.to_thread.run_sync(os.read, 0, 1 << 16, abandon_on_cancel=True):
-        yield some
-
-
-async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    begun: list[bytes] = []
-    async with aclosing(chunks):
-        async for some in chunks:
-            *lines, rest = some.split(b"\n")
-            for line in lines:
-                yield b"".join([*begun, line]).removesuffix(b"\r")
-                begun.clear()
-            if rest:
-                begun.append(rest)
-    if begun:
-        yield b"".join(begun)
-
-
-def _write_all(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
 
 
 def _value(body: bytes) -> Any:

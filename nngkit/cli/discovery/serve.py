@@ -152,7 +152,7 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
     import trio
 
     from nngkit.calls import Server
-    from nngkit.cli.discovery.line_workers import LineWorkers
+    from nngkit.cli.line_workers import LineWorkers
     from nngkit.cli.line_writer import printed, to_stdout
     from nngkit.cli.shell import run_shell, shell_environment
 
@@ -239,7 +239,7 @@ def _peer(calling: Calling) -> str:
 
 async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
     """Have a worker answer one line. Raises RemoteError."""
-    from nngkit.cli.discovery.line_workers import WorkerFailed
+    from nngkit.cli.line_workers import WorkerFailed
 
     try:
         if b"\n" in body:

@@ -133,9 +133,9 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
 
 async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """Run one end here; return its result and the exit code of an interrupt."""
+    from nngkit.cli.progress import shown
     from nngkit.cli.signals import until_signal
     from nngkit.cli.tools.bench_load import Load, Result, joined, sink, source
-    from nngkit.cli.tools.progress import shown
 
     result = Result()
     async with _open(protocol, role, arguments.url, arguments) as socket:

@@ -1,7 +1,8 @@
 """Figures of the report: Spark's queries, and the bounded results fetched to the driver. Batch only.
 
 Spark counts all rows. The fetched results are bounded, for any journal: `ROWS` rows of each table, `POINTS`
-points for each of `COLOURS` topics, and `PARTS` intervals of each of `BARS` providers. Totals are of all rows.
+points for each of `COLOURS` topics or kinds of work, and `PARTS` intervals of each of `BARS` providers or hosts. Totals
+are of all rows.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs import availability, quality, traffic
+from nngkit.spark.jobs import availability, cluster, quality, traffic
 from nngkit.spark.jobs.charts import COLOURS, Bar
 from nngkit.spark.jobs.headers import sent
 
-__all__ = ["BARS", "PARTS", "Figures", "Table", "collect"]
+__all__ = ["BARS", "PARTS", "ClusterFigures", "Figures", "Table", "collect"]
 
 POINTS: Final = 120  # of a plot over time
 ROWS: Final = 20  # of a table
@@ -35,6 +36,22 @@ class Table(NamedTuple):
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
     more: bool = False
+
+
+class ClusterFigures(NamedTuple):
+    """Figures of clusters. `by_kind`: ended jobs a second; `bars`: when each node was host.
+
+    `unreadable`: records of jobs and hosts that cannot be read. `bars_cut`: hosts or reigns were left out.
+    """
+
+    jobs: int
+    unreadable: int
+    by_kind: Points
+    work: Table
+    dead: Table
+    bars: list[Bar]
+    bars_cut: bool
+    reigns: Table
 
 
 class Figures(NamedTuple):
@@ -66,6 +83,7 @@ class Figures(NamedTuple):
     lost: int
     lost_ranges: Table
     skew: Table
+    cluster: ClusterFigures | None = None
 
 
 def collect(rows: DataFrame) -> Figures:
@@ -89,6 +107,7 @@ def _collect(rows: DataFrame) -> Figures:
         F.min("timestamp").alias("a"),
         F.max("timestamp").alias("b"),
         F.count_distinct("topic").alias("topics"),
+        F.count_if(F.col("protocol") == cluster.PROTOCOL).alias("cluster"),
     ).collect()[0]
     by_size = rows.groupBy("topic", "protocol").agg(F.count("*").alias("n"), F.sum(size).alias("bytes"))
     topics = by_size.orderBy(F.desc("n"), "topic").limit(ROWS + 1).collect()
@@ -185,35 +204,39 @@ def _collect(rows: DataFrame) -> Figures:
                 for row in quality.skew(rows, "3650 days").orderBy("least", "sender").limit(ROWS + 1).collect()
             ],
         ),
+        cluster=_cluster(rows, step, whole.a, whole.b) if whole.cluster else None,
     )
 
 
-def _named(named: Sequence[str]) -> Column:
+def _named(named: Sequence[str], column: str = "topic") -> Column:
     """Return the topic, or "others" for topics not in `named`."""
-    topic = F.col("topic")
+    topic = F.col(column)
     return (F.when(topic.isin(*named), topic).otherwise("others") if named else topic).alias("name")
 
 
-def _place(step: int) -> Column:
-    return (F.floor(F.unix_micros("timestamp") / (step * 1_000_000)) * step).alias("at")
+def _place(step: int, column: str = "timestamp") -> Column:
+    return (F.floor(F.unix_micros(column) / (step * 1_000_000)) * step).alias("place")
 
 
 def _by_topic(rows: DataFrame, named: Sequence[str], step: int) -> tuple[Points, Points]:
     """Return messages and bytes a second over time: of each topic in `named`, and of all others together."""
     size = F.sum(F.octet_length("value")).alias("bytes")
     counted = rows.groupBy(_named(named), _place(step)).agg(F.count("*").alias("n"), size).collect()
-    moments = sorted({row.at for row in counted})
+    return _rates(counted, "n", step), _rates(counted, "bytes", step)
+
+
+def _rates(counted: Sequence[Any], which: str, step: int) -> Points:
+    """Return a figure a second over time for each name; the names with the highest counts `n` first."""
+    moments = sorted({row.place for row in counted})
     every = range(moments[0], moments[-1] + step, step) if moments else range(0)
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+    found: dict[str, dict[int, int]] = {}
+    counts: dict[str, int] = {}
     for row in counted:
-        found.setdefault(row.name, {})[row.at] = (row.n, row.bytes)
-    order = sorted(found, key=lambda each: (-sum(n for n, _ in found[each].values()), each))
-
-    def points(which: int) -> Points:
-        # A second without messages is a 0, not a line between its neighbours.
-        return {each: [(float(at), found[each].get(at, (0, 0))[which] / step) for at in every] for each in order}
-
-    return points(0), points(1)
+        found.setdefault(row.name, {})[row.place] = row[which]
+        counts[row.name] = counts.get(row.name, 0) + row.n
+    order = sorted(found, key=lambda each: (-counts[each], each))
+    # A second without messages is a 0, not a line between its neighbours.
+    return {each: [(float(at), found[each].get(at, 0) / step) for at in every] for each in order}
 
 
 def _timed(rows: DataFrame) -> DataFrame:
@@ -237,8 +260,8 @@ def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Point
     """Return the p95 latency over time, in ms; no point without messages."""
     quantile = F.percentile_approx("seconds", 0.95, availability.ACCURACY)
     found: Points = {}
-    for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("at").collect():
-        found.setdefault(row.name, []).append((float(row.at), row.p95 * 1000))
+    for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("place").collect():
+        found.setdefault(row.name, []).append((float(row.place), row.p95 * 1000))
     return {each: found[each] for each in sorted(found)}
 
 
@@ -290,6 +313,107 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
     ]
     head = ("service", "provider", "time up", "went down", "rounds")
     return bars, any(row.parts > PARTS for row in shown), _table(head, table), len(found) > BARS
+
+
+def _cluster(rows: DataFrame, step: int, first: dt.datetime, last: dt.datetime) -> ClusterFigures:
+    decoded = cluster.decoded(rows).persist()  # decoded once for all queries
+    try:
+        jobs = cluster.readable(decoded)
+        bad = cluster.unreadable(rows, decoded).agg(F.sum("records")).collect()[0][0]
+        most = BARS * PARTS
+        reigns = cluster.hosts(rows, jobs).orderBy(F.desc("start"), "cluster", F.desc("term")).limit(most + 1).collect()
+        bars = _host_bars(reigns[:most])
+        return ClusterFigures(
+            jobs=jobs.count(),
+            unreadable=int(bad or 0),
+            by_kind=_by_kind(jobs, step, first, last),
+            work=_work(jobs),
+            dead=_table(
+                ("time", "kind", "job", "worker", "end", "tries", "error"),
+                [
+                    (
+                        _utc(row.at),
+                        row.kind,
+                        row.id,
+                        row.worker,
+                        row.outcome,
+                        row.tries,
+                        f"{row.error} {row.text}"[:120],
+                    )
+                    for row in cluster.dead_letters(jobs).orderBy(F.desc("at"), "id").limit(ROWS + 1).collect()
+                ],
+            ),
+            bars=bars[:BARS],
+            bars_cut=len(reigns) > most or len(bars) > BARS,
+            reigns=_reigns(reigns),
+        )
+    finally:
+        decoded.unpersist()
+
+
+def _by_kind(jobs: DataFrame, step: int, first: dt.datetime, last: dt.datetime) -> Points:
+    """Return ended jobs a second over time, by kind, without ends far outside the journal's time: of a wrong clock."""
+    busiest = (
+        jobs.groupBy("kind").agg(F.count("*").alias("n")).orderBy(F.desc("n"), "kind").limit(COLOURS + 1).collect()
+    )
+    named = [row.kind for row in busiest[: COLOURS if len(busiest) <= COLOURS else COLOURS - 1]]
+    slack = dt.timedelta(seconds=POINTS * step)
+    within = jobs.where(F.col("at").between(first - slack, last + slack))
+    counted = within.groupBy(_named(named, "kind"), _place(step, "at")).agg(F.count("*").alias("n")).collect()
+    return _rates(counted, "n", step)
+
+
+def _work(jobs: DataFrame) -> Table:
+    busiest = cluster.summed(jobs, "worker", "kind").orderBy(F.desc("busy"), F.desc("jobs"), "worker", "kind")
+    times = ("waited_p50", "waited_p95", "ran_p50", "ran_p95")
+    head = (
+        "worker",
+        "kind",
+        "jobs",
+        "done",
+        "dead",
+        "busy s",
+        "queue p50 ms",
+        "queue p95 ms",
+        "run p50 ms",
+        "run p95 ms",
+    )
+    return _table(
+        (*head, "retries"),
+        [
+            (
+                *(row.worker or "-", row.kind, row.jobs, row.done, row.dead, _rounded(row.busy)),
+                *("-" if row[name] is None else _ms(row[name]) for name in times),
+                row.retries,
+            )
+            for row in busiest.limit(ROWS + 1).collect()
+        ],
+    )
+
+
+def _reigns(reigns: Sequence[Any]) -> Table:
+    return _table(
+        ("cluster", "term", "host", "from", "until", "seconds", "then no host s", "jobs", "reported end"),
+        [
+            (
+                *(row.cluster, row.term, row.host, _utc(row.start), _utc(row.end) if row.ended else "-"),
+                *(_rounded(row.seconds), "-" if row.gap is None else _rounded(row.gap), row.jobs, row.why or "-"),
+            )
+            for row in reigns[: ROWS + 1]
+        ],
+    )
+
+
+def _host_bars(reigns: Sequence[Any]) -> list[Bar]:
+    """Return a bar for each host with its newest reigns, the newest host first."""
+    found: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
+    for row in reigns:
+        found.setdefault((row.cluster, row.host), []).append((_seconds(row.start), _seconds(row.end), True))
+    return [Bar(f"{name} {host}", parts[PARTS - 1 :: -1], str(len(parts))) for (name, host), parts in found.items()]
+
+
+def _utc(moment: dt.datetime) -> str:
+    return dt.datetime.fromtimestamp(_seconds(moment), dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _share(share: float | None) -> str:

@@ -6,11 +6,11 @@ from typing import Final, Literal, NamedTuple
 
 __all__ = ["JOBS", "Job"]
 
-Given = Literal["rows", "seen", "updates"]
+Given = Literal["rows", "seen", "updates", "ended"]
 
 
 class Job(NamedTuple):
-    """`given`: the journal's rows, or those prepared by availability.observations or documents.updates.
+    """`given`: the journal's rows, or those of availability.observations, documents.updates or cluster.ended.
 
     `windowed`: takes a window. `stream`: the function for a stream, "" if batch only. `watermark`: the column of a
     stream's watermark.
@@ -48,6 +48,15 @@ JOBS: Final = {
     "edges": Job("senders and their topics", "traffic", "edges"),
     "documents": Job("incremental snapshots of documents, in --output", "documents", "compact", "updates"),
     "edits": _windowed("updates and bytes, by document, author and window", "documents", "edits", "updates"),
+    "work": _windowed("jobs, outcomes, queue and run times, by worker, kind and window", "cluster", "work", "ended"),
+    "queue-times": _windowed(
+        "p50, p95, p99 of times in the queue, by kind and window", "cluster", "queue_times", "ended"
+    ),
+    "retries": _windowed("jobs that were tried again, by kind and window", "cluster", "retries", "ended"),
+    "dead-letters": Job(
+        "jobs that failed, with their errors", "cluster", "dead_letters", "ended", stream="dead_letters", watermark="at"
+    ),
+    "hosts": Job("each term's host, from when to when, and the gaps without one", "cluster", "hosts"),
     "duplicates": Job("records with the same id", "quality", "duplicates"),
     "lost": Job("missing ranges of a sender's sequence numbers", "quality", "lost"),
     "skew": _windowed("sender's clock against recorder's, by sender and window", "quality", "skew"),

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from nngkit.spark.jobs import charts
 from nngkit.spark.jobs.charts import lines, timeline
-from nngkit.spark.jobs.figures import BARS, PARTS, ROWS, Figures, Table, collect
+from nngkit.spark.jobs.figures import BARS, PARTS, ROWS, ClusterFigures, Figures, Table, collect
 from nngkit.spark.jobs.traffic import PACE
 
 __all__ = ["page", "report", "write"]
@@ -101,6 +101,7 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         + f".</p><figure>{timeline(figures.bars)}</figure>",
         "<h2>Availability</h2><p>Lowest uptime first.</p>" + _html(figures.providers),
         "<h2>Response times</h2><p>Of surveys, slowest first.</p>" + _html(figures.replies),
+        *([] if figures.cluster is None else _cluster(figures.cluster, figures.step)),
         "<h2>Senders and topics</h2>" + _html(figures.edges),
         f"<h2>Silences</h2><p>Pauses over {PACE:g} times the usual pause of that sender on that topic.</p>"
         + _html(figures.silences),
@@ -114,6 +115,19 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<style>{STYLE}{charts.STYLE}</style></head><body><main>{''.join(body)}</main></body></html>\n"
     )
+
+
+def _cluster(figures: ClusterFigures, step: int) -> list[str]:
+    bad = f" {_number(figures.unreadable)} records cannot be read." if figures.unreadable else ""
+    cut = f" Only {BARS} hosts, and the last {PARTS} reigns of each." if figures.bars_cut else ""
+    return [
+        f"<h2>Work</h2><p>{_number(figures.jobs)} ended jobs; by kind, a point is {_duration(step)}.{bad}</p>",
+        f"<figure>{lines(figures.by_kind, 'jobs/s')}</figure>",
+        "<h2>Workers</h2><p>By worker of the last try, busiest first.</p>" + _html(figures.work),
+        "<h2>Dead letters</h2><p>Jobs that failed, newest first.</p>" + _html(figures.dead),
+        f"<h2>Hosts</h2><p>When each node was host, and how many times.{cut}</p>",
+        f"<figure>{timeline(figures.bars)}</figure>" + _html(figures.reigns),
+    ]
 
 
 def _html(table: Table) -> str:

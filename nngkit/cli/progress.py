@@ -1,7 +1,9 @@
-"""Progress bar on standard error for work of known length; nothing if that is not a terminal.
+"""Progress on standard error, as one line that is redrawn; nothing if that is not a terminal.
+
+`shown` is a bar for work of known length, `drawn` any text.
 
 A thread draws it, so that a stalled terminal (Ctrl-S, a slow line) does not delay the work. The end waits for a drawing
-in progress and erases the bar, so that results never follow it on the same line.
+in progress and erases the line, so that results never follow it on the same line.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
-__all__ = ["bar", "shown"]
+__all__ = ["bar", "drawn", "shown"]
 
 WIDTH = 20
 PATIENCE = 0.2  # seconds that a stalled terminal may delay the end
@@ -30,26 +32,33 @@ def bar(label: str, passed: float, seconds: float) -> str:
 @asynccontextmanager
 async def shown(label: str, seconds: float) -> AsyncIterator[None]:
     """Show a bar while the block runs, and erase it, if standard error is a terminal that supports it."""
+    start = trio.current_time()
+    async with drawn(lambda: bar(label, trio.current_time() - start, seconds)):
+        yield
+
+
+@asynccontextmanager
+async def drawn(text: Callable[[], str]) -> AsyncIterator[None]:
+    """Show `text()` while the block runs, and erase it, if standard error is a terminal that supports it."""
     stream = sys.stderr
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
 
     async def show() -> None:
-        start = trio.current_time()
         while True:
-            await draw(bar(label, trio.current_time() - start, seconds))
+            await draw(text())
             await trio.sleep(TICK)
 
     drawing, ended = threading.Lock(), False
 
-    def write(text: str) -> None:
+    def write(line: str) -> None:
         with drawing:
-            if not (text and ended):
-                os.write(2, f"\r\033[K{text}".encode())
+            if not (line and ended):
+                os.write(2, f"\r\033[K{line}".encode())
 
-    async def draw(text: str) -> None:
-        await trio.to_thread.run_sync(write, text, abandon_on_cancel=True)
+    async def draw(line: str) -> None:
+        await trio.to_thread.run_sync(write, line, abandon_on_cancel=True)
 
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:

@@ -1,0 +1,74 @@
+"""Blocking versions of the async classes, for programs without an event loop: `with` instead of `async with`.
+
+::
+
+    from nngkit.blocking import Service, ServiceDiscovery
+
+    with ServiceDiscovery(listen="tcp://127.0.0.1:5555", deadline=0.5) as discovery:
+        print(discovery.discover())
+        print(discovery.resolve("answer").address)
+        for event in discovery.events(): ...
+
+Each class lists methods of an async class, which run under trio in one daemon thread, the portal. The portal starts
+with the first object and ends with the process, when open objects are closed in order (a Service says goodbye). Names,
+arguments, results, errors and docstrings are those of the async class; type checkers and editors see the real
+signatures.
+
+Any thread may call. Ctrl-C ends a wait and cancels the call, as in trio. In a thread started by an asyncio loop
+(`asyncio.to_thread`), a wait raises Closed when that loop ends (loop_waits.py). After fork() the parent's objects raise
+Forked in the child, and new ones need a new process (docs/protocols.md).
+
+Names are imported lazily: a program that only calls loads neither documents nor clusters.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.blocking._base import Blocking as Blocking
+    from nngkit.blocking.calls import Client, Server
+    from nngkit.blocking.cluster import Host, Member
+    from nngkit.blocking.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
+    from nngkit.blocking.documents import DocumentPeer
+    from nngkit.blocking.fanout import Consumer, Mesh, Publisher, Subscriber
+
+__all__ = [
+    "Client",
+    "Consumer",
+    "Daemon",
+    "DaemonClient",
+    "DocumentPeer",
+    "Host",
+    "Member",
+    "Mesh",
+    "Publisher",
+    "Resolver",
+    "Server",
+    "Service",
+    "ServiceDiscovery",
+    "Subscriber",
+]
+
+_MODULES = {
+    "_base": ("Blocking",),
+    "calls": ("Client", "Server"),
+    "cluster": ("Host", "Member"),
+    "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
+    "documents": ("DocumentPeer",),
+    "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),
+}
+_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
+
+    def __getattr__(name: str) -> object:
+        """Import a lazy name on first use."""
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,292 @@
+"""Clusters without an event loop: nodes, whose handlers and work functions are plain functions in worker threads.
+
+::
+
+    from nngkit.blocking import Member
+
+    with Member("render", dial=["tcp://a:7000"], slots=4) as node:
+        node.joined(timeout=5)
+
+        @node.work("render")
+        def render(job): return draw(job.payload)
+
+        for picture in node.map("render", scenes): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import trio
+
+from nngkit.blocking._base import Blocking, blocking_call
+from nngkit.blocking.documents import HostedLoop
+from nngkit.cluster import endpoint as _endpoint
+from nngkit.cluster import hosting as _hosting
+from nngkit.cluster import jobs as _jobs
+from nngkit.cluster import sharing as _sharing
+from nngkit.documents.threads import Document, as_in
+from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
+from nngkit.loop_waits import on_behalf
+from nngkit.portal import BlockingIterator, Portal
+
+__all__ = ["Host", "Member"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHUNK: Final = 64  # payloads taken from an iterable at once: a worker thread costs as much as some 20 jobs
+CHUNK_TIME: Final = 0.005  # seconds after which an iterable that takes its time gives what it has
+
+
+class Job:
+    """A submitted job, which the host has accepted: see nngkit.cluster.Job."""
+
+    def __init__(self, inner: _jobs.Job, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+        self.id = inner.id
+        self.kind = inner.kind
+
+    @property
+    def progress(self) -> float:
+        """The last progress that its worker has reported, from 0 to 1; 0.0 before."""
+        return self._inner.progress
+
+    @property
+    def lost_parts(self) -> int:
+        """Parts that were dropped as they were not read."""
+        return self._inner.lost_parts
+
+    @property
+    def done(self) -> bool:
+        """True once it has ended, whatever its outcome."""
+        return self._inner.done
+
+    @on_behalf
+    @as_in(_jobs.Job.result)
+    def result(self, timeout: float | None = None) -> bytes:
+        return self._portal.call(self._inner.result, timeout)
+
+    @as_in(_jobs.Job.parts)
+    def parts(self) -> BlockingIterator[bytes]:
+        return BlockingIterator(self._portal, self._inner.parts())
+
+    @as_in(_jobs.Job.cancel)
+    def cancel(self) -> None:
+        self._portal.later(self._inner.cancel)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+class Shared:
+    """Handle of a shared object: see nngkit.cluster.Shared. The object is called in the background thread."""
+
+    def __init__(self, inner: _sharing.Shared, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+        self.name = inner.name
+        self.content = inner.content
+        self._seen = inner._changed  # set by the next change, so that none between two waits is missed
+
+    @property
+    def behind(self) -> bool:
+        """True while the full state or changes are missing here, as far as is known."""
+        return self._portal.do(lambda: self._inner.behind)
+
+    @on_behalf
+    @as_in(_sharing.Shared.change)
+    def change(self, fragment: bytes, timeout: float | None = None) -> None:
+        self._portal.call(self._inner.change, fragment, timeout)
+
+    @on_behalf
+    def wait_for_change(self) -> None:
+        """Wait until the object has changed, by whichever node, since the last wait or `share`. Raises Closed."""
+        self._portal.call(self._wait)
+
+    async def _wait(self) -> None:
+        await self._seen.wait()
+        self._seen = self._inner._changed
+        self._inner._check()
+
+
+class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several classes
+    """Node of a cluster: see nngkit.cluster.Endpoint.
+
+    Handlers and work functions are plain functions, which run in worker threads; a generator yields the parts of a
+    result. The functions of `on_gap`, `on_client_added`, `on_client_removed` and `progress`, an authenticator and a
+    shared object are called in the loop's thread: they must be quick.
+    """
+
+    def _construct(self, *arguments: Any, **options: Any) -> None:
+        self._documents: dict[str, tuple[Any, Document]] = {}
+        self._opening = threading.Lock()
+        if isinstance(journal := options.get("journal"), Blocking):
+            options["journal"] = journal._open_object()[1]
+        super()._construct(*arguments, **options)
+
+    # ---- what it is
+
+    @property
+    def id(self) -> str:
+        """Id of this node."""
+        return str(self._inner.id)
+
+    @property
+    def epoch(self) -> int:
+        """Run of this node: microseconds since 1970 at its start."""
+        return int(self._inner.epoch)
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return str(self._inner.cluster)
+
+    address: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.address)
+    role: HostedProperty[str] = hosted_property(_endpoint.Endpoint.role)
+    term: HostedProperty[int] = hosted_property(_endpoint.Endpoint.term)
+    host: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.host)
+    path: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.path)
+    parent: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.parent)
+    children: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.children)
+    joined = blocking_call(_endpoint.Endpoint.joined)
+    status = blocking_call(_endpoint.Endpoint.status)
+    tree = blocking_call(_endpoint.Endpoint.tree)
+    drain = blocking_call(_endpoint.Endpoint.drain)
+
+    # ---- messages
+
+    @as_in(_endpoint.Endpoint.on)
+    def on(self, kind: str | None = None) -> Callable[[F], F]:
+        decorate: Callable[[F], F] = self._inner.on(kind)
+        return decorate
+
+    @as_in(_endpoint.Endpoint.on_gap)
+    def on_gap(self, function: Callable[[Any], object]) -> None:
+        self._inner.on_gap(function)
+
+    @as_in(_endpoint.Endpoint.on_client_added)
+    def on_client_added(self, function: Callable[[str], object]) -> None:
+        self._inner.on_client_added(function)
+
+    @as_in(_endpoint.Endpoint.on_client_removed)
+    def on_client_removed(self, function: Callable[[str], object]) -> None:
+        self._inner.on_client_removed(function)
+
+    send = blocking_call(_endpoint.Endpoint.send)
+    send_many = blocking_call(_endpoint.Endpoint.send_many)
+
+    # ---- jobs
+
+    @as_in(_endpoint.Endpoint.work)
+    def work(self, kind: str, *, concurrency: int = 1) -> Callable[[F], F]:
+        def decorate(function: F) -> F:
+            register: Callable[[F], F] = self._inner.work(kind, concurrency=concurrency)
+            return register(function) if self._host is None else self._host.portal.do(register, function)
+
+        return decorate
+
+    @on_behalf
+    @as_in(_endpoint.Endpoint.submit)
+    def submit(
+        self,
+        kind: str,
+        payload: bytes,
+        *,
+        key: bytes | str | None = None,
+        priority: int = 0,
+        tries: int = 3,
+        visibility: float = 30.0,
+        deadline: float | None = None,
+        delay: float = 0.0,
+        stream: bool = False,
+    ) -> Job:
+        portal, inner = self._open_object()
+        submitted = portal.call(
+            inner.submit,
+            kind,
+            payload,
+            key=key,
+            priority=priority,
+            tries=tries,
+            visibility=visibility,
+            deadline=deadline,
+            delay=delay,
+            stream=stream,
+        )
+        return Job(submitted, portal)
+
+    @as_in(_endpoint.Endpoint.map)
+    def map(
+        self,
+        kind: str,
+        payloads: Iterable[bytes],
+        *,
+        in_flight: int = 1000,
+        progress: Callable[[int], object] | None = None,
+        **options: Any,
+    ) -> BlockingIterator[bytes]:
+        portal, inner = self._open_object()
+        given = payloads if isinstance(payloads, Sequence) else _taken(payloads)
+        return BlockingIterator(portal, inner.map(kind, given, in_flight=in_flight, progress=progress, **options))
+
+    # ---- documents
+
+    @as_in(_endpoint.Endpoint.document)
+    def document(self, name: str) -> Document:
+        portal, inner = self._open_object()
+        opened = portal.do(inner.document, name)
+        with self._opening:
+            known, document = self._documents.get(name, (None, None))
+            if document is None or known is not opened:
+                document = Document(opened, HostedLoop(self))
+                self._documents[name] = opened, document
+            return document
+
+    @as_in(_endpoint.Endpoint.share)
+    def share(self, name: str, content: Any) -> Shared:
+        portal, inner = self._open_object()
+        return portal.do(lambda: Shared(inner.share(name, content), portal))
+
+    request_full_document = loop_call(_endpoint.Endpoint.request_full_document)
+
+
+async def _taken(payloads: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield payloads of an iterable, which is iterated over in worker threads: it may block."""
+    iterator = iter(payloads)
+    while chunk := await trio.to_thread.run_sync(functools.partial(_some, iterator), abandon_on_cancel=True):
+        for payload in chunk:
+            yield payload
+
+
+def _some(iterator: Iterator[bytes]) -> list[bytes]:
+    """Return the next payloads of an iterator; none at its end."""
+    found: list[bytes] = []
+    until = time.monotonic() + CHUNK_TIME
+    for payload in iterator:
+        found.append(payload)
+        if len(found) == CHUNK or time.monotonic() >= until:
+            break
+    return found
+
+
+class Host(_Node):
+    """Node that may be the host of its cluster: see nngkit.cluster.Host."""
+
+    _of = _hosting.Host
+
+    @signature_of(_hosting.Host)
+    def __init__(self) -> None: ...
+
+
+class Member(_Node):
+    """Node that joins a cluster: see nngkit.cluster.Member."""
+
+    _of = _hosting.Member
+
+    @signature_of(_hosting.Member)
+    def __init__(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The commands of clusters: host, join, submit, cluster."""

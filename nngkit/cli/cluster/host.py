@@ -1,0 +1,155 @@
+"""`nngkit host CLUSTER --listen URL`: a node that may be the host of a cluster.
+
+::
+
+    $ nngkit host render --listen tcp://127.0.0.1:7000 --token s3cret
+    2026-01-31T12:00:00.123Z  render  host  listens at tcp://127.0.0.1:7000
+    2026-01-31T12:00:00.125Z  render  host  is host of term 1
+
+Alone it is host at once. Of several, each names all of them as voters: they elect the host, and a minority may die::
+
+    $ nngkit host render --id a --listen tcp://0.0.0.0:7000 --voter a=tcp://a:7000 --voter b=tcp://b:7000 \\
+          --voter c=tcp://c:7000 --store a.log
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.cluster.node_options import (
+    add_listening,
+    add_secret,
+    add_work,
+    cluster_name,
+    listening_settings,
+    log_to_stderr,
+    one_tls,
+    renamed,
+    work_slots,
+)
+from nngkit.cli.stderr import say
+from nngkit.cli.tokens import joining
+from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:  # --help loads no event loop
+    from nngkit.cluster import Host
+
+__all__ = ["EPILOG", "add_arguments", "run", "voter"]
+
+NAME: Final = "nngkit host"
+EPILOG: Final = """\
+SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at
+once. --exec is described by `nngkit join --help`. The token passes the connection as it is: use tls+tcp where others
+can listen. Exit codes: 0 drained by `nngkit cluster drain`, 1 not wanted in the cluster, 2 usage, 3 cannot listen,
+130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
+
+
+def voter(text: str) -> tuple[str, str]:
+    """Parse ID=URL."""
+    name, equals, url = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=URL")
+    return name, options.address(url)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("cluster", type=cluster_name, metavar="CLUSTER", help="name of the cluster")
+    add_listening(parser, required=True)
+    parser.add_argument(
+        "--voter",
+        type=voter,
+        action="append",
+        default=[],
+        metavar="ID=URL",
+        help="a node that may be host, this one among them; repeated, and the same at each of them (default: this one "
+        "alone)",
+    )
+    parser.add_argument(
+        "--preference",
+        type=lambda text: options.whole(text, 0, 1_000_000),
+        default=0,
+        metavar="N",
+        help="of voters that know the same, the one with the highest becomes host (default: 0)",
+    )
+    parser.add_argument("--store", metavar="FILE", help="keep what was accepted in this file: it outlives all voters")
+    parser.add_argument(
+        "--max-members",
+        type=lambda text: options.whole(text, 1, 100_000),
+        default=20_000,
+        metavar="N",
+        help="nodes of the cluster, while this one is host (default: 20000)",
+    )
+    parser.add_argument("--journal", metavar="DIR", help="record jobs and hosts in this journal, while it is host")
+    parser.add_argument("--messages", action="store_true", help="--journal: record messages too")
+    add_secret(parser)
+    add_work(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the node until a signal; return the exit code."""
+    import trio
+
+    if arguments.messages and arguments.journal is None:
+        raise ConfigError("--messages", "needs --journal")
+    arguments.slots = work_slots(arguments)
+    voters = _voters(arguments)
+    log_to_stderr(NAME, logging.INFO if arguments.verbose else logging.WARNING)
+    with renamed():
+        return trio.run(_run, arguments, voters)
+
+
+def _voters(arguments: argparse.Namespace) -> dict[str, str] | None:
+    voters: dict[str, str] = {}
+    for name, url in arguments.voter:
+        if voters.setdefault(name, url) != url:
+            raise ConfigError("--voter", f"{name} has two addresses", name)
+    if voters and arguments.id is None:
+        raise ConfigError("--id", "is required with --voter: which of them is this node?")
+    return voters or None
+
+
+async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> int:
+    from nngkit.cli.cluster.node_lines import NodeLines
+    from nngkit.cli.cluster.running import run_node
+    from nngkit.cluster import Host
+    from nngkit.discovery.settings import ClientSettings
+    from nngkit.journal.recorder import Recorder
+
+    names = list(voters or {})
+    token, urls = joining([arguments.listen, *(voters or {}).values()], arguments.token, "--listen")
+    arguments.listen = urls[0]
+    if voters is not None:
+        voters = dict(zip(names, urls[1:], strict=True))
+    settings: dict[str, Any] = listening_settings(arguments)
+    if settings["id"] is None:
+        del settings["id"]
+    certificates = ClientSettings.from_environment().certificates
+    settings["tls"] = one_tls(arguments, certificates, [arguments.listen], [*urls[1:], *arguments.discovery])
+
+    async with AsyncExitStack() as opened:
+        recorder: Any = None
+        if arguments.journal is not None:
+            recorder = await opened.enter_async_context(Recorder(arguments.journal))
+
+        def make() -> Host:
+            return Host(
+                arguments.cluster,
+                voters=voters,
+                preference=arguments.preference,
+                store=arguments.store,
+                token=token,
+                max_members=arguments.max_members,
+                slots=arguments.slots,
+                recv_max_size=arguments.max_size,
+                journal=recorder,
+                journal_messages=arguments.messages,
+                **settings,
+            )
+
+        lines = NodeLines(arguments.cluster, arguments.json)
+        return await run_node(arguments, make, lines, lambda text: say(NAME, text))

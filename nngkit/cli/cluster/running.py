@@ -1,0 +1,142 @@
+"""A node that runs until a signal, or until the cluster has drained it: `nngkit host` and `nngkit join`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from nngkit.cli.cluster.node_lines import NodeLines
+from nngkit.cli.cluster.programs import Programs
+from nngkit.cli.line_writer import printed
+from nngkit.errors import AccessDenied, Closed, TimedOut
+
+if TYPE_CHECKING:
+    from nngkit.cluster import Endpoint
+
+__all__ = ["run_node"]
+
+LOOK: Final = 0.05  # seconds between two looks at the node's role: sooner than an election ends
+PATIENCE: Final = 5.0  # seconds without a host until that is said
+
+
+async def run_node(
+    arguments: argparse.Namespace,
+    make: Callable[[], Endpoint],
+    lines: NodeLines,
+    say: Callable[[str], None],
+    prepare: Callable[[Endpoint], None] = lambda node: None,
+) -> int:
+    """Run the node of `make` until it is told to end; return the exit code.
+
+    SIGINT and SIGTERM drain it: jobs in progress end, within `--drain-timeout`; a second signal ends it at once.
+    `prepare` registers handlers before it begins.
+    """
+    life = _Life(arguments, lines, say)
+    async with AsyncExitStack() as opened:
+        signals = opened.enter_context(trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+        await opened.enter_async_context(printed(lines.writer))
+        node = make()
+        if arguments.exec is not None:
+            programs = await opened.enter_async_context(Programs(arguments, lines))
+            for kind in dict.fromkeys(arguments.kind):
+                node.work(kind, concurrency=arguments.slots)(programs.do)
+        prepare(node)
+        if arguments.verbose:
+            node.on_client_added(lines.added)
+            node.on_client_removed(lines.removed)
+        async with node:
+            lines.begin(node)
+            await life.run(node, signals)
+    if lines.writer.dropped:
+        say(f"{lines.writer.dropped} lines were not read in time, and dropped")
+    if life.failure is not None:
+        raise life.failure
+    return life.code
+
+
+class _Life:
+    """Life of a node as it is printed. Errors are kept in `failure`, as a nursery would wrap them."""
+
+    def __init__(self, arguments: argparse.Namespace, lines: NodeLines, say: Callable[[str], None]) -> None:
+        self.code = 0
+        self.failure: AccessDenied | None = None
+        self._ending = False
+        self._patience: float = arguments.drain_timeout
+        self._lines = lines
+        self._say = say
+
+    async def run(self, node: Endpoint, signals: AsyncIterator[int]) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def follow() -> None:
+                try:
+                    await self._follow(node)
+                except AccessDenied as error:
+                    self.failure = error
+                except Closed:
+                    self._lines.event("left", "was drained, and has left the cluster")
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(follow)
+            async for number in signals:
+                self.code = 128 + number
+                self._ending = True
+                break
+            await self._drain(node, signals)
+            nursery.cancel_scope.cancel()
+
+    async def _follow(self, node: Endpoint) -> None:
+        """Print each change of the role. Raises AccessDenied, and Closed once it has been drained."""
+        await self._first_host(node)
+        seen = None
+        while True:
+            now = (node.role, node.term, node.host)
+            if now != seen and not self._ending:
+                self._tell(*now)
+                seen = now
+            if node.role == "joining":
+                with trio.move_on_after(LOOK):
+                    await node.joined()
+            else:
+                await trio.sleep(LOOK)
+
+    async def _first_host(self, node: Endpoint) -> None:
+        said = False
+        while True:
+            try:
+                await node.joined(PATIENCE)
+            except TimedOut as error:
+                if not said:
+                    self._say(f"{error}; it goes on trying")
+                said = True
+            else:
+                return
+
+    def _tell(self, role: str, term: int, host: str | None) -> None:
+        text = {
+            "host": f"is host of term {term}",
+            "member": f"follows {host}, host of term {term}",
+            "joining": "has no way to a host",
+        }[role]
+        self._lines.event(role, text, term=term, host=host)
+
+    async def _drain(self, node: Endpoint, signals: AsyncIterator[int]) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def end_at_once() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end_at_once)
+            with trio.move_on_after(self._patience) as limit:
+                with suppress(Closed, AccessDenied):  # it has left already, or was never let in
+                    await node.drain()
+            if limit.cancelled_caught:
+                self._say(f"jobs were in progress after {self._patience:g} s; they go to other nodes")
+            nursery.cancel_scope.cancel()
+        self._lines.event("left", "has left the cluster")

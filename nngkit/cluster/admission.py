@@ -1,0 +1,115 @@
+"""Admission: who may join a cluster. Pure, but for the secrets that HMAC needs; the wall clock is an argument.
+
+A node shows a token, or a ticket that was signed with it, in the first frame of each link::
+
+    ticket = issue_ticket("s3cret", "render", until=time.time() + 3600, id="worker-7")
+    Member("render", dial=[...], ticket=ticket)       # needs no token
+
+Each node that accepts a neighbour decides by its own `Authenticator`: `TokenAuthenticator` compares tokens and verifies
+tickets; a function of the program may decide by token, id and address. A token passes the connection as it is: use
+tls+tcp where others can listen.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from nngkit.envelope import as_map, decode, encode, field
+from nngkit.errors import AccessDenied, BadMessage, TooLarge
+
+__all__ = ["MOST_TOKEN", "Applicant", "Authenticator", "Ticket", "TokenAuthenticator", "issue_ticket", "read_ticket"]
+
+MOST_TOKEN: Final = 1024  # bytes of a token or a ticket
+MOST_ID: Final = 64  # bytes of an id
+DIGEST: Final = "sha256"
+MAC: Final = 32  # bytes of a signature
+WHAT: Final = "ticket"
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A node that asks to be a neighbour: its id, its address as the connection shows it, and what it presents."""
+
+    id: str
+    address: str
+    token: str | None = None
+    ticket: str | None = None
+    verified_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Permission to join `cluster`, until a time in seconds since 1970. `id`: the only id that may use it; "": any."""
+
+    cluster: str
+    id: str
+    until: float
+
+
+Authenticator = Callable[[Applicant], float | bool | None]
+"""Decides on an applicant: a false value or AccessDenied refuses it; a float admits it until then (since 1970)."""
+
+
+def issue_ticket(token: str, cluster: str, *, until: float, id: str = "") -> str:
+    """Return a ticket, signed with `token`, as printable text.
+
+    Args:
+        token: The token of the cluster.
+        cluster: Name of the cluster.
+        until: End of the permission, in seconds since 1970. A link that uses the ticket ends then.
+        id: The only id that may use it; "": any.
+    """
+    body = encode({"c": cluster, "i": id, "u": float(until)})
+    return urlsafe_b64encode(hmac.digest(token.encode(), body, DIGEST) + body).decode()
+
+
+def read_ticket(token: str, text: str) -> Ticket:
+    """Return the content of a ticket that was signed with `token`. Raises AccessDenied."""
+    try:
+        data = urlsafe_b64decode(text.encode("ascii"))
+        mac, body = data[:MAC], data[MAC:]
+        if not hmac.compare_digest(mac, hmac.digest(token.encode(), body, DIGEST)):
+            raise AccessDenied("the ticket is not signed with this cluster's token")
+        fields = as_map(decode(body, what=WHAT, limit=MOST_TOKEN), what=WHAT)
+        return Ticket(
+            field(fields, "c", str, what=WHAT, max_len=MOST_TOKEN),
+            field(fields, "i", str, what=WHAT, max_len=MOST_ID),
+            field(fields, "u", float, what=WHAT),
+        )
+    except (UnicodeError, Error, BadMessage, TooLarge) as error:
+        raise AccessDenied(f"the ticket is not one: {error}") from error
+
+
+class TokenAuthenticator:
+    """Admit nodes that show the cluster's token, or a ticket signed with it. Without a token: admit all.
+
+    `clock` returns seconds since 1970.
+    """
+
+    def __init__(self, cluster: str, token: str | None, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._token = token
+        self._clock = clock
+
+    def __call__(self, applicant: Applicant) -> float | bool:
+        if self._token is None:
+            return True
+        if applicant.token is not None:
+            if hmac.compare_digest(applicant.token.encode(), self._token.encode()):
+                return True
+            raise AccessDenied("wrong token")
+        if applicant.ticket is None:
+            raise AccessDenied("this cluster demands a token or a ticket")
+        ticket = read_ticket(self._token, applicant.ticket)
+        if ticket.cluster != self._cluster:
+            raise AccessDenied(f"the ticket is for the cluster {ticket.cluster!r}")
+        if ticket.id and ticket.id != applicant.id:
+            raise AccessDenied(f"the ticket is for {ticket.id!r}")
+        if ticket.until <= self._clock():
+            raise AccessDenied(f"the ticket has expired {self._clock() - ticket.until:.0f} s ago")
+        return ticket.until

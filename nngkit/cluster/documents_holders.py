@@ -1,0 +1,73 @@
+"""Holders: the nodes that have each document open, known at the host, and the partner that each compares with. Pure.
+
+::
+
+    holders.opened("minutes", "c", parent="b", avoid="")    -> ("b", 3): compare with b; 3 nodes have it
+
+The partner is the parent if that has the document open, else the host, else the node that opened it first. So every
+chain of partners ends at one node. The table of a new host is empty; the nodes tell it again. Capped, with a counter.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Holders"]
+
+MOST_NAMES: Final = 65_536  # documents: a table of 30 MB
+MOST_ENTRIES: Final = 262_144  # holders of all documents together: 10,000 nodes with 26 each, 40 MB
+
+
+class Holders:
+    """Nodes by document. `host`: the id of this node, which comes first if it has the document."""
+
+    def __init__(self, host: str) -> None:
+        self.refused = 0
+        self._host = host
+        self._nodes: dict[str, dict[str, None]] = {}
+        self._entries = 0
+
+    def opened(self, name: str, node: str, *, parent: str, avoid: str) -> tuple[str, int] | None:
+        """Record that `node` has a document; return its partner, `node` itself if it is the first, and the number.
+
+        None if the table is full.
+        """
+        nodes = self._nodes.get(name)
+        if nodes is None:
+            if len(self._nodes) >= MOST_NAMES:
+                self.refused += 1
+                return None
+            nodes = self._nodes[name] = {}
+        if node not in nodes:
+            if self._entries >= MOST_ENTRIES:
+                self.refused += 1
+                if not nodes:
+                    del self._nodes[name]
+                return None
+            nodes[node] = None
+            self._entries += 1
+        if node == self._host or (self._host not in nodes and next(iter(nodes)) == node):
+            return node, len(nodes)
+        if parent in nodes and parent != avoid and parent != node:
+            return parent, len(nodes)
+        if self._host in nodes and self._host != avoid:
+            return self._host, len(nodes)
+        return next((one for one in nodes if one != avoid), node), len(nodes)
+
+    def closed(self, name: str, node: str) -> None:
+        """Record that `node` has closed a document."""
+        nodes = self._nodes.get(name)
+        if nodes is not None and node in nodes:
+            del nodes[node]
+            self._entries -= 1
+            if not nodes:
+                del self._nodes[name]
+
+    def node_removed(self, node: str) -> None:
+        """Record that `node` has left the cluster."""
+        for name in [name for name, nodes in self._nodes.items() if node in nodes]:
+            self.closed(name, node)
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that have a document, in the order in which they opened it."""
+        return tuple(self._nodes.get(name, ()))

@@ -1,0 +1,196 @@
+"""Frames between neighbours of a cluster. Pure: bytes in and out.
+
+::
+
+    D1 ...                       a message to all nodes: nngkit.fanout.mesh_wire
+    A0 to BF                     a CBOR map: a digest or an ask of the mesh
+    80 to 9F                     a CBOR array: [channel, ...], for the neighbour itself
+    D2 | channel | length of to | length of sender | epoch, 8 bytes | to | sender | CBOR array
+                                 a routed frame: up and down the tree to one node; `to` "" is the host
+
+A routed frame is forwarded as it is; only its head is read on the way. The body of a message to all nodes begins with
+its kind: its length in one byte, then the text. docs/wire.md has the CDDL.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from nngkit.envelope import decode, encode
+from nngkit.errors import BadMessage, ConfigError
+from nngkit.fanout.mesh_wire import MOST_NUMBER, MOST_ORIGIN
+
+__all__ = [
+    "DOCUMENTS",
+    "HEARTBEAT_FRAME",
+    "MOST_KIND",
+    "ROUTED",
+    "VERSION",
+    "Channel",
+    "Hello",
+    "Refusal",
+    "Routed",
+    "check_id",
+    "check_kind",
+    "greeting_frame",
+    "local_frame",
+    "pack_body",
+    "parse_body",
+    "parse_greeting",
+    "parse_local",
+    "parse_routed",
+    "routed_frame",
+]
+
+VERSION: Final = 1
+ROUTED: Final = 0xD2  # first byte; the mesh has D1
+MOST_KIND: Final = 64  # bytes of a kind
+DOCUMENTS: Final = "\x00documents"  # kind of the documents' messages; a program's kinds are printable
+_HEAD: Final = struct.Struct("!BBBBQ")
+_WHAT: Final = "cluster frame"
+
+
+class Channel(IntEnum):
+    """First item of a local frame, and the second byte of a routed one: the part of a node that it is for."""
+
+    PLACE = 0
+    ELECTION = 1
+    WORK = 2
+    DOCUMENTS = 3
+    LETTERS = 4
+    QUERY = 5
+    HEARTBEAT = 13
+    REFUSE = 14
+    HELLO = 15
+
+
+class Hello(NamedTuple):
+    """First frame of a link in each direction: who the neighbour is. `voter`: a link between voters, for elections."""
+
+    cluster: str
+    id: str
+    epoch: int
+    voter: bool
+    token: str | None = None
+    ticket: str | None = None
+
+
+class Refusal(NamedTuple):
+    """Answer to a Hello that is not accepted; the link ends."""
+
+    why: str
+
+
+class Routed(NamedTuple):
+    """Head of a routed frame; its content begins at `start`."""
+
+    channel: int
+    to: str
+    sender: str
+    epoch: int
+    start: int
+
+
+def check_id(id: str) -> str:
+    """Return the id of a node: printable text of 1 to 64 bytes. Raises ConfigError."""
+    if not isinstance(id, str) or not id or not id.isprintable() or len(id.encode()) > MOST_ORIGIN:
+        raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
+    return id
+
+
+def check_kind(kind: str, what: str = "kind") -> str:
+    """Return a kind of messages or jobs, or another name: printable text of 1 to 64 bytes. Raises ConfigError."""
+    if not isinstance(kind, str) or not kind or not kind.isprintable() or len(kind.encode()) > MOST_KIND:
+        raise ConfigError(what, f"{kind!r} is not printable text of 1 to {MOST_KIND} bytes", kind)
+    return kind
+
+
+# ---- frames for the neighbour
+
+
+def local_frame(channel: Channel, row: Sequence[object]) -> bytes:
+    """Return a frame for the neighbour itself."""
+    return encode([int(channel), *row])
+
+
+def parse_local(frame: bytes, *, limit: int, peer: str | None = None) -> list[Any]:
+    """Return the array of a frame for the neighbour: its channel and the rest. Raises BadMessage, TooLarge."""
+    row = decode(frame, what=_WHAT, limit=limit, peer=peer)
+    if type(row) is not list or not row or type(row[0]) is not int:
+        raise BadMessage(_WHAT, "not an array that begins with a channel", peer)
+    return row
+
+
+HEARTBEAT_FRAME: Final = local_frame(Channel.HEARTBEAT, ())
+"""Sign of life on a link of two voters."""
+
+
+def greeting_frame(greeting: Hello | Refusal) -> bytes:
+    """Return the first frame of a link, or the one that refuses it."""
+    if isinstance(greeting, Refusal):
+        return local_frame(Channel.REFUSE, [greeting.why[:500]])
+    return local_frame(Channel.HELLO, [VERSION, *greeting])
+
+
+def parse_greeting(row: list[Any], peer: str | None) -> Hello | Refusal:
+    """Return the content of the first frame of a link. Raises BadMessage, which names a newer version."""
+    match row:
+        case [Channel.REFUSE, str(why)]:
+            return Refusal(why)
+        case [Channel.HELLO, int(version), *_] if version > VERSION:
+            raise BadMessage("greeting", f"version {version} is newer than the supported version {VERSION}", peer)
+        case [Channel.HELLO, int(), str(cluster), str(id), int(epoch), bool(voter), str() | None, str() | None]:
+            if len(cluster.encode()) > MOST_KIND or not 0 <= epoch <= MOST_NUMBER:
+                raise BadMessage("greeting", "the cluster's name is too long, or the epoch is absurd", peer)
+            try:
+                return Hello(cluster, check_id(id), epoch, voter, row[6], row[7])
+            except ConfigError as error:
+                raise BadMessage("greeting", str(error), peer) from None
+    raise BadMessage("greeting", "a link begins with a Hello", peer)
+
+
+# ---- routed frames
+
+
+def routed_frame(channel: Channel, to: str, sender: str, epoch: int, row: Sequence[object]) -> bytes:
+    """Return a frame for one node: `to`, or the host if that is ""."""
+    target, source = to.encode(), sender.encode()
+    head: bytes = _HEAD.pack(ROUTED, channel, len(target), len(source), epoch)
+    return head + target + source + encode(row)
+
+
+def parse_routed(frame: bytes, peer: str | None = None) -> Routed:
+    """Return the head of a routed frame. Raises BadMessage."""
+    try:
+        _, channel, target, source, epoch = _HEAD.unpack_from(frame)
+        middle = _HEAD.size + target
+        start = middle + source
+        to, sender = frame[_HEAD.size : middle].decode(), frame[middle:start].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise BadMessage(_WHAT, "the head of a routed frame is cut or not UTF-8", peer) from error
+    if start >= len(frame) or not source or max(target, source) > MOST_ORIGIN or epoch > MOST_NUMBER:
+        raise BadMessage(_WHAT, "the head of a routed frame contradicts itself", peer)
+    return Routed(channel, to, sender, epoch, start)
+
+
+# ---- messages to all nodes
+
+
+def pack_body(kind: str, payload: bytes) -> bytes:
+    """Return the body of a message to all nodes."""
+    name = kind.encode()
+    return bytes((len(name),)) + name + payload
+
+
+def parse_body(body: bytes) -> tuple[str, bytes]:
+    """Return kind and payload. Raises BadMessage."""
+    end = 1 + body[0] if body else 0
+    if not 1 < end <= len(body):
+        raise BadMessage(_WHAT, "a message has no kind")
+    try:
+        return body[1:end].decode(), body[end:]
+    except UnicodeDecodeError:
+        raise BadMessage(_WHAT, "a kind is not UTF-8") from None

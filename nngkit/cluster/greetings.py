@@ -1,0 +1,333 @@
+"""Links of a node before its parts may use them: greetings, admission, and the links between voters. Pure.
+
+::
+
+    dialer                                acceptor
+    HELLO cluster, id, epoch, token  ->   the authenticator decides
+                                     <-   HELLO cluster, id, epoch       both parts see the link now
+                                     <-   or REFUSE why; the link ends
+
+Voters have a link for each pair, beside those of the tree: the voter with the smaller id dials. A heartbeat on it
+each `HEARTBEAT` seconds shows that it works.
+
+Invariants:
+
+1. No frame of a link is taken in before its HELLO was accepted; nothing is sent on it but greetings.
+2. A link that was admitted until some time ends then; one that does not greet ends after `GREETING` seconds; one of
+   voters that is silent for `SILENCE` seconds.
+3. Two voters have one link at a time: a later one replaces the earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from nngkit.cluster.admission import Applicant, Authenticator
+from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
+from nngkit.errors import AccessDenied, BadMessage
+
+__all__ = ["Greetings", "GreetingsEffects", "OpenLink"]
+
+GREETING: Final = 5.0  # seconds for the first frame: a node that is busy starting up needs one
+HEARTBEAT: Final = 0.4  # seconds between two heartbeats on a link of voters
+SILENCE: Final = 1.5  # seconds without one after which it is dropped and dialed again: TCP alone would wait for minutes
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries to reach a voter
+MOST_LINKS: Final = 4096  # links that have not greeted yet, against a flood of connections
+
+
+class Chance(Protocol):
+    """The part of random.Random that is needed."""
+
+    def random(self) -> float: ...
+
+
+@dataclass(slots=True)
+class _Link:
+    peer: str
+    dialed: str | None
+    voter: bool
+    since: float
+    state: Literal["greeting", "open"] = "greeting"
+    id: str = ""
+    epoch: int = 0
+    until: float = float("inf")
+    heard: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLink:
+    """A link that may be used now: the neighbour's id and run; `voter`: for elections, else for the tree."""
+
+    link: int
+    id: str
+    epoch: int
+    voter: bool
+    peer: str
+    dialed: str | None
+
+
+@dataclass(slots=True)
+class GreetingsEffects:
+    """Work for the node. `refused`: pairs of an address that was dialed and why it did not lead to a neighbour."""
+
+    dials: list[str] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)
+    sends: list[tuple[int, bytes]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class Greetings:
+    """Links of one node.
+
+    Args:
+        hello: What this node says of itself; `voter` is set for each link.
+        voters: Addresses of the other voters by id, if this node is a voter.
+        authenticator: Decides on nodes that connect.
+        wall: Returns seconds since 1970 for a monotonic time, for permissions that end.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        voters: Mapping[str, str],
+        authenticator: Authenticator,
+        *,
+        rng: Chance,
+        now: float,
+        wall: Callable[[float], float],
+    ) -> None:
+        self._hello = hello
+        self._authenticator = authenticator
+        self._rng = rng
+        self._wall = wall
+        self._links: dict[int, _Link] = {}
+        self._voter_links: dict[str, int] = {}
+        self._to_dial = {name: address for name, address in voters.items() if name > hello.id}
+        self._voters = set(voters)
+        self._dial_at = dict.fromkeys(self._to_dial, now)
+        self._pause = dict.fromkeys(self._to_dial, FIRST_PAUSE)
+        self._dialing: dict[str, str] = {}  # address -> id of the voter, until it has greeted
+        self._unconnected: set[str] = set()  # those of them without a link; the tree may dial the same address
+        self._effects = GreetingsEffects()
+        self.wake_at = now
+        self.refusals = 0
+        self._heartbeat_at = now
+
+    def take(self) -> GreetingsEffects:
+        """Return what is to be done since the last call."""
+        effects, self._effects = self._effects, GreetingsEffects()
+        return effects
+
+    def peer(self, link: int) -> str:
+        """Return the address of a neighbour, with its id if it is known, for messages and logs."""
+        there = self._links.get(link)
+        if there is None:
+            return "a link that has ended"
+        return f"{there.id} at {there.peer}" if there.id else there.peer
+
+    def id_of(self, link: int) -> str:
+        """Return the id of a neighbour; "" before it has greeted."""
+        there = self._links.get(link)
+        return "" if there is None else there.id
+
+    def is_open(self, link: int) -> bool:
+        """Return True if frames of the link may be taken in."""
+        there = self._links.get(link)
+        return there is not None and there.state == "open"
+
+    def knows(self, link: int) -> bool:
+        """Return True if the link has not ended."""
+        return link in self._links
+
+    def opened(self, link: int) -> OpenLink | None:
+        """Return a link that may be used; None for others."""
+        there = self._links.get(link)
+        if there is None or there.state != "open":
+            return None
+        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed)
+
+    def is_voter(self, link: int) -> bool:
+        """Return True if the link is one between voters."""
+        there = self._links.get(link)
+        return there is not None and there.voter
+
+    def voter_link(self, id: str) -> int | None:
+        """Return the link to a voter, or None."""
+        return self._voter_links.get(id)
+
+    def heard(self, link: int, now: float) -> None:
+        """Note a sign of life of a link."""
+        if (there := self._links.get(link)) is not None:
+            there.heard = now
+
+    # ---- events
+
+    def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
+        """Greet a new neighbour if this side has dialed."""
+        if (
+            len(self._links) >= MOST_LINKS
+            and sum(one.state == "greeting" for one in self._links.values()) >= MOST_LINKS
+        ):
+            self._effects.drops.append(link)
+            return
+        voter = dialed in self._unconnected
+        self._unconnected.discard(dialed or "")
+        self._links[link] = _Link(peer, dialed, voter, now)
+        self.wake_at = min(self.wake_at, now + GREETING)
+        if dialed is not None:
+            self._effects.sends.append((link, greeting_frame(self._hello._replace(voter=voter))))
+
+    def dial_failed(self, address: str, now: float) -> bool:
+        """Try a voter again later. Return False if the address was not dialed for that."""
+        if address not in self._unconnected:
+            return False
+        self._unconnected.discard(address)
+        self._later(self._dialing.pop(address), now)
+        return True
+
+    def link_down(self, link: int, now: float) -> OpenLink | None:
+        """Forget a link; return it if it was open, so that the others hear of its end."""
+        there = self._links.pop(link, None)
+        if there is None:
+            return None
+        dialed_voter = there.dialed is not None and there.voter
+        if dialed_voter and (name := self._dialing.pop(there.dialed or "", None) or there.id):
+            self._later(name, now)
+        if there.voter and self._voter_links.get(there.id) == link:
+            del self._voter_links[there.id]
+        elif there.voter:
+            return None  # it was replaced
+        if there.state != "open":
+            return None
+        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed)
+
+    def _later(self, id: str, now: float) -> None:
+        pause = self._pause[id] * (0.5 + self._rng.random())
+        self._pause[id] = min(LONGEST_PAUSE, 2 * self._pause[id])
+        self._dial_at[id] = now + pause
+        self.wake_at = min(self.wake_at, now + pause)
+
+    def greet(self, link: int, row: list[Any], now: float) -> tuple[OpenLink, int | None] | None:
+        """Take in the first frame of a link. Return the link if it may be used, and the link that it replaces.
+
+        Raises BadMessage.
+        """
+        there = self._links[link]
+        try:
+            greeting = parse_greeting(row, there.peer)
+        except BadMessage as error:
+            self._refuse(link, there, str(error), tell=there.dialed is None)
+            raise
+        if isinstance(greeting, Refusal):
+            if there.dialed is None:
+                raise BadMessage("greeting", "a refusal of nothing", there.peer)
+            self._effects.refused.append((there.dialed, greeting.why))
+            self._effects.warnings.append(f"{there.peer} refused this node: {greeting.why}")
+            self._end(link, there, now)
+            return None
+        why, until = self._decide(there, greeting)
+        if why is not None:
+            self._refuse(link, there, why, tell=there.dialed is None)
+            if there.dialed is not None:
+                self._effects.refused.append((there.dialed, why))
+            self._end(link, there, now)
+            return None
+        there.state, there.id, there.epoch, there.until = "open", greeting.id, greeting.epoch, until
+        there.heard = now
+        self.wake_at = min(self.wake_at, now + max(0.0, until - self._wall(now)))
+        replaced = None
+        if there.dialed is None:
+            there.voter = greeting.voter
+            self._effects.sends.append(
+                (link, greeting_frame(self._hello._replace(voter=there.voter, token=None, ticket=None)))
+            )
+        if there.voter:
+            if there.dialed is not None:
+                self._dialing.pop(there.dialed, None)
+                self._pause[there.id] = FIRST_PAUSE
+            self.wake_at = min(self.wake_at, self._heartbeat_at)
+            replaced = self._voter_links.get(there.id)
+            self._voter_links[there.id] = link
+        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed), replaced
+
+    def _decide(self, there: _Link, hello: Hello) -> tuple[str | None, float]:
+        """Return why a neighbour is refused, or None and until when it is admitted, in seconds since 1970."""
+        if hello.cluster != self._hello.cluster:
+            return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
+        if hello.id == self._hello.id:
+            same = hello.epoch == self._hello.epoch
+            return "this is the node itself" if same else f"{hello.id!r} is the id of this node, at {there.peer}", 0.0
+        if there.dialed is not None:
+            expected = self._dialing.get(there.dialed) if there.voter else None
+            if expected not in (None, hello.id):
+                return f"voter {expected!r} is expected there, and it is {hello.id!r}", 0.0
+            return None, float("inf")
+        if hello.voter and hello.id not in self._voters:
+            return f"{hello.id!r} is not one of this node's voters", 0.0
+        applicant = Applicant(hello.id, there.peer, hello.token, hello.ticket)
+        try:
+            verdict = self._authenticator(applicant)
+        except AccessDenied as error:
+            return str(error), 0.0
+        if verdict is None or verdict is False:
+            return "not admitted", 0.0
+        return None, float("inf") if verdict is True else float(verdict)
+
+    def _refuse(self, link: int, there: _Link, why: str, *, tell: bool) -> None:
+        self.refusals += 1
+        self._effects.warnings.append(f"{there.peer} is refused: {why}")
+        if tell:
+            self._effects.sends.append((link, greeting_frame(Refusal(why))))
+
+    def _end(self, link: int, there: _Link, now: float) -> None:
+        self._effects.drops.append(link)
+        self.link_down(link, now)
+
+    def end(self, link: int, now: float) -> None:
+        """Drop a link, and forget it."""
+        if (there := self._links.get(link)) is not None:
+            self._end(link, there, now)
+
+    # ---- time
+
+    def tick(self, now: float) -> list[OpenLink]:
+        """Dial voters that are not connected; end links whose time is over. Return the open ones among these."""
+        if now < self.wake_at:
+            return []
+        ended = []
+        wall = self._wall(now)
+        self.wake_at = now + 3600.0
+        for link, there in list(self._links.items()):
+            if there.state == "greeting" and now >= there.since + GREETING:
+                self._effects.warnings.append(f"{there.peer} has not greeted in {GREETING:g} s")
+                if there.dialed is not None and not there.voter:
+                    self._effects.refused.append((there.dialed, "no greeting"))
+                self._end(link, there, now)
+            elif there.state == "greeting":
+                self.wake_at = min(self.wake_at, there.since + GREETING)
+            elif wall >= there.until or (there.voter and now >= there.heard + SILENCE):
+                if wall >= there.until:
+                    self._effects.warnings.append(f"the permission of {there.id!r} at {there.peer} has ended")
+                    self._effects.sends.append((link, greeting_frame(Refusal("the ticket has expired"))))
+                ended.append(OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed))
+                self._end(link, there, now)
+            else:
+                self.wake_at = min(self.wake_at, now + there.until - wall)
+        if self._voter_links:
+            if now >= self._heartbeat_at:
+                self._heartbeat_at = now + HEARTBEAT
+                self._effects.sends += [(link, HEARTBEAT_FRAME) for link in self._voter_links.values()]
+            self.wake_at = min(self.wake_at, self._heartbeat_at)
+        for name, address in self._to_dial.items():
+            if name in self._voter_links or address in self._dialing:
+                continue
+            if now >= self._dial_at[name]:
+                self._dialing[address] = name
+                self._unconnected.add(address)
+                self._effects.dials.append(address)
+            else:
+                self.wake_at = min(self.wake_at, self._dial_at[name])
+        return ended

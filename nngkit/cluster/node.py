@@ -1,0 +1,714 @@
+"""One node of a cluster, without sockets and clocks: its parts, and the frames between them. Pure.
+
+::
+
+    node = Node(NodeConfig(cluster="render", id="b", ...), epoch=epoch, now=now, wall=time.time(), rng=rng)
+    node.link_up(7, "tcp://a:7000", None, now)      # events of the transport
+    node.received(7, frames, now)
+    node.broadcast("chat", [b"hello"], now)         # calls of the program
+    if now >= node.wake_at: node.tick(now, wall)
+    effects = node.take(now)                        # what to dial, drop, send, store, start, and to tell the program
+
+The parts know nothing of each other; this module carries what one decides to those that it concerns:
+
+==============  ==========================================================================================
+greetings.py    admission of links, links between voters
+place.py        the tree: parent, children, path to the host, routes to all nodes below
+MeshState       messages to all nodes, over the links of the tree (nngkit.fanout)
+letters.py      messages to one node
+node_voting.py  at voters: election.py, the replicated log, and the table of jobs
+node_work.py    jobs: submissions, workers, and at the host the queue
+documents.py    documents and shared objects
+==============  ==========================================================================================
+
+A frame that cannot be read is counted, logged with the address of the neighbour that sent it, and has no other effect;
+a neighbour that sends many is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from nngkit.cluster import place_events as placing
+from nngkit.cluster import place_messages
+from nngkit.cluster.admission import Authenticator, TokenAuthenticator
+from nngkit.cluster.crew_sharing import Decide, evenly
+from nngkit.cluster.documents import ClusterDocuments
+from nngkit.cluster.documents_copy import CopyRng
+from nngkit.cluster.election_limits import Deposed, Elected, HostChanged, Restored
+from nngkit.cluster.frames import (
+    DOCUMENTS,
+    ROUTED,
+    Channel,
+    Hello,
+    Routed,
+    local_frame,
+    pack_body,
+    parse_body,
+    parse_local,
+    parse_routed,
+    routed_frame,
+)
+from nngkit.cluster.greetings import Greetings, OpenLink
+from nngkit.cluster.letters import Letter, LetterLimits, Letters
+from nngkit.cluster.messages import ClusterGap, ClusterMessage
+from nngkit.cluster.node_queries import QueryPart
+from nngkit.cluster.node_voting import VotingPart
+from nngkit.cluster.node_work import WorkPart
+from nngkit.cluster.place import Place
+from nngkit.cluster.place_search import Random
+from nngkit.cluster.work_limits import Rng
+from nngkit.envelope import decode
+from nngkit.errors import BadMessage, TooLarge
+from nngkit.fanout.mesh_events import MeshMessage
+from nngkit.fanout.mesh_limits import MeshLimits
+from nngkit.fanout.mesh_state import MeshState
+from nngkit.fanout.mesh_wire import DATA
+
+__all__ = ["Node", "NodeConfig", "NodeEffects"]
+
+DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
+HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
+MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
+MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
+MOST_WARNINGS: Final = 200  # lines for the log about frames: a hostile neighbour cannot fill it
+ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    """Settings of a node.
+
+    Attributes:
+        cluster: Name of the cluster.
+        id: Id of the node, unique in it.
+        address: Where other nodes reach it; None: it accepts none, and has no children.
+        seeds: Addresses of nodes to ask for a place.
+        voters: Addresses of the voters by id, this node's among them if it is one; empty if unknown.
+        preference: Of several voters that know the same, the one with the highest preference becomes host.
+        durable: A voter whose log is on disk.
+        fanout: Most children.
+        kinds: Kinds of the jobs that it does.
+        slots: Jobs that it does at a time.
+        decide: Policy that divides jobs between the node itself and its children.
+        token, ticket: What it shows to the nodes that it joins.
+        authenticator: Decides on nodes that join it; None: they show the token, or a ticket signed with it.
+        max_members: Nodes of the cluster; the host refuses more.
+        recv_max_size: Bytes of the largest frame.
+        lease: Seconds until the voters elect another host if they hear nothing of the last one.
+        mesh, letters: Limits of messages.
+        facts: What the other nodes know of it, beside slots and kinds.
+    """
+
+    cluster: str
+    id: str
+    address: str | None = None
+    seeds: tuple[str, ...] = ()
+    voters: Mapping[str, str] = field(default_factory=dict)
+    preference: int = 0
+    durable: bool = False
+    fanout: int = 8
+    kinds: frozenset[str] = frozenset()
+    slots: int = 0
+    decide: Decide = evenly
+    token: str | None = None
+    ticket: str | None = None
+    authenticator: Authenticator | None = None
+    max_members: int = 20_000
+    recv_max_size: int = 16 * 1024 * 1024
+    lease: float = 0.5
+    mesh: MeshLimits = field(default_factory=lambda: MeshLimits(digest=DIGEST))
+    letters: LetterLimits = field(default_factory=LetterLimits)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class NodeEffects:
+    """Work for the shell, in this order.
+
+    Attributes:
+        sends: A link, its frames, and whether they may be dropped, in order.
+        drops: Links to end, once what was sent is written.
+        dials: Addresses to connect to.
+        events: Reports for the program: see `endpoint.py`.
+        warnings: Lines for the log.
+    """
+
+    __slots__ = ("dials", "drops", "events", "sends", "warnings")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[int, list[bytes], bool]] = []
+        self.drops: list[int] = []
+        self.dials: list[str] = []
+        self.events: list[object] = []
+        self.warnings: list[str] = []
+
+
+class NodeChance(CopyRng, Rng, Random, Protocol):
+    """Source of chance for all parts: a random.Random."""
+
+
+class Node:
+    """One run of a node. `epoch`: microseconds since 1970, different for each run of an id.
+
+    `restored`: what a voter's store has of its earlier run. `wall`: seconds since 1970. `wake`: called when an edit of
+    a document has made something to take. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        epoch: int,
+        now: float,
+        wall: float,
+        rng: NodeChance,
+        restored: Restored | None = None,
+        wake: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.id, self.epoch = config.id, epoch
+        self.stats = NodeStats()
+        self._wall_offset = wall - now
+        self._effects = NodeEffects()
+        self._bad: dict[int, int] = {}
+        self._warned = 0
+        self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
+        is_voter = config.id in config.voters
+        hello = Hello(config.cluster, config.id, epoch, False, config.token, config.ticket)
+        self.greetings = Greetings(
+            hello,
+            {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
+            config.authenticator or TokenAuthenticator(config.cluster, config.token, self._wall_now),
+            rng=rng,
+            now=now,
+            wall=self.wall,
+        )
+        self._now = now
+        self.mesh = MeshState(config.id, epoch, now, config.mesh)
+        self.letters = Letters(epoch, config.letters)
+        self.work = WorkPart(
+            config.id, epoch, kinds=config.kinds, slots=config.slots, decide=config.decide, rng=rng, wall=self.wall
+        )
+        self.voting: VotingPart | None = None
+        if is_voter:
+            self.voting = VotingPart(
+                config.id,
+                config.voters,
+                self.work,
+                epoch=epoch,
+                now=now,
+                rng=rng,
+                preference=config.preference,
+                durable=config.durable,
+                lease=config.lease,
+                restored=restored,
+            )
+        self.documents = ClusterDocuments(config.id, epoch, now=now, rng=rng, wake=wake)
+        self.queries = QueryPart(self)
+        self.place = Place(
+            config.id,
+            epoch,
+            address=config.address,
+            seeds=[seed for seed in config.seeds if seed != config.address],
+            voters=config.voters,
+            fanout=config.fanout,
+            may_host=is_voter,
+            now=now,
+            rng=rng,
+            limits=placing.PlaceLimits(members=config.max_members, heartbeat=HEARTBEAT),
+            facts=self._facts(),
+        )
+        self.place.join(now)
+
+    def _facts(self) -> dict[str, Any]:
+        kinds: list[str] = []
+        for kind in sorted(self.work.kinds):  # as many as the facts of a node have room for
+            if sum(map(len, kinds)) + len(kind) > MOST_KINDS_BYTES:
+                break
+            kinds.append(kind)
+        return {**self.config.facts, "slots": self.work.crew.slots, "kinds": kinds}
+
+    def wall(self, now: float) -> float:
+        """Return seconds since 1970 for a monotonic time."""
+        return now + self._wall_offset
+
+    def _wall_now(self) -> float:
+        return self._now + self._wall_offset
+
+    # ---- what it knows
+
+    @property
+    def is_host(self) -> bool:
+        """True if this node is the host, and has told the tree so."""
+        return self.place.leading
+
+    @property
+    def wake_at(self) -> float:
+        """When to call `tick`, in seconds of `now`."""
+        return min(
+            self.greetings.wake_at,
+            self.place.wake_at,
+            self.mesh.wake_at if self._tree else float("inf"),
+            self.letters.wake_at,
+            self.work.wake_at,
+            self.documents.wake_at,
+            self.queries.wake_at,
+            float("inf") if self.voting is None else self.voting.wake_at,
+        )
+
+    @property
+    def tree_links(self) -> list[int]:
+        """Links to the parent and the children."""
+        return list(self._tree)
+
+    def reach(self, id: str) -> bool:
+        """Return True if a frame for this node can leave: the node is below, or there is a way up."""
+        return id == self.id or self.place.route(id) is not None or (self.place.parent is not None)
+
+    # ---- events of the transport
+
+    def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
+        """Take in a new connection."""
+        self._now = now
+        self.greetings.link_up(link, peer, dialed, now)
+
+    def link_down(self, link: int, now: float) -> None:
+        """Forget a connection that has ended."""
+        self._now = now
+        self._bad.pop(link, None)
+        found = self.greetings.link_down(link, now)
+        if found is not None:
+            self._closed(found, now)
+
+    def _closed(self, link: OpenLink, now: float) -> None:
+        """Tell the parts that an open link has ended."""
+        if link.voter:
+            if self.voting is not None and self.greetings.voter_link(link.id) is None:
+                self.voting.peer_down(link.id, now)
+        else:
+            self.place.link_down(link.link, now)
+
+    def dial_failed(self, address: str, why: str, now: float) -> None:
+        """Note that an address could not be connected to."""
+        self._now = now
+        if not self.greetings.dial_failed(address, now):
+            self.place.dial_failed(address, now)
+
+    def received(self, link: int, frames: Sequence[bytes], now: float) -> None:
+        """Take in frames of a neighbour."""
+        self._now = now
+        greetings = self.greetings
+        if not greetings.is_open(link):
+            if not greetings.knows(link):
+                return  # it was dropped
+            first, *frames = frames
+            self._greeted(link, first, now)
+            if not frames or not greetings.is_open(link):
+                return
+        if greetings.is_voter(link):
+            greetings.heard(link, now)
+        else:
+            self.place.heard(link, now)
+        mesh: list[bytes] = []
+        for frame in frames:
+            first_byte = frame[0] if frame else 0
+            if first_byte == DATA or 0xA0 <= first_byte <= 0xBF:
+                mesh.append(frame)
+                continue
+            if mesh:
+                self._take_mesh(link, mesh, now)
+                mesh = []
+            try:
+                if first_byte == ROUTED:
+                    self._forward(link, frame, parse_routed(frame, greetings.peer(link)), now)
+                else:
+                    row = parse_local(frame, limit=self.config.recv_max_size, peer=greetings.peer(link))
+                    self._take_local(link, row, now)
+            except (BadMessage, TooLarge) as error:
+                self._count_bad(link, error, now)
+                if not greetings.knows(link):
+                    return
+        if mesh:
+            self._take_mesh(link, mesh, now)
+
+    def _greeted(self, link: int, frame: bytes, now: float) -> None:
+        try:
+            row = parse_local(frame, limit=self.config.recv_max_size, peer=self.greetings.peer(link))
+            found = self.greetings.greet(link, row, now)
+            self._carry_greetings()  # at once: the answer is the first frame in the other direction
+        except (BadMessage, TooLarge) as error:
+            self.stats.bad += 1
+            self._warn(str(error))
+            self.greetings.end(link, now)
+            return
+        if found is None:
+            return
+        opened, replaced = found
+        if opened.voter:
+            if replaced is not None:
+                self._effects.drops.append(replaced)
+            if self.voting is not None:
+                self.voting.peer_up(opened.id, now)
+        else:
+            self.place.link_up(link, now, dialed=opened.dialed)
+
+    def _count_bad(self, link: int, error: Exception, now: float) -> None:
+        self.stats.bad += 1
+        count = self._bad[link] = self._bad.get(link, 0) + 1
+        self._warn(str(error))
+        if count >= MOST_BAD and self.greetings.knows(link):
+            self._warn(f"{self.greetings.peer(link)} is cut off after {count} frames that cannot be read")
+            opened = self.greetings.opened(link)
+            self.greetings.end(link, now)
+            if opened is not None:
+                self._closed(opened, now)
+
+    def _warn(self, line: str) -> None:
+        self._warned += 1
+        if self._warned <= MOST_WARNINGS:
+            self._effects.warnings.append(line)
+
+    def _take_mesh(self, link: int, frames: list[bytes], now: float) -> None:
+        if link in self._tree:
+            self.mesh.receive(link, frames, now)
+        else:
+            self.stats.early += len(frames)  # the mesh asks for them once the link is part of the tree
+
+    def _take_local(self, link: int, row: list[Any], now: float) -> None:
+        peer = self.greetings.peer(link)
+        channel, content = row[0], row[1:]
+        voter = self.greetings.is_voter(link)
+        if channel == Channel.ELECTION and voter:
+            if self.voting is not None:
+                self.voting.receive(self.greetings.id_of(link), content, now)
+        elif channel == Channel.PLACE and not voter:
+            message = place_messages.parse(content, peer)
+            if message is not None:
+                self.place.receive(link, message, now)
+                self._carry_place(now)  # at once: frames behind it may be of a new child
+        elif channel == Channel.WORK and not voter:
+            self.work.from_neighbour(link, content, peer, from_parent=link == self.place.parent, now=now)
+        elif channel == Channel.HEARTBEAT:
+            pass
+        else:
+            self.stats.unknown += 1  # of a later version
+
+    # ---- routed frames
+
+    def post(self, channel: Channel, to: str, row: Sequence[object], now: float) -> bool:
+        """Send a row to one node, or to the host if `to` is "". Return False if there is no way to it now."""
+        if to == self.id or (not to and self.is_host):
+            self._deliver(channel, self.id, self.epoch, list(row), now)
+            return True
+        link = self._way(to, None)
+        if link is None:
+            self.stats.unroutable += 1
+            return False
+        self._send(link, routed_frame(channel, to, self.id, self.epoch, row))
+        return True
+
+    def _way(self, to: str, source: int | None) -> int | None:
+        """Return the link over which a frame gets nearer to its node; None if there is none but where it came from."""
+        link = self.place.route(to) if to else None
+        if link is None:
+            link = self.place.parent
+        return None if link == source else link
+
+    def _forward(self, link: int, frame: bytes, head: Routed, now: float) -> None:
+        if head.to == self.id or (not head.to and self.is_host):
+            row = decode(
+                frame[head.start :],
+                what="routed frame",
+                limit=self.config.recv_max_size,
+                peer=self.greetings.peer(link),
+            )
+            if type(row) is not list:
+                raise BadMessage("routed frame", "its content is not an array", self.greetings.peer(link))
+            self._deliver(head.channel, head.sender, head.epoch, row, now)
+            return
+        way = self._way(head.to, link)
+        if way is None:
+            self.stats.unroutable += 1
+        else:
+            self.stats.forwarded += 1
+            self._send(way, frame)
+
+    def _deliver(self, channel: int, sender: str, epoch: int, row: list[Any], now: float) -> None:
+        """Take in the content of a routed frame for this node. Raises BadMessage."""
+        if channel == Channel.WORK:
+            self.work.from_node(sender, epoch, row, now)
+        elif channel == Channel.LETTERS:
+            for letter in self.letters.receive(sender, epoch, row, now):
+                self._tell_letter(letter)
+        elif channel == Channel.DOCUMENTS:
+            self.documents.unicast(sender, row, now)
+        elif channel == Channel.QUERY:
+            self.queries.receive(sender, row, now)
+        else:
+            self.stats.unknown += 1
+
+    def _tell_letter(self, letter: Letter) -> None:
+        message = ClusterMessage(letter.sender, letter.epoch, letter.number, letter.kind, letter.body, direct=True)
+        self._effects.events.append(message)
+
+    def _send(self, link: int, frame: bytes, *, droppable: bool = False) -> None:
+        """Queue a frame for a neighbour, beside others that go the same way."""
+        sends = self._effects.sends
+        if sends and sends[-1][0] == link and sends[-1][2] == droppable:
+            sends[-1][1].append(frame)
+        else:
+            sends.append((link, [frame], droppable))
+
+    # ---- calls of the program
+
+    def report(self, event: object) -> None:
+        """Tell the program something."""
+        self._effects.events.append(event)
+
+    def broadcast(self, kind: str, payloads: Iterable[bytes], now: float) -> int:
+        """Send messages to all other nodes; return the number of the last one in this run."""
+        frames = self.mesh.send([pack_body(kind, payload) for payload in payloads], now)
+        for link in self._tree:
+            self._effects.sends.append((link, list(frames), True))
+        return self.mesh.sent
+
+    def letter(self, to: str, kind: str, body: bytes, now: float) -> int:
+        """Send a message to one node; return its number. Raises Full."""
+        if to == self.id:
+            number = self.letters.own()
+            self._tell_letter(Letter(self.id, self.epoch, number, kind, body))
+            return number
+        return self.letters.send(to, kind, body, now)
+
+    def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
+        """Change the kinds of jobs that the node does, and how many at a time."""
+        self.work.crew.set_work(kinds, slots, now)
+        self.place.set_facts(self._facts(), now)
+
+    def leave(self, now: float) -> None:
+        """Leave the cluster: children and the host's place go to others first. The event `Left` reports the end."""
+        if self.voting is not None:
+            self.voting.step_down(now)
+        self.place.leave(now)
+
+    # ---- time
+
+    def tick(self, now: float, wall: float) -> None:
+        """Do what is due. Sets `wake_at`."""
+        self._now = now
+        self._wall_offset = wall - now
+        for link in self.greetings.tick(now):
+            self._closed(link, now)
+        if self.voting is not None:
+            self.voting.tick(now)
+        if now >= self.place.wake_at:
+            self.place.tick(now)
+        if self._tree and now >= self.mesh.wake_at:
+            self.mesh.tick(now)
+        self.letters.tick(now)
+        self.work.tick(now)
+        if now >= self.documents.wake_at:
+            self.documents.tick(now)
+        self.queries.tick(now)
+
+    # ---- effects
+
+    def take(self, now: float) -> NodeEffects:
+        """Return what is to be done since the last call."""
+        for _ in range(ROUNDS):
+            if not self._carry(now):
+                break
+        else:
+            raise AssertionError(f"the parts of {self.id!r} exchange effects without end")
+        effects, self._effects = self._effects, NodeEffects()
+        return effects
+
+    def _carry(self, now: float) -> bool:
+        """Carry the effects of each part to those that they concern. Return True if there were any."""
+        moved = self._carry_greetings()
+        if self.voting is not None:
+            moved |= self._carry_voting(self.voting, now)
+        moved |= self._carry_place(now)
+        moved |= self._carry_work(now)
+        moved |= self._carry_documents(now)
+        for to, row in self.letters.take():
+            moved = True
+            self.post(Channel.LETTERS, to, row, now)
+        moved |= self._carry_mesh(now)
+        return moved
+
+    def _carry_greetings(self) -> bool:
+        effects = self.greetings.take()
+        for link, frame in effects.sends:
+            self._send(link, frame)
+        self._effects.drops += effects.drops
+        self._effects.dials += effects.dials
+        for line in effects.warnings:
+            self._warn(line)
+        for address, why in effects.refused:
+            self.place.dial_failed(address, self._now)
+            self._effects.events.append(Refused(address, why))
+        return bool(effects.refused or effects.sends or effects.drops)
+
+    def _carry_place(self, now: float) -> bool:
+        effects = self.place.take()
+        for link, message in effects.sends:
+            self._send(link, local_frame(Channel.PLACE, place_messages.pack(message)))
+        self._effects.dials += effects.dial
+        for link in effects.drop:
+            self.greetings.end(link, now)
+        for event in effects.events:
+            self._placed(event, now)
+        return bool(effects.events or effects.drop)
+
+    def _placed(self, event: placing.PlaceEvent, now: float) -> None:
+        """Tell the parts of a change in the tree."""
+        match event:
+            case placing.ParentUp(link, id):
+                self._tree[link] = id
+                self.mesh.link_up(link, now)
+                self.work.parent_up(link)
+            case placing.ChildUp(link, id):
+                self._tree[link] = id
+                self.mesh.link_up(link, now)
+                self.work.child_up(link)
+            case placing.ParentDown(link, _):
+                self._tree.pop(link, None)
+                self.mesh.link_down(link, now)
+                self.work.parent_down(link)
+            case placing.ChildDown(link, _):
+                self._tree.pop(link, None)
+                self.mesh.link_down(link, now)
+                self.work.child_down(link, now)
+            case placing.Attached(term, host, _):
+                if self.is_host:
+                    self.documents.lead(term, now)
+                self.work.attached(term, now)
+                self.letters.attached(now)
+                self.documents.attached(term, host, self.place.parent_id or "", now)
+                self.queries.attached(now)
+            case placing.Detached():
+                self.work.detached(now)
+            case placing.MemberRemoved(member):
+                self.documents.member_removed(member.id, now)
+            case _:
+                pass
+        self._effects.events.append(event)
+
+    def _carry_voting(self, voting: VotingPart, now: float) -> bool:
+        effects = voting.take(now)
+        for voter, row in effects.sends:
+            link = self.greetings.voter_link(voter)
+            if link is not None:
+                self._send(link, local_frame(Channel.ELECTION, row))
+        self._effects.events += effects.events
+        for line in effects.warnings:
+            self._warn(line)
+        for change in effects.changes:
+            match change:
+                case Elected(term):
+                    self.place.lead(term, now)
+                case Deposed(term):
+                    self.place.follow(term, None, None, now)
+                case HostChanged(term, host):
+                    self.place.follow(term, host, None if host is None else self.config.voters[host], now)
+        return bool(effects.changes or effects.events or effects.sends)
+
+    def _carry_work(self, now: float) -> bool:
+        work = self.work
+        if work.hosting and self.voting is not None:
+            work.set_granting(self.voting.holds_lease(now))
+        effects = work.take(now)
+        for link, row in effects.neighbours:
+            self._send(link, local_frame(Channel.WORK, row))
+        for to, row in effects.nodes:
+            self.post(Channel.WORK, to, row, now)
+        if effects.entries and self.voting is not None:
+            self.voting.propose(effects.entries, now)
+        self._effects.events += effects.events
+        return bool(effects.neighbours or effects.nodes or effects.entries)
+
+    def _carry_documents(self, now: float) -> bool:
+        effects = self.documents.take(now)
+        if effects.broadcasts:
+            self.broadcast(DOCUMENTS, effects.broadcasts, now)
+        for to, row in effects.sends:
+            self.post(Channel.DOCUMENTS, to, row, now)
+        for refused in effects.events:
+            self._warn(f"{refused.what}, from {refused.node}: {refused.why}")
+        if effects.changed:
+            self._effects.events.append(ContentChanged(frozenset(effects.changed)))
+        return bool(effects.sends or effects.broadcasts)
+
+    def _carry_mesh(self, now: float) -> bool:
+        effects = self.mesh.take()
+        tree = self._tree
+        if effects.relays:
+            for link in tree:
+                frames = [frame for frame, source in effects.relays if source != link]
+                if frames:
+                    self._effects.sends.append((link, frames, True))
+        for link, frame in effects.sends:
+            self._send(link, frame, droppable=True)
+        if effects.digests:
+            for link in tree:
+                self._effects.sends.append((link, list(effects.digests), True))
+        for line in effects.warnings:
+            self._warn(line)
+        for event in effects.events:
+            self._heard(event, now)
+        return bool(effects.events)
+
+    def _heard(self, event: object, now: float) -> None:
+        """Take in a message to all nodes, or a gap in those of an origin."""
+        if not isinstance(event, MeshMessage):
+            gap = ClusterGap(event.origin, event.epoch, event.first, event.last, event.reason)  # type: ignore[attr-defined]
+            self.documents.gap(gap.origin, gap.epoch, now)
+            self._effects.events.append(gap)
+            return
+        try:
+            kind, payload = parse_body(event.body)
+        except BadMessage as error:
+            self.stats.bad += 1
+            self._warn(f"{error}, from {event.origin}")
+            return
+        if kind == DOCUMENTS:
+            self.documents.received(event.origin, event.epoch, payload, now)
+        else:
+            self._effects.events.append(ClusterMessage(event.origin, event.epoch, event.sequence, kind, payload))
+
+
+@dataclass
+class NodeStats:
+    """Counters of a node's frames.
+
+    Attributes:
+        bad: Frames that could not be read.
+        unknown: Frames of a kind that this version does not know.
+        early: Messages on links that were not part of the tree yet; the mesh asks for them.
+        forwarded: Routed frames for other nodes.
+        unroutable: Routed frames without a way to their node; their senders repeat what matters.
+    """
+
+    bad: int = 0
+    unknown: int = 0
+    early: int = 0
+    forwarded: int = 0
+    unroutable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContentChanged:
+    """Documents and shared objects that have new content, or confirmed changes."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node that was dialed has refused this one."""
+
+    address: str
+    why: str

@@ -1,0 +1,350 @@
+"""Jobs of an endpoint: the functions that do them, and the handles of those that it has submitted.
+
+The decisions are in node_work.py; this shell runs functions in tasks and threads, and wakes all waiters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import trio
+
+from nngkit.background import Background
+from nngkit.calls.handlers import Handler
+from nngkit.cluster.crew import CrewJob
+from nngkit.cluster.jobs import Job, JobRun
+from nngkit.cluster.node import Node
+from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs
+from nngkit.cluster.submitting import JobAccepted, JobEnded, JobPart, JobProgressed
+from nngkit.errors import ConfigError, Full, JobFailed, TooLarge
+
+__all__ = ["Workers"]
+
+log = logging.getLogger("nngkit.cluster")
+
+MOST_CONCURRENCY: Final = 10_000
+YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
+BATCH: Final = 64  # jobs that a map submits at once
+DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
+
+
+class Shell(Protocol):
+    """Interface of the endpoint."""
+
+    id: str
+    _node: Node
+    _background: Background
+
+    def _act_soon(self) -> None: ...
+    def _check_open(self) -> None: ...
+
+
+class _Function:
+    """The function of a kind, and the jobs that wait for one of its tasks: at most `concurrency`."""
+
+    def __init__(self, handler: Handler, concurrency: int) -> None:
+        self.handler = handler
+        self.concurrency = concurrency
+        self.tasks = 0
+        self.waiting: deque[CrewJob] = deque()
+
+
+class Workers:
+    """Functions and jobs of one endpoint."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._functions: dict[str, _Function] = {}
+        self._concurrency = 0
+        self._scopes: dict[CrewJob, trio.CancelScope] = {}
+        self._threads: trio.CapacityLimiter | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._jobs: dict[int, Job] = {}
+        self._accepting: dict[int, trio.Event] = {}
+        self._room = trio.Event()
+        self._idle = trio.Event()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """Runs of all functions at a time."""
+        return self._concurrency
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds that have a function."""
+        return frozenset(self._functions)
+
+    # ---- functions
+
+    def register(self, kind: str, function: Callable[..., Any], concurrency: int) -> None:
+        """Set the function of a kind. Raises ConfigError."""
+        if kind in self._functions:
+            raise ConfigError("kind", f"{kind!r} has a function", kind)
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENCY:
+            why = f"{concurrency!r} is not a whole number from 1 to {MOST_CONCURRENCY}"
+            raise ConfigError("concurrency", why, concurrency)
+        self._functions[kind] = _Function(Handler(function, self._thread_limiter), concurrency)
+        self._concurrency += concurrency
+
+    def opened(self) -> None:
+        """Note the loop: functions in threads report to it."""
+        self._token = trio.lowlevel.current_trio_token()
+
+    def _thread_limiter(self) -> trio.CapacityLimiter:
+        if self._threads is None:
+            self._threads = trio.CapacityLimiter(max(1, self._concurrency))
+        self._threads.total_tokens = max(1, self._concurrency)
+        return self._threads
+
+    def happened(self, event: object) -> None:
+        """Take in an event of the node."""
+        match event:
+            case JobStart(job):
+                self._queue(job)
+            case JobStop(job):
+                if (scope := self._scopes.get(job)) is not None:
+                    scope.cancel()
+                else:
+                    self._functions[job.kind].waiting.remove(job)
+                    self._shell._node.work.crew.released(job, trio.current_time())
+            case RoomForJobs():
+                self._room.set()
+                self._room = trio.Event()
+            case JobAccepted(numbers):
+                for number in numbers:
+                    if (waiting := self._accepting.get(number)) is not None:
+                        waiting.set()
+            case JobEnded():
+                self._ended(event)
+            case JobPart(number, _, _, data):
+                if (own := self._jobs.get(number)) is not None:
+                    own._part(data)
+            case JobProgressed(number, _, fraction):
+                if (own := self._jobs.get(number)) is not None:
+                    own.progress = fraction
+
+    def _queue(self, job: CrewJob) -> None:
+        """Have a job done by one of the tasks of its function."""
+        function = self._functions[job.kind]
+        function.waiting.append(job)
+        if function.tasks < function.concurrency:
+            function.tasks += 1
+            self._shell._background.start(self._serve, function)
+
+    async def _serve(self, function: _Function) -> None:
+        """Do jobs of a function until none waits.
+
+        A task for each job, or a cancel scope, would cost as much again as an empty job: a scope is made anew only
+        after the job in it was stopped.
+        """
+        crew, waiting = self._shell._node.work.crew, function.waiting
+        done = 0
+        while waiting:
+            stopped: CrewJob | None = None
+            with trio.CancelScope() as scope:
+                while waiting:
+                    job = stopped = waiting.popleft()
+                    self._scopes[job] = scope
+                    await self._run(function, job)
+                    stopped = None
+                    for started in crew.take_starts():
+                        self._queue(started)
+                    done += 1
+                    if done % YIELD_EVERY == 0:
+                        await trio.lowlevel.checkpoint()  # functions that never wait leave other tasks their turn
+            if stopped is not None:
+                self._scopes.pop(stopped, None)
+                crew.released(stopped, trio.current_time())
+                self._shell._act_soon()
+        function.tasks -= 1
+        if not self._scopes:
+            self._idle.set()
+
+    async def _run(self, function: _Function, job: CrewJob) -> None:
+        """Do a job, and hand its outcome to the crew."""
+        crew = self._shell._node.work.crew
+        failure: tuple[str, str, bool] | None = None
+        result = b""
+        try:
+            run = JobRun(self, job)
+            if function.handler.streams:
+                async for part in function.handler.parts(run, None):
+                    run.part(part)
+            else:
+                result = self._checked(job, await function.handler.call(run, None))
+        except JobFailed as error:
+            failure = type(error).__name__, error.message, False
+        except Exception as error:
+            log.warning("%s: job %d of %r failed", self._shell.id, job.serial, job.kind, exc_info=error)
+            failure = type(error).__name__, str(error), True
+        del self._scopes[job]
+        now = trio.current_time()
+        if failure is not None:
+            kind, text, retry = failure
+            crew.failed(job, kind, text, now, retry=retry)
+        else:
+            crew.done(job, result, now)
+        self._shell._act_soon()
+
+    def _checked(self, job: CrewJob, result: Any) -> bytes:
+        """Return a result as bytes. Raises TypeError, TooLarge."""
+        if result is None:
+            return b""
+        if not isinstance(result, (bytes, bytearray, memoryview)):
+            raise JobFailed(f"the function of {job.kind!r} returned {type(result).__name__} instead of bytes")
+        most = self._shell._node.work.submitter.limits.payload_bytes
+        if len(result) > most:
+            raise JobFailed(f"the result has {len(result)} bytes, over the limit of {most}: send it in parts")
+        return bytes(result)
+
+    def in_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        """See nngkit.cluster.jobs.Running."""
+        try:
+            inside = trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            inside = False
+        if inside:
+            function(*arguments)
+        elif self._token is not None:
+            self._token.run_sync_soon(function, *arguments)
+
+    def report_progress(self, job: CrewJob, fraction: float) -> None:
+        """See nngkit.cluster.jobs.Running."""
+        self._shell._node.work.crew.progress(job, fraction, trio.current_time())
+        self._shell._act_soon()
+
+    def send_part(self, job: CrewJob, part: bytes) -> None:
+        """See nngkit.cluster.jobs.Running."""
+        self._shell._node.work.crew.part(job, part, trio.current_time())
+        self._shell._act_soon()
+
+    async def drain(self) -> None:
+        """Take no more jobs; return those that wait, and let the running ones end."""
+        self._shell._node.work.crew.drain(trio.current_time())
+        self._shell._act_soon()
+        with trio.move_on_after(DRAIN):
+            while self._scopes:
+                self._idle = trio.Event()
+                await self._idle.wait()
+
+    # ---- submissions
+
+    async def begin(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
+        """Submit a job as soon as there is room for it. Raises ConfigError, TooLarge, Closed."""
+        shell = self._shell
+        submitter = shell._node.work.submitter
+        if len(payload) > submitter.limits.payload_bytes:
+            raise TooLarge(len(payload), submitter.limits.payload_bytes)
+        while True:
+            try:
+                number = submitter.submit(kind, payload, trio.current_time(), key=key, **options)
+            except Full:
+                await self._room.wait()
+                shell._check_open()
+            else:
+                job = self._jobs[number] = Job(self, number, f"{shell.id}/{submitter.epoch}/{number}", kind)
+                return job
+
+    async def submit(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
+        """Submit a job, and wait until it is accepted. Raises ConfigError, TooLarge, Closed."""
+        job = await self.begin(kind, payload, key, options)
+        accepted = self._accepting[job.number] = trio.Event()
+        self._shell._act_soon()
+        try:
+            await accepted.wait()
+        except trio.Cancelled:
+            job.cancel()
+            raise
+        finally:
+            del self._accepting[job.number]
+        self._shell._check_open()
+        if job.refused:
+            await job.result()
+        return job
+
+    def cancel_job(self, number: int) -> None:
+        """See nngkit.cluster.jobs.Submitting."""
+        if not self._closed:
+            self._shell._node.work.submitter.cancel(number)
+            self._shell._act_soon()
+
+    def _ended(self, event: JobEnded) -> None:
+        job = self._jobs.pop(event.number, None)
+        if job is None:
+            return
+        failure: Exception | None = None
+        if event.outcome == "refused":
+            failure = ConfigError("job", event.text)
+            job.refused = True
+        elif event.outcome != "result":
+            text = f"{event.error}: {event.text}" if event.error else event.text or event.outcome
+            failure = JobFailed(text, outcome=event.outcome, job=job.id, kind=job.kind, tries=event.tries)
+        job._end(event.result, failure)
+        if (accepting := self._accepting.get(event.number)) is not None:
+            accepting.set()
+
+    async def map(
+        self,
+        kind: str,
+        payloads: Iterable[bytes] | AsyncIterable[bytes],
+        in_flight: int,
+        progress: Callable[[int], object] | None,
+        options: Mapping[str, Any],
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the results of a job for each payload, in order; at most `in_flight` are submitted ahead."""
+        if not isinstance(in_flight, int) or in_flight < 1:
+            raise ConfigError("in_flight", f"{in_flight!r} is not a whole number from 1", in_flight)
+        source = _Source(payloads)
+        ahead: deque[Job] = deque()
+        ended = 0
+        try:
+            while True:
+                # a few at a time: the first results are yielded while others are submitted
+                while len(ahead) < in_flight and not (ahead and ahead[0].done):
+                    batch = await source.take(min(BATCH, in_flight - len(ahead)))
+                    if not batch:
+                        break
+                    ahead += [await self.begin(kind, bytes(payload), None, options) for payload in batch]
+                    self._shell._act_soon()
+                if not ahead:
+                    return
+                result = await ahead[0].result()
+                ahead.popleft()
+                ended += 1
+                if progress is not None:
+                    progress(ended)
+                yield result
+        finally:
+            for job in ahead:
+                job.cancel()
+
+    def close(self) -> None:
+        """End what waits."""
+        self._closed = True
+        for job in list(self._jobs.values()):
+            job._close()
+        self._jobs.clear()
+        for accepted in self._accepting.values():
+            accepted.set()
+        self._room.set()
+
+
+class _Source:
+    """Payloads of an iterable of either kind, a few at a time."""
+
+    def __init__(self, payloads: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        self._async = aiter(payloads) if isinstance(payloads, AsyncIterable) else None
+        self._plain = iter(()) if isinstance(payloads, AsyncIterable) else iter(payloads)
+
+    async def take(self, most: int) -> list[bytes]:
+        """Return the next payloads: at most `most`, none at the end, one of an asynchronous iterable."""
+        if self._async is None:
+            return [payload for _, payload in zip(range(most), self._plain, strict=False)]
+        try:
+            return [await anext(self._async)]
+        except StopAsyncIteration:
+            return []

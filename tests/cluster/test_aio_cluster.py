@@ -1,0 +1,280 @@
+"""Nodes of a cluster under asyncio: handlers and work functions in the program's loop, iteration, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from nngkit import Closed, ConfigError, JobFailed, TimedOut, aio
+from nngkit.aio import Host, Member
+from nngkit.cluster import ClusterMessage, Endpoint, JobRun
+from nngkit.portal import the_portal
+
+ANY = "tcp://127.0.0.1:0"
+WAIT = 15.0
+SHELL = {"link_up", "link_down", "dial_failed", "received"}  # for the transport
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """Start the portal before the first test: its thread stays until the process ends."""
+    the_portal()
+
+
+def under_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in an asyncio loop, with a timeout."""
+
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(WAIT * 2):
+                await test(*arguments, **options)
+
+        asyncio.run(main())
+
+    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
+    return run
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Host, Member]]:
+    async with Host("c", listen=ANY, id="host") as host, Member("c", dial=str(host.address), id="member") as member:
+        await member.joined(WAIT)
+        yield host, member
+
+
+class Heard:
+    """Values, and a wait for a number of them."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._changed = asyncio.Event()
+
+    def put(self, value: Any) -> None:
+        self.values.append(value)
+        self._changed.set()
+
+    async def until(self, count: int) -> list[Any]:
+        while len(self.values) < count:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.values
+
+
+@under_asyncio
+async def test_handlers_are_tasks_of_the_programs_loop() -> None:
+    loop, heard = asyncio.get_running_loop(), Heard()
+    async with pair() as (host, member):
+
+        @host.on("chat")
+        async def listen(message: ClusterMessage) -> None:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is loop
+            heard.put((message.origin, message.body, message.direct))
+
+        await member.send("chat", b"to all")
+        await member.send("chat", b"to one", to="host")
+        assert await member.send_many("chat", [b"x", b"y"]) == 2
+        values = await heard.until(4)
+        assert sorted(values) == [
+            ("member", b"to all", False),
+            ("member", b"to one", True),
+            ("member", b"x", False),
+            ("member", b"y", False),
+        ]
+
+
+@under_asyncio
+async def test_news_of_clients_come_in_the_programs_loop() -> None:
+    thread, heard = threading.current_thread(), Heard()
+    async with Host("c", listen=ANY, id="host") as host:
+        host.on_client_added(lambda one: heard.put(("added", one, threading.current_thread() is thread)))
+        host.on_client_removed(lambda one: heard.put(("removed", one, threading.current_thread() is thread)))
+        async with Member("c", dial=str(host.address), id="m") as member:
+            await member.joined(WAIT)
+            assert (member.role, member.host, member.parent, member.path) == ("member", "host", "host", ("host", "m"))
+            assert await heard.until(1) == [("added", "m", True)]
+            assert host.children == ("m",)
+            assert [one.id for one in (await host.tree()).members] == ["host", "m"]
+            assert (await member.status()).members == 2
+        assert (await heard.until(2))[1] == ("removed", "m", True)
+
+
+@under_asyncio
+async def test_jobs_are_done_by_async_plain_and_generator_functions() -> None:
+    loop = asyncio.get_running_loop()
+    async with Host("c", listen=ANY, id="host") as host:
+        member = Member("c", dial=str(host.address))
+
+        @member.work("double")
+        async def double(job: JobRun) -> bytes:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is loop
+            job.progress(0.5)
+            return job.payload * 2
+
+        @member.work("thread")
+        def thread(job: JobRun) -> bytes:
+            assert threading.current_thread() is not threading.main_thread()
+            return job.payload.upper()
+
+        @member.work("parts")
+        async def parts(job: JobRun) -> AsyncIterator[bytes]:
+            for number in range(3):
+                yield job.payload + b"%d" % number
+
+        async with member:
+            job = await member.submit("double", b"ab")
+            assert await job.result(WAIT) == b"abab"
+            assert (job.done, job.kind) == (True, "double")
+            assert await (await host.submit("thread", b"ab")).result(WAIT) == b"AB"
+            streamed = await host.submit("parts", b"p", stream=True)
+            assert [part async for part in streamed.parts()] == [b"p0", b"p1", b"p2"]
+
+
+@under_asyncio
+async def test_map_takes_iterables_of_each_kind_and_yields_in_order() -> None:
+    async with Host("c", listen=ANY, id="host") as host:
+        thread, counted = threading.current_thread(), Heard()
+
+        def plain() -> Iterator[bytes]:
+            for number in range(200):
+                assert threading.current_thread() is thread
+                yield b"%d" % number
+
+        async def slow() -> AsyncIterator[bytes]:
+            for number in range(5):
+                await asyncio.sleep(0)
+                assert threading.current_thread() is thread
+                yield b"%d" % number
+
+        async with Member("c", dial=str(host.address)) as member:
+
+            @member.work("same", concurrency=8)
+            async def same(job: JobRun) -> bytes:
+                return job.payload
+
+            expected = [b"%d" % number for number in range(200)]
+            assert [each async for each in host.map("same", plain(), progress=counted.put)] == expected
+            assert (await counted.until(200))[-1] == 200
+            assert [each async for each in host.map("same", slow(), in_flight=2)] == expected[:5]
+            assert [each async for each in host.map("same", expected[:3])] == expected[:3]
+
+
+@under_asyncio
+async def test_a_failing_iterable_fails_its_map() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"1"
+        raise KeyError("mine")
+
+    async with pair() as (host, _):
+        with pytest.raises(KeyError, match="mine"):
+            async for _ in host.map("nothing", broken()):
+                pass
+
+
+@under_asyncio
+async def test_errors_timeouts_and_cancellation() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+    async with pair() as (host, member):
+
+        @member.work("fail")
+        async def fail(job: JobRun) -> bytes:
+            raise JobFailed("no such scene")
+
+        @member.work("hang")
+        async def hang(job: JobRun) -> bytes:
+            started.set()
+            try:
+                await asyncio.sleep(WAIT * 4)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+            return b""
+
+        with pytest.raises(JobFailed, match="no such scene"):
+            await (await host.submit("fail", b"")).result(WAIT)
+        job = await host.submit("hang", b"")
+        with pytest.raises(TimedOut):
+            await job.result(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await job.result()
+        await started.wait()
+        job.cancel()
+        with pytest.raises(JobFailed) as told:
+            await job.result(WAIT)
+        assert told.value.outcome == "cancelled"
+        await cancelled.wait()
+        with pytest.raises(ConfigError):
+            member.work("hang")(hang)
+
+
+@under_asyncio
+async def test_a_node_leaves_and_its_jobs_say_so() -> None:
+    async with Host("c", listen=ANY, id="host") as host:
+        async with Member("c", dial=str(host.address), id="m") as member:
+            await member.joined(WAIT)
+            job = await member.submit("unknown", b"")
+            waiting = asyncio.create_task(job.result())
+            await asyncio.sleep(0)
+        with pytest.raises(Closed):
+            await waiting
+        with pytest.raises(Closed, match="async with"):
+            await member.send("chat", b"")
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def update(self, fragment: bytes) -> None:
+        self.numbers.append(int(fragment))
+
+    def full_state(self) -> bytes:
+        return b" ".join(b"%d" % number for number in self.numbers)
+
+    def load(self, state: bytes) -> None:
+        self.numbers = [int(number) for number in state.split()]
+
+
+@under_asyncio
+async def test_documents_are_edited_at_both_nodes() -> None:
+    async with pair() as (host, member):
+        ours, theirs = host.document("minutes"), member.document("minutes")
+        assert member.document("minutes") is theirs
+        ours.text("body").insert(0, "hello")
+        await theirs.joined(WAIT)
+        while str(theirs.text("body")) != "hello":  # noqa: ASYNC110 - an object in another thread
+            await asyncio.sleep(0.002)
+        member.request_full_document("minutes")
+
+
+@under_asyncio
+async def test_shared_objects_change_in_one_order() -> None:
+    async with pair() as (host, member):
+        here, there = host.share("tally", Tally()), member.share("tally", Tally())
+        await there.change(b"1", WAIT)
+        await here.change(b"2", WAIT)
+        while len(there.content.numbers) < 2:
+            await there.wait_for_change()
+        assert here.content.numbers == there.content.numbers == [1, 2]
+        assert not here.behind
+
+
+@pytest.mark.parametrize("name", ["Host", "Member"])
+def test_the_class_has_the_whole_interface(name: str) -> None:
+    ours = getattr(aio, name)
+    public = {each for each in vars(Endpoint) if not each.startswith("_")}
+    assert public - SHELL - set(dir(ours)) == set()
+    for each in public - SHELL - {"aclose"}:
+        assert getattr(ours, each).__doc__ == getattr(Endpoint, each).__doc__
+        if inspect.isfunction(getattr(Endpoint, each)):
+            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(Endpoint, each))

@@ -1,0 +1,192 @@
+"""A crew: credit, starting, passing down, results that are kept, losses that are reported once."""
+
+from __future__ import annotations
+
+from nngkit.cluster.crew import Crew, CrewEffects
+from nngkit.cluster.work_messages import (
+    Block,
+    Demand,
+    Grant,
+    Holding,
+    Lost,
+    Message,
+    Part,
+    Parts,
+    Ref,
+    Results,
+    Returned,
+    Stop,
+    Taken,
+)
+
+NOW = 10.0
+
+
+def block(*serials: int, group: int = 0, kind: str = "work") -> Block:
+    count = len(serials)
+    return Block(group, kind, 30.0, False, list(serials), [1] * count, [1] * count, [b"p"] * count)
+
+
+def grant(*serials: int, term: int = 1, kind: str = "work") -> Grant:
+    return Grant(term, [block(*serials, kind=kind)])
+
+
+def crew(slots: int = 2, *, children: dict[int, int] | None = None) -> Crew:
+    made = Crew("b", kinds={"work"}, slots=slots)
+    for link, jobs in (children or {}).items():
+        made.child_up(link)
+        made.from_child(link, Demand([(0, ["work"], jobs, jobs)]), NOW)
+    made.attached(9, 1, NOW)
+    made.take()
+    return made
+
+
+def of(kind: type[Message], effects: CrewEffects) -> list[Message]:
+    return [message for message in effects.up if isinstance(message, kind)]
+
+
+def test_credit_is_for_free_slots_of_the_node_and_what_its_children_ask_for() -> None:
+    made = Crew("b", kinds={"work"}, slots=2)
+    made.child_up(5)
+    made.from_child(5, Demand([(0, ["work"], 3, 3), (1, ["other"], 1, 1)]), NOW)
+    made.attached(9, 1, NOW)
+    assert of(Demand, made.take()) == [Demand([(0, ["work"], 5, 5), (1, ["other"], 1, 1)])]
+    made.child_down(5, NOW)
+    assert of(Demand, made.take()) == [Demand([(0, None, -3, 2), (1, None, -1, 0)])]
+
+
+def test_jobs_start_in_free_slots_and_the_next_when_one_is_done() -> None:
+    made = crew()
+    made.from_parent(grant(1, 2, 3), NOW)
+    jobs = made.take().start
+    assert [job.serial for job in jobs] == [1, 2]
+    made.done(jobs[0], b"r", NOW + 1)
+    effects = made.take()
+    assert [job.serial for job in effects.start] == [3]
+    assert of(Results, effects) == [Results("b", 1, [1], [1], [b"r"], [1000], [])]
+
+
+def test_jobs_go_where_most_credit_is() -> None:
+    made = crew(children={5: 4})
+    made.from_parent(grant(1, 2, 3), NOW)
+    effects = made.take()
+    assert len(effects.start) == 1
+    assert effects.down == [(5, Grant(1, [Block(0, "work", 30.0, False, [2, 3], [1, 1], [1, 1], [b"p", b"p"])]))]
+
+
+def test_a_result_is_kept_until_it_is_taken() -> None:
+    made = crew()
+    made.from_parent(grant(1), NOW)
+    (job,) = made.take().start
+    made.done(job, b"r", NOW)
+    assert of(Results, made.take())
+    made.tick(NOW + 1.0)
+    assert not of(Results, made.take())
+    made.tick(NOW + 2.0)
+    assert of(Results, made.take())
+    made.attached(10, 2, NOW + 3.0)
+    assert of(Results, made.take())
+    made.from_host(Taken([1], []))
+    made.attached(11, 3, NOW + 9.0)
+    assert not of(Results, made.take())
+    assert made.busy == 0
+
+
+def test_a_node_that_attaches_reports_what_it_and_its_children_have() -> None:
+    made = crew(slots=1, children={5: 1})
+    made.from_parent(grant(1, 2, 3), NOW)
+    made.take()
+    made.attached(10, 2, NOW)
+    (holding,) = of(Holding, made.take())
+    assert sorted(holding.refs) == [Ref(1, 1, 1, 1), Ref(2, 1, 1, 1), Ref(3, 1, 1, 1)]  # type: ignore[union-attr]
+
+
+def test_a_child_that_has_moved_is_not_reported_as_lost() -> None:
+    made = crew(slots=0, children={5: 1, 6: 0})
+    made.from_parent(grant(1), NOW)
+    made.from_child(6, Holding([Ref(1, 1, 1, 1)]), NOW)
+    made.take()
+    made.child_down(5, NOW)
+    assert not of(Lost, made.take())
+    made.child_down(6, NOW)
+    assert of(Lost, made.take()) == [Lost([Ref(1, 1, 1, 1)])]
+
+
+def test_an_old_parent_that_reports_the_jobs_of_this_node_is_not_believed() -> None:
+    made = crew(children={5: 0})
+    made.from_parent(grant(1), NOW)
+    made.take()
+    made.from_child(5, Holding([Ref(1, 1, 1, 1)]), NOW)
+    assert not of(Holding, made.take())
+    assert made.passed == 0
+
+
+def test_grants_of_a_deposed_host_are_dropped() -> None:
+    made = crew()
+    made.attached(9, 2, NOW)
+    made.from_parent(grant(1, term=1), NOW)
+    assert not made.take().start
+    assert made.stats.stale == 1
+
+
+def test_what_the_node_cannot_do_is_returned() -> None:
+    made = crew()
+    made.from_parent(grant(1, kind="unknown"), NOW)
+    assert of(Returned, made.take()) == [Returned([Ref(1, 1, 1, 1)])]
+    made.from_parent(grant(2, 3, 4), NOW)
+    made.take()
+    made.drain(NOW)
+    assert of(Returned, made.take()) == [Returned([Ref(4, 1, 1, 1)])]
+
+
+def test_a_stopped_job_keeps_its_slot_until_it_is_released() -> None:
+    made = crew(slots=1)
+    made.from_parent(grant(1, 2), NOW)
+    (job,) = made.take().start
+    made.from_parent(Stop([Ref(1, 1, 1, 1)]), NOW)
+    effects = made.take()
+    assert effects.stop == [job]
+    assert not effects.start
+    assert not made.done(job, b"late", NOW)
+    effects = made.take()
+    assert [job.serial for job in effects.start] == [2]
+    assert not of(Results, effects)
+
+
+def test_a_job_without_a_stop_ends_after_its_visibility() -> None:
+    made = crew(slots=1)
+    made.from_parent(grant(1), NOW)
+    (job,) = made.take().start
+    made.progress(job, 0.5, NOW + 20.0)
+    made.tick(NOW + 40.0)
+    assert not made.take().stop
+    made.tick(NOW + 52.0)
+    effects = made.take()
+    assert effects.stop == [job]
+    (results,) = of(Results, effects)
+    assert results.failures[0][3] == "timeout"  # type: ignore[union-attr]
+
+
+def test_short_jobs_are_fetched_ahead_and_long_ones_are_not() -> None:
+    for seconds, slots in ((0.0001, 258), (0.02, 4), (1.0, 2)):
+        made = crew()
+        made.from_parent(grant(1), NOW)
+        (job,) = made.take().start
+        made.done(job, b"", NOW + seconds)
+        made.take()
+        assert sum(made._given.values()) == slots
+
+
+def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() -> None:
+    made = crew()
+    made.from_parent(grant(1), NOW)
+    (job,) = made.take().start
+    made.part(job, b"one", NOW)
+    sent = Parts([Part(1, 1, 1, 0, b"one")])
+    assert of(Parts, made.take()) == [sent]
+    made.attached(10, 2, NOW)
+    assert of(Parts, made.take()) == [sent]
+    made.done(job, b"r", NOW)
+    made.from_host(Taken([1], []))
+    made.attached(11, 3, NOW)
+    assert not of(Parts, made.take())

@@ -1,0 +1,228 @@
+"""Endpoints of a cluster over the in-memory network, with trio's virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from nngkit.cluster import ClusterMessage, Host, Member
+from nngkit.errors import AccessDenied, JobFailed, NotFound, TimedOut
+from nngkit.testing.cluster_memory import ClusterMemory
+
+N = TypeVar("N", Host, Member)
+
+VOTERS = {name: f"mem://{name}" for name in "abc"}
+
+
+class Cluster:
+    """Nodes in memory; what each has heard."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.memory = ClusterMemory(delay=0.001)
+        self.nodes: dict[str, Host | Member] = {}
+        self.heard: dict[str, list[tuple[str, bytes]]] = {}
+        self._stack = stack
+
+    async def host(self, name: str, **options: Any) -> Host:
+        return await self._enter(Host("c", transport=self.memory.transport(name), id=name, **options))
+
+    async def member(self, name: str, dial: str = "a", *, listens: bool = True, **options: Any) -> Member:
+        transport = self.memory.transport(name, listens=listens)
+        return await self._enter(Member("c", dial=f"mem://{dial}", transport=transport, id=name, **options))
+
+    async def _enter(self, node: N) -> N:
+        heard = self.heard[node.id] = []
+
+        @node.on("chat")
+        async def take(message: ClusterMessage) -> None:
+            heard.append((message.origin, message.body))
+
+        self.nodes[node.id] = node
+        return await self._stack.enter_async_context(node)
+
+    async def kill(self, name: str) -> None:
+        """End a node as SIGKILL does: its links end, and it says nothing any more."""
+        self.memory.kill(name)
+        node = self.nodes.pop(name)
+        node._left = True
+        await node.aclose()
+
+    async def hosts(self, timeout: float = 10.0) -> str:
+        """Wait until all nodes follow one host, which is one of them; return its id."""
+        with trio.fail_after(timeout):
+            while True:
+                hosts = {node.host for node in self.nodes.values()}
+                if (
+                    len(hosts) == 1
+                    and (host := hosts.pop()) in self.nodes
+                    and len(await self._members(host)) == len(self.nodes)
+                ):
+                    return host
+                await trio.sleep(0.01)
+
+    async def _members(self, host: str) -> list[str]:
+        return [member.id for member in self.nodes[host]._node.queries.tree().members]
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Cluster]:
+    async with AsyncExitStack() as stack:
+        yield Cluster(stack)
+
+
+async def test_a_message_comes_once_to_all_others(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        await c.host("a")
+        for name in "bcdefgh":
+            await c.member(name, fanout=2)
+        assert await c.hosts() == "a"
+        await trio.sleep(2.0)
+        for number in range(50):
+            await c.nodes["e"].send("chat", b"%d" % number)
+        await trio.sleep(1.0)
+        expected = [("e", b"%d" % number) for number in range(50)]
+        assert {name: heard for name, heard in c.heard.items() if name != "e"} == dict.fromkeys("abcdfgh", expected)
+        assert c.heard["e"] == []
+
+
+async def test_a_message_to_one_node(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        await c.host("a")
+        for name in "bcde":
+            await c.member(name, fanout=1)
+        await c.hosts()
+        await c.nodes["b"].send("chat", b"for you", to="e")
+        await c.nodes["b"].send("chat", b"for me", to="b")
+        await trio.sleep(1.0)
+        assert c.heard == {"a": [], "b": [("b", b"for me")], "c": [], "d": [], "e": [("b", b"for you")]}
+
+
+async def test_jobs_are_done_by_the_members(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        host = await c.host("a")
+        workers = [Member("c", dial="mem://a", transport=c.memory.transport(f"w{n}"), id=f"w{n}") for n in range(4)]
+        done: dict[str, int] = {}
+        for worker in workers:
+
+            @worker.work("double", concurrency=2)
+            async def double(job: Any, name: str = worker.id) -> bytes:
+                await trio.sleep(0.02)
+                done[name] = done.get(name, 0) + 1
+                return bytes(job.payload * 2)
+
+            await c._enter(worker)
+        await c.hosts()
+        job = await host.submit("double", b"ab")
+        assert await job.result(5.0) == b"abab"
+        submitter = await c.member("s")
+        results = [result async for result in submitter.map("double", [b"%d" % n for n in range(100)], in_flight=50)]
+        assert results == [b"%d%d" % (n, n) for n in range(100)]
+        assert sum(done.values()) == 101
+        assert len(done) == 4
+        status = await submitter.status()
+        assert (status.host, status.members, status.grants) == ("a", 6, True)
+
+
+async def test_a_job_that_fails_is_tried_again_and_then_dead(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        host = Host("c", transport=c.memory.transport("a"), id="a")
+        tries: list[int] = []
+
+        @host.work("fail")
+        async def fail(job: Any) -> bytes:
+            tries.append(job.try_number)
+            if job.payload == b"no":
+                raise JobFailed("never")
+            raise ValueError("broken")
+
+        await c._enter(host)
+        job = await host.submit("fail", b"x", tries=3)
+        with pytest.raises(JobFailed, match="broken") as caught:
+            await job.result(60.0)
+        assert (caught.value.outcome, caught.value.tries, tries) == ("dead", 3, [1, 2, 3])
+        with pytest.raises(JobFailed, match="never"):
+            await (await host.submit("fail", b"no")).result(60.0)
+        assert tries == [1, 2, 3, 1]
+
+
+async def test_another_voter_becomes_host(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        for name in "abc":
+            await c.host(name, voters=VOTERS, preference={"a": 2, "b": 1, "c": 0}[name])
+        assert await c.hosts() == "a"
+        for number in range(6):
+            await c.member(f"m{number}", "bca"[number % 3], fanout=2)
+        await c.hosts()
+        term = c.nodes["b"].term
+        await c.kill("a")
+        assert await c.hosts() == "b"
+        assert c.nodes["m3"].term > term
+        await c.nodes["m3"].send("chat", b"still here")
+        await trio.sleep(1.0)
+        assert {name for name, heard in c.heard.items() if ("m3", b"still here") in heard} == {"b", "c"} | {
+            f"m{number}" for number in (0, 1, 2, 4, 5)
+        }
+
+
+async def test_jobs_survive_the_host(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        for name in "abc":
+            await c.host(name, voters=VOTERS, preference={"a": 2, "b": 1, "c": 0}[name])
+        runs: list[bytes] = []
+        for number in range(3):
+            worker = Member(
+                "c", dial=list(VOTERS.values()), transport=c.memory.transport(f"w{number}"), id=f"w{number}"
+            )
+
+            @worker.work("slow", concurrency=2)
+            async def slow(job: Any) -> bytes:
+                await trio.sleep(0.5)
+                runs.append(job.payload)
+                return bytes(job.payload)
+
+            await c._enter(worker)
+        await c.hosts()
+        jobs = [await c.nodes["w0"].submit("slow", b"%d" % number) for number in range(30)]
+        await trio.sleep(1.2)
+        await c.kill("a")
+        assert [await job.result(60.0) for job in jobs] == [b"%d" % number for number in range(30)]
+        assert len(runs) < 40  # those that ran when the host died are reported, not done again
+
+
+async def test_a_wrong_token_is_refused_with_a_reason() -> None:
+    async with cluster() as c:
+        await c.host("a", token="right")
+        member = await c.member("b", token="wrong")
+        with pytest.raises(AccessDenied, match="wrong token"):
+            await member.joined(0.5)
+        await (await c.member("d", token="right")).joined(5.0)
+
+
+async def test_without_a_host_joining_times_out(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        member = await c.member("b", "nowhere")
+        with pytest.raises(TimedOut, match="no host"):
+            await member.joined(3.0)
+
+
+async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        host = await c.host("a")
+        for name in "bcde":
+            await c.member(name, fanout=1)
+        await c.hosts()
+        with pytest.raises(NotFound):
+            await host.drain("nowhere")
+        await c.nodes["e"].drain("b")
+        await trio.sleep(8.0)
+        assert {member.id for member in (await host.tree()).members} == {"a", "c", "d", "e"}

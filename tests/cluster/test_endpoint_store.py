@@ -1,0 +1,82 @@
+"""Voters with a store: what they have accepted outlives all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from nngkit.cluster import Host
+from nngkit.testing import aeventually
+from nngkit.testing.cluster_memory import ClusterMemory
+
+VOTERS = {name: f"mem://{name}" for name in "abc"}
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+async def test_jobs_outlive_all_voters(tmp_path: Path) -> None:
+    done: list[bytes] = []
+    for life in range(2):
+        memory = ClusterMemory()
+        async with trio.open_nursery() as nursery:
+            hosts: list[Host] = []
+
+            async def run(
+                name: str,
+                life: int = life,
+                memory: ClusterMemory = memory,
+                hosts: list[Host] = hosts,
+                *,
+                task_status: Any,
+            ) -> None:
+                host = Host("c", transport=memory.transport(name), id=name, voters=VOTERS, store=tmp_path / name)
+                if life == 1:
+
+                    @host.work("note")
+                    async def note(job: Any) -> bytes:
+                        done.append(job.payload)
+                        return b""
+
+                async with host:
+                    hosts.append(host)
+                    task_status.started()
+                    await trio.sleep_forever()
+
+            for name in VOTERS:
+                await nursery.start(run, name)
+            for host in hosts:
+                await host.joined(10.0)
+            if life == 0:
+                for number in range(5):  # no node has a function for it yet
+                    await hosts[0].submit("note", b"%d" % number)
+                for name in VOTERS:
+                    memory.kill(name)
+            else:
+                await aeventually(lambda: len(done) == 5, 20.0)
+            nursery.cancel_scope.cancel()
+    assert sorted(done) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_three_voters_with_stores_start_at_once(tmp_path: Path) -> None:
+    """Connections come while the stores are still being read."""
+    addresses = {name: f"ipc://{tmp_path}/{name}.ipc" for name in VOTERS}
+
+    async def run(name: str) -> None:
+        options: dict[str, Any] = {"listen": addresses[name], "store": tmp_path / name}
+        async with Host("c", id=name, voters=addresses, **options) as host:
+            await host.joined(20.0)
+            joined.add(name)
+            await aeventually(lambda: len(joined) == len(VOTERS), 20.0)
+
+    joined: set[str] = set()
+    async with trio.open_nursery() as nursery:
+        for name in VOTERS:
+            nursery.start_soon(run, name)
+    assert joined == set(VOTERS)

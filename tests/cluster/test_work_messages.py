@@ -1,0 +1,108 @@
+"""Messages about jobs survive the wire, and hostile rows are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nngkit.cluster.work_messages import (
+    Accepted,
+    Block,
+    Cancel,
+    Demand,
+    Finished,
+    Grant,
+    Holding,
+    JobParts,
+    JobProgress,
+    Lost,
+    Message,
+    Missing,
+    Part,
+    Parts,
+    Progress,
+    Received,
+    Ref,
+    Refused,
+    Results,
+    Returned,
+    Spec,
+    Stop,
+    Submit,
+    SubmitGroup,
+    Taken,
+    Waiting,
+    pack,
+)
+from nngkit.cluster.work_reading import parse
+from nngkit.envelope import decode, encode
+from nngkit.errors import BadMessage
+
+MESSAGES: list[Message] = [
+    Submit(1, 2, [SubmitGroup(Spec("a"), [2, 3], [b"x", b"y"], None), SubmitGroup(Spec("b", 3), [4], [b""], [b"k"])]),
+    Received(1, 2, [3]),
+    Cancel(1, [3]),
+    Waiting(1, 2, [3]),
+    Accepted(1, 7, [2, 3], 10, 20),
+    Finished(1, [2], [b"r"], [(3, 2, "ValueError", "why", 3)]),
+    Missing(1, 7, [2]),
+    Refused(1, [(2, "too large")]),
+    JobParts(1, [(2, 1, 0, b"part")]),
+    JobProgress(1, [(2, 1, 0.5)]),
+    Demand([(0, ["a", "b"], 4, 4), (1, None, -2, 0)]),
+    Results("w", 7, [9, 10], [1, 1], [b"", b"r"], [3, 4], [(11, 1, True, "ValueError", "why", 5)]),
+    Holding([Ref(1, 2, 3, 4)]),
+    Lost([Ref(1, 2, 3, 4)]),
+    Returned([Ref(1, 2, 3, 4)]),
+    Parts([Part(1, 2, 3, 0, b"part")]),
+    Progress([(1, 2, 3, 0.5)]),
+    Grant(7, [Block(0, "a", 30.0, False, [9, 10], [1, 2], [1, 1], [b"x", b"y"])]),
+    Stop([Ref(1, 2, 3, 4)]),
+    Taken([1], [2]),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_the_same_after_the_wire(message: Message) -> None:
+    assert parse(decode(encode(pack(message)), what="message"), "ada") == message
+
+
+def test_a_kind_of_a_later_version_is_none() -> None:
+    assert parse([99, "new"], "ada") is None
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_row_with_any_field_replaced_is_refused_or_valid(message: Message) -> None:
+    junk: list[Any] = [
+        None,
+        -1,
+        1 << 60,
+        "x" * 5000,
+        b"x",
+        [],
+        [[]],
+        [None],
+        [-1],
+        {},
+        1.5,
+        float("nan"),
+        True,
+        [[1, 2]],
+    ]
+
+    def variants(value: Any) -> list[Any]:
+        found = list(junk)
+        if type(value) is list:
+            for place, item in enumerate(value):
+                found += [[*value[:place], other, *value[place + 1 :]] for other in variants(item)]
+            found += [[*value, None], value[:-1]]
+        return found
+
+    for row in variants(pack(message)):
+        try:
+            parsed = parse(row, "ada")
+        except BadMessage:
+            continue
+        if parsed is not None:
+            assert parse(decode(encode(pack(parsed)), what="message"), "ada") is not None

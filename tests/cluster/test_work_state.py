@@ -1,0 +1,125 @@
+"""The replicated table of jobs: numbers are accepted once, ends are final, keys share one job, snapshots are equal."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from nngkit.cluster.work_messages import Spec
+from nngkit.cluster.work_state import (
+    JobTable,
+    Source,
+    end_op,
+    entry,
+    finish_op,
+    forget_op,
+    received_op,
+    submit_op,
+    tries_op,
+)
+from nngkit.envelope import encode
+from nngkit.errors import BadMessage
+
+ADA = Source("ada", 1)
+BOB = Source("bob", 1)
+SPEC = Spec("work")
+
+
+def submit(
+    numbers: list[int], *, source: Source = ADA, floor: int = 1, keys: list[bytes | None] | None = None
+) -> bytes:
+    return entry([submit_op(source, floor, 5.0, SPEC, numbers, [b"p%d" % number for number in numbers], keys)])
+
+
+def test_a_number_is_accepted_once_even_after_its_result_is_forgotten() -> None:
+    table = JobTable()
+    (jobs,) = table.apply(submit([1, 2, 3])).accepted
+    assert [job.number for job in jobs] == [1, 2, 3]
+    assert not table.apply(submit([2, 3])).accepted
+    table.apply(entry([finish_op(6.0, [jobs[1].serial], [b"r"], [1]), received_op(ADA, 1, [2])]))
+    assert not table.apply(submit([2])).accepted
+    assert len(table.jobs) == 2
+
+
+def test_numbers_below_the_floor_are_not_new() -> None:
+    table = JobTable()
+    table.apply(submit([5], floor=5))
+    assert not table.apply(submit([3])).accepted
+
+
+def test_serials_begin_at_the_clock_so_that_none_is_used_again_by_a_new_table() -> None:
+    table = JobTable()
+    (jobs,) = table.apply(submit([1])).accepted
+    assert jobs[0].serial == 5_000_000
+
+
+def test_the_first_end_of_a_job_is_final() -> None:
+    table = JobTable()
+    ((job,),) = table.apply(submit([1])).accepted
+    assert table.apply(entry([finish_op(6.0, [job.serial], [b"first"], [1])])).finished == [job]
+    changes = table.apply(
+        entry([finish_op(7.0, [job.serial], [b"second"], [1]), end_op(7.0, [(job.serial, 2, "x", "y", 3)])])
+    )
+    assert not changes.finished
+    assert job.result == b"first"
+
+
+def test_a_key_has_one_job_whose_result_all_submitters_get() -> None:
+    table = JobTable()
+    ((job,),) = table.apply(submit([1], keys=[b"k"])).accepted
+    changes = table.apply(submit([1], source=BOB, keys=[b"k"]))
+    assert not changes.accepted
+    ((source, number, same),) = changes.known
+    assert (source.origin, number, same) == ("bob", 1, job)
+    table.apply(entry([finish_op(6.0, [job.serial], [b"r"], [1]), received_op(ADA, 2, [1])]))
+    ((_, _, later),) = table.apply(submit([2], source=ADA, floor=2, keys=[b"k"])).known
+    assert later is job
+    table.apply(entry([forget_op([job.serial])]))
+    assert table.apply(submit([3], source=ADA, floor=2, keys=[b"k"])).accepted
+    assert table.bytes == 2
+
+
+def test_an_entry_of_a_newer_version_changes_nothing() -> None:
+    table = JobTable()
+    empty = table.snapshot()
+    with pytest.raises(BadMessage):
+        table.apply(encode([2, [1]]))
+    with pytest.raises(BadMessage):
+        table.apply(encode([1, [99]]))
+    assert table.snapshot() == empty
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tables_of_random_entries_are_equal_also_after_restores(seed: int) -> None:
+    rng = Random(seed)
+    one, other = JobTable(), JobTable()
+    sources = [ADA, BOB]
+    for _ in range(200):
+        serials = sorted(one.jobs) or [1]
+        some = rng.sample(serials, min(len(serials), 3))
+        source = rng.choice(sources)
+        numbers = sorted(rng.sample(range(1, 300), rng.randint(1, 4)))
+        known = one.sources.get((source.origin, source.epoch))
+        floor = max(1, (known.floor if known else 1) + rng.randint(-2, 3))
+        keys = [rng.choice([None, b"a", b"b"]) for _ in numbers] if rng.random() < 0.3 else None
+        operation = rng.choice(
+            [
+                submit_op(source, floor, 5.0, SPEC, numbers, [b"x" * number for number in numbers], keys),
+                finish_op(6.0, some, [b"r" * 10 for _ in some], [1] * len(some)),
+                end_op(6.0, [(serial, 1, "kind", "text", 2) for serial in some]),
+                tries_op(some, [2] * len(some)),
+                received_op(source, floor, numbers),
+                forget_op(some),
+            ]
+        )
+        data = entry([operation])
+        one.apply(data)
+        other.apply(data)
+        if rng.random() < 0.1:
+            snapshot = other.snapshot()
+            other = JobTable()
+            other.restore(snapshot)
+        assert one.snapshot() == other.snapshot()
+        assert one.bytes == other.bytes
+        assert one.unfinished == other.unfinished
