@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -384,7 +385,9 @@ class NodeProcess:
         return {}
 
     async def _repeat(self, rate: float, function: Callable[[], Any]) -> None:
-        quiet, due = self._quiet, trio.current_time()
+        quiet, due = self._quiet, trio.current_time() + random.random() / rate  # nodes are not in step
+        with trio.move_on_at(due):
+            await quiet.wait()
         while not quiet.is_set():
             self._going += 1
             try:
@@ -412,8 +415,10 @@ class NodeProcess:
         self.tell("result", key=key, result=result)
 
     async def do_quiet(self, timeout: float) -> dict[str, Any]:
-        """End the traffic; return once all that was begun has ended."""
+        """End the traffic with a last message; return once all that was begun has ended."""
         self._quiet.set()
+        await trio.sleep(random.random())
+        await self._send_numbered()  # so that nodes that have joined since the one before get one, too
         with trio.fail_after(timeout):
             while self._going:  # noqa: ASYNC110  # at the end of a run only
                 await trio.sleep(0.01)

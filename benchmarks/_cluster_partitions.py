@@ -164,7 +164,7 @@ async def _partition(fleet: Fleet, hosts: Any, voters: list[str], members: list[
 
 
 async def _finish(fleet: Fleet, told: dict[str, float], cut: float) -> list[str]:
-    """End the traffic; return what is wrong with messages and jobs, and who was host at the same time."""
+    """End the traffic; return what is wrong with messages and jobs, and hosts at the same time."""
     problems: list[str] = []
     sent = await quiet(fleet, problems, HEALED)
     results: dict[str, str] = {}

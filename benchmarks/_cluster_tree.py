@@ -25,7 +25,7 @@ VOTERS = 5  # so that the root and its successor may be killed at once
 LEVEL = 1  # levels that the tree may be deeper than the ideal one, for `balanced`
 SETTLE = 30.0  # seconds until a tree has to be balanced, jobs to be done and documents to be equal
 SERVING = 30.0  # seconds until a cluster that does not serve is given up
-RUN_UP = (0.3, 1.0)  # seconds of traffic before a kill
+RUN_UP = (1.0, 3.0)  # seconds of traffic before a kill
 
 
 def ideal(count: int, fanout: int) -> int:
@@ -130,7 +130,8 @@ async def _spread(task: dict[str, Any]) -> list[dict[str, float]]:
 
         async def send(node: Node, after: float) -> None:
             await trio.sleep(after)
-            await node.ask("send", count=task["messages"], rate=1 / pause)
+            lasts = task["messages"] * pause
+            await node.ask("send", count=task["messages"], rate=1 / pause, limit=lasts + WAIT)
 
         async with trio.open_nursery() as nursery:
             for number, node in enumerate(leaves):

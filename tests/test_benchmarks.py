@@ -19,6 +19,7 @@ SHORT = {
     "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
     "batching": ["--only", "ipc, 16 B", "--only", ", 16 bytes"],
     "calls": ["--only", "Client, trio", "--only", "kills of", "--only", "10 services"],
+    "cluster": ["--only", "nngkit"],
     "devices": ["--only", "PAIR1", "--only", "REQ/REP, tcp, 8 B, 64"],
     "documents": [
         *("--only", "30% lost", "--only", "5 edits each", "--only", "64 in flight", "--only", "comes late"),

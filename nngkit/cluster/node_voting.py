@@ -189,7 +189,10 @@ class VotingPart:
 
     def _apply(self, restore: tuple[int, bytes] | None, committed: list[tuple[int, bytes]], now: float) -> None:
         if restore is not None:
-            self.table.restore(restore[1])
+            if restore[1]:
+                self.table.restore(restore[1])
+            else:  # after a loss beyond a minority, a log begins anew
+                self.table = JobTable()
         if not committed:
             return
         entries = [entry for _, entry in committed]

@@ -44,7 +44,7 @@ SETTLE = 30  # leases in which a healed network must serve
 
 
 class Disk:
-    """What a durable voter has stored; writes are done in order, and a crash loses those that are not done."""
+    """State that a durable voter has stored; writes are done in order, and a crash loses those that are not done."""
 
     def __init__(self) -> None:
         self.term = 0

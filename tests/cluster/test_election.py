@@ -36,7 +36,7 @@ HISTORIES = int(os.environ.get("NNGKIT_HISTORIES", "300"))
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_history_keeps_all_invariants(seed: int) -> None:
-    ElectionNetwork(seed).play()
+    ElectionNetwork(seed).play(events=30)
 
 
 @pytest.mark.slow
