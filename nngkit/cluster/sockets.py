@@ -19,7 +19,7 @@ import trio
 
 from nngkit.cluster.transport import Sink, Start
 from nngkit.errors import Closed, TimedOut
-from nngkit.protocols import TLS, Bus, PeerEvent, Pipe
+from nngkit.protocols import TLS, Bus, Message, PeerEvent, Pipe
 
 __all__ = ["SocketTransport"]
 
@@ -34,6 +34,16 @@ class _Links(Bus):
     """BUS that reads no further while its receive queue is full: neighbours then queue, and their senders wait."""
 
     _when_behind: ClassVar[Literal["hold"]] = "hold"
+
+
+class _Reading:
+    """Ends of a socket's connections, to be reported after the frames before them. `scope`: the wait for frames."""
+
+    __slots__ = ("ends", "scope")
+
+    def __init__(self) -> None:
+        self.ends: list[PeerEvent] = []
+        self.scope: trio.CancelScope | None = None
 
 
 class SocketTransport:
@@ -69,6 +79,7 @@ class SocketTransport:
         self._by_pipe: dict[int, int] = {}  # pipe ids are unique in the process
         self._dropped: set[int] = set()  # pipes whose last frames are being written: what still comes is not read
         self._dialing: dict[_Links, str] = {}
+        self._reading: dict[_Links, _Reading] = {}
         self._hub: _Links | None = None
         self._closed = False
         self.overflows = 0
@@ -100,6 +111,7 @@ class SocketTransport:
         )
         with suppress(TimedOut):
             socket.recv_msgs(timeout=0)  # from here on, each frame knows its pipe
+        self._reading[socket] = _Reading()
         return socket
 
     async def aclose(self) -> None:
@@ -127,22 +139,16 @@ class SocketTransport:
             socket.close(0.0)
             raise
         self._dialing[socket] = address
-        self._start(self._await_connection, socket, address)
+        self._start(self._receive, socket)
+        self._start(self._limit_dial, socket, address)
 
-    async def _await_connection(self, socket: _Links, address: str) -> None:
-        """Give up a connection that does not come about in time; read from one that does."""
-        try:
-            await socket.await_for_peers(1, self._dial_timeout)
-        except TimedOut:
-            await trio.lowlevel.checkpoint()  # a peer that has just joined is reported first
-            if self._dialing.pop(socket, None) is not None:
-                with suppress(Closed):
-                    await socket.aclose()
-                self._sink.dial_failed(address, f"not connected in {self._dial_timeout:g} s")
-            return
-        except Closed:
-            return
-        await self._receive(socket)
+    async def _limit_dial(self, socket: _Links, address: str) -> None:
+        """Give up a connection that does not come about in time."""
+        await trio.sleep(self._dial_timeout)
+        if self._dialing.pop(socket, None) is not None:
+            with suppress(Closed):
+                await socket.aclose()
+            self._sink.dial_failed(address, f"not connected in {self._dial_timeout:g} s")
 
     def _peer_changed(self, socket: _Links, event: PeerEvent) -> None:
         with suppress(trio.RunFinishedError):
@@ -153,6 +159,15 @@ class SocketTransport:
             if any(pipe.id == event.pipe.id for pipe in socket.pipes):  # else it has left in the meantime
                 self._join(socket, event.pipe)
             return
+        if (reading := self._reading.get(socket)) is None:
+            return
+        # its last frames may be unread: a refusal, or a goodbye. The reading task reports the end behind them
+        reading.ends.append(event)
+        if reading.scope is not None:
+            reading.scope.cancel()
+
+    def _report_end(self, socket: _Links, event: PeerEvent) -> None:
+        """Report the end of a connection whose frames have been read."""
         self._dropped.discard(event.pipe.id)
         link = self._by_pipe.pop(event.pipe.id, None)
         if link is None:
@@ -178,22 +193,38 @@ class SocketTransport:
     # ---- frames
 
     async def _receive(self, socket: _Links) -> None:
-        while True:
-            try:
-                messages = await socket.arecv_msgs(RECV_MANY)
-            except Closed:
-                return
-            for pipe, run in groupby(messages, attrgetter("pipe")):
-                if pipe is None:
-                    continue
-                link = self._by_pipe.get(pipe.id)
-                if link is None:
-                    if pipe not in socket.pipes:
-                        continue  # its end has been reported
-                    link = self._join(socket, pipe)
-                if link is not None:
-                    self._sink.received(link, [message.body for message in run])
-            await trio.lowlevel.checkpoint()
+        """Hand over a socket's frames, and the ends of its connections behind them, until it is closed."""
+        reading = self._reading[socket]
+        try:
+            while True:
+                messages: list[Message] = []
+                if not reading.ends:
+                    with trio.CancelScope() as reading.scope:  # cancelled by an end; it has taken nothing then
+                        messages = await socket.arecv_msgs(RECV_MANY)
+                    reading.scope = None
+                ends, reading.ends = reading.ends, []
+                self._hand_over(socket, messages)
+                if ends:
+                    with suppress(TimedOut):
+                        for _ in range(
+                            QUEUE // RECV_MANY
+                        ):  # what was unread; a neighbour that goes on has its turn later
+                            self._hand_over(socket, socket.recv_msgs(RECV_MANY, timeout=0))
+                for event in ends:
+                    self._report_end(socket, event)
+                await trio.lowlevel.checkpoint()
+        except Closed:
+            self._reading.pop(socket, None)
+
+    def _hand_over(self, socket: _Links, messages: Sequence[Message]) -> None:
+        for pipe, run in groupby(messages, attrgetter("pipe")):
+            if pipe is None:
+                continue
+            link = self._by_pipe.get(pipe.id)
+            if link is None and pipe in socket.pipes:
+                link = self._join(socket, pipe)
+            if link is not None:
+                self._sink.received(link, [message.body for message in run])
 
     def send(self, link: int, frames: Sequence[bytes], *, droppable: bool = False) -> bool:
         there = self._links.get(link)
