@@ -62,7 +62,9 @@ class VoterMemory(VoterCore):
         self._recovery = None
         self.role = "follower"
         if self.host is None:
-            self._promise_until = self._due = self._seen
+            # the others begin within a message's delay of this: a survey before that would miss the preferred voter
+            self._promise_until = self._seen
+            self._due = self._seen + (self.limits.heartbeat if self._others else 0.0)
         born = max(self._epochs.values()) // 1000
         if born > self.term:
             self.term, self._vote = born, None
