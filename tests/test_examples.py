@@ -81,7 +81,12 @@ def next_line(process: subprocess.Popen[str]) -> str:
 # ---- one file a pattern ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SHORT)
+PROCESSES = {"cluster", "chat", "render_farm"}  # they start processes that import all of a cluster: over 2 s each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in PROCESSES else name for name in SHORT]
+)
 def test_prints_the_output_in_its_docstring(name: str) -> None:
     path = EXAMPLES / f"{name}.py"
     done = run(path)
@@ -101,6 +106,7 @@ def test_spark_example_prints_the_output_in_its_docstring() -> None:
     assert (done.stdout, done.returncode) == (promised_output(path), 0), done.stderr
 
 
+@pytest.mark.slow
 def test_render_farm_writes_a_png_file(tmp_path: Path) -> None:
     picture = tmp_path / "farm.png"
     done = run(EXAMPLES / "render_farm.py", "--points", "60", "--workers", "2", "--kills", "0", "--png", picture)

@@ -68,6 +68,7 @@ async def a_host(**options: Any) -> AsyncIterator[tuple[Host, tuple[str, str]]]:
 # ---- submit
 
 
+@pytest.mark.slow
 async def test_the_result_of_a_job_is_written_as_it_is_and_with_json_as_a_line() -> None:
     async with a_host() as (_, there):
         submit = ("submit", "render", *there, "--kind", "shout")
@@ -156,6 +157,7 @@ def test_a_ticket_is_signed_with_the_token() -> None:
     assert nngkit("cluster", "ticket", "render", "--token", "a").stdout.strip()
 
 
+@pytest.mark.slow
 async def test_a_token_may_be_in_the_address_and_a_ticket_replaces_it() -> None:
     async with a_host(token="s3cret") as (host, there):
         done = await in_thread(nngkit, "cluster", "tree", "render", "--dial", f"{host.address}#token=s3cret")
@@ -227,6 +229,7 @@ async def test_a_program_does_jobs_with_their_data_in_its_environment() -> None:
             assert (failed.value.outcome, failed.value.tries) == ("failed", 1)
 
 
+@pytest.mark.slow
 async def test_a_failed_program_is_started_again_and_a_cancelled_one_killed(tmp_path: Path) -> None:
     script = f"read what; case $what in sleep) echo $$ > {tmp_path}/pid; sleep 60;; esac; [ $NNGKIT_JOB_TRY = 2 ]"
     async with a_host() as (host, there):

@@ -257,6 +257,7 @@ async def test_documents_are_edited_at_both_nodes() -> None:
         member.request_full_document("minutes")
 
 
+@pytest.mark.slow
 @under_asyncio
 async def test_shared_objects_change_in_one_order() -> None:
     async with pair() as (host, member):

@@ -156,6 +156,7 @@ def test_documents_are_edited_at_both_nodes() -> None:
         member.request_full_document("minutes")
 
 
+@pytest.mark.slow
 def test_shared_objects_change_in_one_order() -> None:
     with pair() as (host, member):
         here, there = host.share("tally", Tally()), member.share("tally", Tally())
