@@ -139,7 +139,7 @@ class ClusterCopy:
         self._unanswered = 0
         self._asked_at = -NEVER  # when the last heartbeat was sent that wants an answer
         self._catching: float | None = None
-        self._held = (0, 0)  # edits that wait for others, and changes then
+        self._held = (0, 0)  # edits that wait for others or are missing, and changes then
         self._held_at = now
 
     # ------------------------------------------------------------------ events
@@ -378,17 +378,18 @@ class ClusterCopy:
                 self._send(node, FragmentRequest(self._number, self.name, content))
         due = min((one.due for one in self._requests.values()), default=NEVER)
         opened = self._opened_at if self._connected else NEVER
-        stuck = self._held_at + STUCK if self.replica.held else NEVER
+        stuck = self._held_at + STUCK if self.replica.held or self.replica.missing else NEVER
         self.wake_at = max(min(step.wake, due, opened, self._heartbeat_at, stuck), now)
         return step.changed
 
     def _drop_stuck(self, now: float) -> None:
-        """Drop edits that wait for others which no node has: their authors have left before all was sent.
+        """Give up edits that no node has, and drop those that wait for them: their authors left before all was sent.
 
-        Edits that a node has after all are known again from its next heartbeat, and requested.
+        Without one that waits, an edit may be missing as well: a node claimed it in a heartbeat, and has since given it
+        up itself. Edits that a node has after all are known again from its next heartbeat, and requested.
         """
         history = self.replica.history
-        held = self.replica.held, history.changes
+        held = self.replica.held + self.replica.missing, history.changes
         if held != self._held or not held[0]:
             self._held, self._held_at = held, now
         elif now >= self._held_at + STUCK:
