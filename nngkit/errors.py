@@ -136,11 +136,12 @@ class JobFailed(NngkitError):
     """A cluster's job has ended without a result. A worker's function raises it so that the job is not tried again.
 
     ``message``; ``outcome``: "failed" (its function said so), "dead" (its tries are used up), "cancelled" or "expired"
-    (its deadline has passed); ``job``: its id; ``kind``; ``tries``: how often it was started; ``worker``: the last one.
+    (its deadline has passed); ``job``: its number in the cluster; ``kind``; ``tries``: how often it was started;
+    ``worker``: the id of the node that reported the last failure, "" if none did.
     """
 
     def __init__(
-        self, message: str, *, outcome: str = "failed", job: str = "", kind: str = "", tries: int = 0, worker: str = ""
+        self, message: str, *, outcome: str = "failed", job: int = 0, kind: str = "", tries: int = 0, worker: str = ""
     ) -> None:
         super().__init__(message)
         self.message = message

@@ -41,14 +41,14 @@ class Job:
     """A submitted job, which the host has accepted: it will end, with a result or with JobFailed.
 
     Attributes:
-        id: Its id in the cluster: the submitter's id and run, and a number.
+        id: Its number in the cluster, as its worker and the journal have it; 0 if it was not accepted.
         kind: Its kind.
         progress: The last progress that its worker has reported, from 0 to 1; 0.0 before.
         lost_parts: Parts that were dropped as they were not read.
     """
 
-    def __init__(self, node: Submitting, number: int, id: str, kind: str) -> None:
-        self.id = id
+    def __init__(self, node: Submitting, number: int, kind: str) -> None:
+        self.id = 0
         self.kind = kind
         self.progress = 0.0
         self.lost_parts = 0
@@ -130,7 +130,7 @@ class Job:
             self._changed = None
 
     def _close(self) -> None:
-        self._end(None, Closed(f"the node has left the cluster before the job {self.id} ended"))
+        self._end(None, Closed(f"the node has left the cluster before the job {self.id} ({self.kind}) ended"))
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.kind!r}>"
@@ -140,7 +140,7 @@ class JobRun:
     """One try of a job, for the function that does it.
 
     Attributes:
-        id: Number of the job in the cluster.
+        id: Number of the job in the cluster, as its submitter and the journal have it.
         kind: Its kind.
         payload: Bytes of the submitter.
         try_number: 1 for the first try.

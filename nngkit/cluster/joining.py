@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from nngkit.cluster.log_lines import LogLines
 from nngkit.discovery import Bid, Question, Resolver, Service, bids
 from nngkit.errors import NngkitError
 
@@ -61,13 +62,16 @@ async def seek(
     cluster: str, daemons: Sequence[str], wanted: Callable[[], bool], found: Callable[[list[str]], None]
 ) -> None:
     """Ask for nodes with room while `wanted()`, and report their addresses, the best first. Never returns."""
+    lines = LogLines()
     async with Resolver(daemons) as resolver:
         while True:
             if wanted():
                 try:
                     result = await resolver.ask(QUESTION, service_name(cluster), until=bids(BIDS, timeout=WAIT))
                 except NngkitError as error:
-                    log.warning("no discovery daemon knows the cluster %r: %s", cluster, error)
+                    line = lines.add(f"no discovery daemon knows the cluster {cluster!r}: {error}", trio.current_time())
+                    if line is not None:
+                        log.warning("%s", line)
                 else:
                     found([answer.provider.address for answer in result.answers])
             await trio.sleep(AGAIN)

@@ -63,7 +63,6 @@ MOST_TIME: Final = 253_402_300_799.0  # seconds since 1970, the end of the year 
 _JOBS_WHAT: Final = "record of ended jobs"
 _HOST_WHAT: Final = "record of a host"
 _MESSAGE_WHAT: Final = "record of a message"
-_MOST_JOB_ID: Final = MOST_ID + 2 * 17  # bytes: id, epoch and number, which have at most 16 digits, and two slashes
 
 
 class ClusterRecord(NamedTuple):
@@ -94,11 +93,11 @@ class HostChange(NamedTuple):
 class EndedJob(NamedTuple):
     """One job of a record. Times are wall clock seconds; ``started`` is 0.0 if it never started.
 
-    ``id``: "origin/epoch/number"; ``outcome``: "result", "failed", "dead" or "cancelled"; ``payload`` and ``result``
-    are in bytes.
+    ``id``: its number in the cluster; ``outcome``: "result", "failed", "dead" or "cancelled"; ``payload`` and
+    ``result`` are in bytes.
     """
 
-    id: str
+    id: int
     kind: str
     key: bytes | None
     submitter: str
@@ -214,7 +213,7 @@ def _columns(ends: Sequence[JobEnd]) -> list[Sequence[Any]]:
     )
     failed = errors.count(("", "")) < len(errors)
     return [
-        [f"{origin}/{epoch}/{number}" for origin, epoch, number in ids],
+        ids,
         kinds,
         keys,
         submitters,
@@ -281,14 +280,13 @@ def _times(name: str, column: list[Any]) -> None:
 
 
 _CHECKS: Final[dict[str, Callable[[str, list[Any]], None]]] = {
-    "id": partial(_texts, most=_MOST_JOB_ID),
     "kind": partial(_texts, most=MOST_KIND),
     "key": _keys,
     **dict.fromkeys(("submitter", "worker"), partial(_texts, most=MOST_ID)),
     "outcome": _outcomes,
     "error": partial(_texts, most=4 * MOST_ERROR),
     "text": partial(_texts, most=4 * MOST_TEXT),
-    **dict.fromkeys(("tries", "term", "payload", "result"), _numbers),
+    **dict.fromkeys(("id", "tries", "term", "payload", "result"), _numbers),
     **dict.fromkeys(("queued", "started", "finished"), _times),
 }
 

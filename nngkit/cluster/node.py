@@ -53,11 +53,13 @@ from nngkit.cluster.frames import (
 )
 from nngkit.cluster.greetings import Greetings, OpenLink
 from nngkit.cluster.letters import Letter, LetterLimits, Letters
+from nngkit.cluster.log_lines import LogLines
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node_queries import QueryPart
 from nngkit.cluster.node_voting import VotingPart
 from nngkit.cluster.node_work import WorkPart
 from nngkit.cluster.place import Place
+from nngkit.cluster.place_root import BUSY
 from nngkit.cluster.place_search import Random
 from nngkit.cluster.work_limits import Rng
 from nngkit.envelope import decode
@@ -73,7 +75,6 @@ DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matt
 HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
 MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
-MOST_WARNINGS: Final = 200  # lines for the log about frames: a hostile neighbour cannot fill it
 ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
 
 
@@ -170,10 +171,11 @@ class Node:
         self.config = config
         self.id, self.epoch = config.id, epoch
         self.stats = NodeStats()
+        self.busy = False
         self._wall_offset = wall - now
         self._effects = NodeEffects()
         self._bad: dict[int, int] = {}
-        self._warned = 0
+        self._log_lines = LogLines()
         self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
         is_voter = config.id in config.voters
         hello = Hello(config.cluster, config.id, epoch, False, config.token, config.ticket)
@@ -228,7 +230,9 @@ class Node:
             if sum(map(len, kinds)) + len(kind) > MOST_KINDS_BYTES:
                 break
             kinds.append(kind)
-        return {**self.config.facts, "slots": self.work.crew.slots, "kinds": kinds}
+        return {**self.config.facts, "slots": self.work.crew.slots, "kinds": kinds} | (
+            {BUSY: True} if self.busy else {}
+        )
 
     def wall(self, now: float) -> float:
         """Return seconds since 1970 for a monotonic time."""
@@ -366,9 +370,8 @@ class Node:
                 self._closed(opened, now)
 
     def _warn(self, line: str) -> None:
-        self._warned += 1
-        if self._warned <= MOST_WARNINGS:
-            self._effects.warnings.append(line)
+        if (said := self._log_lines.add(line, self._now)) is not None:
+            self._effects.warnings.append(said)
 
     def _take_mesh(self, link: int, frames: list[bytes], now: float) -> None:
         if link in self._tree:
@@ -485,6 +488,11 @@ class Node:
     def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
         """Change the kinds of jobs that the node does, and how many at a time."""
         self.work.crew.set_work(kinds, slots, now)
+        self.place.set_facts(self._facts(), now)
+
+    def set_busy(self, busy: bool, now: float) -> None:
+        """Say that the node has too much to do, or has not any more: the host moves its leaves elsewhere."""
+        self.busy = busy
         self.place.set_facts(self._facts(), now)
 
     def leave(self, now: float) -> None:

@@ -267,6 +267,8 @@ class Place(Receiving):
         self._facts = self._checked(facts)
         if self._parent is not None:
             self._near.send(self._parent, Attach(self._moves, self.fanout, self._facts))
+        elif self._standing.leading:
+            self._balance.changed(now)
 
     def leave(self, now: float) -> None:
         """Leave the tree: children look for other parents first. `Left` reports the end."""

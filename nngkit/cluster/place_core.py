@@ -130,7 +130,7 @@ class PlaceCore:
 
     def shape(self) -> Shape:
         """Return the shape of the tree below this node."""
-        return shape_of(self.id, self.fanout, self._table)
+        return shape_of(self.id, self.fanout, self._facts, self._table)
 
     def _ended(self, link: Link, now: float, why: str) -> None:
         """Forget a link, which is not in the table any more."""

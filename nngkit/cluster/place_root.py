@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from nngkit.cluster.place_events import PlaceLimits, PlaceStats
 from nngkit.cluster.place_members import MemberTable
 from nngkit.cluster.place_messages import Member
 from nngkit.cluster.tree import Move, Shape, plan_moves
 
-__all__ = ["Balance", "Doubles", "shape_of"]
+__all__ = ["BUSY", "Balance", "Doubles", "shape_of"]
+
+BUSY: Final = "busy"  # fact of a node that has too much to do: its leaves go to others, one after the other
 
 MOST_FAILED: Final = 64  # moves that are avoided; then all are tried again
 LONGEST_PAUSE: Final = 60.0  # seconds between two equal plans: the moves fail, as the nodes do not reach each other
 PROBE_AGAIN: Final = 1.0  # seconds until the earlier of two nodes with one id is asked again
+LIGHTEN: Final = 5.0  # seconds between two leaves that a busy node gives away: its load follows with some delay
 MOST_DOUBLES: Final = 64  # ids that are pursued at once
 
 
-def shape_of(root: str, fanout: int, members: MemberTable) -> Shape:
+def shape_of(root: str, fanout: int, facts: Mapping[str, Any], members: MemberTable) -> Shape:
     """Return the shape of the tree as the root knows it."""
     parents: dict[str, str | None] = {root: None}
     fanouts = {root: fanout}
+    busy = {root} if facts.get(BUSY) is True else set()
     for member in members:
         parents[member.id] = member.parent
         fanouts[member.id] = member.fanout
-    return Shape(parents, fanouts)
+        if member.facts.get(BUSY) is True:
+            busy.add(member.id)
+    return Shape(parents, fanouts, frozenset(busy))
 
 
 class Balance:
@@ -36,6 +43,7 @@ class Balance:
         self.wake_at = float("inf")
         self._last: list[Move] = []
         self._failed: set[Move] = set()
+        self._lightened: dict[str, float] = {}  # busy nodes, and when each was last to give away a leaf
         self._pause = limits.plan
 
     def changed(self, now: float) -> None:
@@ -53,11 +61,16 @@ class Balance:
         if now < self.wake_at:
             return []
         self.wake_at = float("inf")
-        moves = plan_moves(shape, self.limits.moves, avoid=self._failed)
+        if shape.busy:
+            self.wake_at = now + LIGHTEN
+        self._lightened = {host: at for host, at in self._lightened.items() if at + LIGHTEN > now}
+        due = shape.busy - self._lightened.keys()
+        moves = plan_moves(shape, self.limits.moves, avoid=self._failed, lighten=due)
+        self._lightened |= dict.fromkeys(due, now)
         again = set(moves).intersection(self._last)
         if moves or self._failed:
             self._pause = min(LONGEST_PAUSE, self._pause * 2) if again or not moves else self.limits.plan
-            self.wake_at = now + self._pause
+            self.wake_at = min(self.wake_at, now + self._pause)
             self.stats.moves += len(moves)
         self._failed = self._failed | again if moves and len(self._failed) < MOST_FAILED else set()
         self._last = moves

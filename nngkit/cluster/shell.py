@@ -32,6 +32,7 @@ from nngkit.cluster.election_limits import Persist, Restored
 from nngkit.cluster.frames import check_id, check_kind
 from nngkit.cluster.joining import announce, seek
 from nngkit.cluster.journaling import ClusterJournal, Door
+from nngkit.cluster.load import EVERY, LoadGauge
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node import ContentChanged, Node, NodeConfig, Refused
 from nngkit.cluster.node_queries import Answered, DrainOrdered
@@ -71,6 +72,7 @@ class EndpointOptions(TypedDict, total=False):
     decide: Decide
     max_members: int
     lease: float
+    load: Callable[[], float] | None
     handlers: int
     recv_max_size: int
     tls: TLS | None
@@ -112,6 +114,8 @@ class NodeShell(UnderTrio):
             default fills the emptiest slots first.
         max_members: Nodes of the cluster, while this node is its host; more are refused.
         lease: Seconds until the voters elect another host if they hear nothing of the last one. Equal at all voters.
+        load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
+            leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
         handlers: Handlers of messages that run at a time.
         recv_max_size: Bytes of the largest frame.
         tls: For tls+tcp and wss.
@@ -146,6 +150,7 @@ class NodeShell(UnderTrio):
         decide: Decide = evenly,
         max_members: int = 20_000,
         lease: float = 0.5,
+        load: Callable[[], float] | None = None,
         handlers: int = 64,
         recv_max_size: int = 16 * 1024 * 1024,
         tls: TLS | None = None,
@@ -185,6 +190,7 @@ class NodeShell(UnderTrio):
             "recv_max_size": recv_max_size,
             "lease": float(lease),
         }
+        self._load = load
         self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
         self._slots = slots
         self._recv_max_size = recv_max_size
@@ -235,6 +241,8 @@ class NodeShell(UnderTrio):
         self._background.start(self._keep_time)
         if self._store_path is not None:
             self._background.start(self._keep_store)
+        if self.address is not None:
+            self._background.start(self._watch_load)
         if self._daemons:
             self._background.start(seek, self.cluster, self._daemons, self._seeks, self._found)
         if self._discovery and self.address is not None:
@@ -273,9 +281,29 @@ class NodeShell(UnderTrio):
             await trio.sleep_forever()
 
     def _room(self) -> tuple[int, int] | None:
-        """Return the children and their limit; None without a way to a host."""
+        """Return the children and their limit; None without a way to a host, or with too much to do."""
         place = self._node.place
-        return (len(place.children), place.fanout) if place.path else None
+        return (len(place.children), place.fanout) if place.path and not self._node.busy else None
+
+    async def _watch_load(self) -> None:
+        """Tell the cluster when this node has too much to do."""
+        gauge = LoadGauge()
+        wall, used = time.monotonic(), time.thread_time()
+        while True:
+            await trio.sleep(EVERY)
+            before, wall = wall, time.monotonic()
+            before_used, used = used, time.thread_time()
+            load = (used - before_used) / (wall - before)
+            if self._load is not None:
+                try:
+                    load = self._load()
+                except Exception:
+                    log.exception("%s: its function `load` failed", self.id)
+                    return
+            if gauge.add(load):
+                log.info("%s: %s", self.id, "it has too much to do" if gauge.busy else "it has time again")
+                self._node.set_busy(gauge.busy, trio.current_time())
+                self._act_soon()
 
     def _seeks(self) -> bool:
         return not self._node.place.path
@@ -333,7 +361,6 @@ class NodeShell(UnderTrio):
                 event.set()
             with trio.CancelScope(shield=True):
                 await self._transport.aclose()
-            self._close_store()
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
@@ -536,13 +563,16 @@ class NodeShell(UnderTrio):
         store, voting = self._store, self._node.voting
         assert store is not None
         assert voting is not None
-        while True:
-            while not self._to_store:
-                await self._storable.wait()
-            steps, self._to_store = self._to_store, []
-            await trio.to_thread.run_sync(store.write, steps)
-            voting.persisted(steps[-1].token, trio.current_time())
-            self._act()
+        try:
+            while True:
+                while not self._to_store:
+                    await self._storable.wait()
+                steps, self._to_store = self._to_store, []
+                await trio.to_thread.run_sync(store.write, steps)
+                voting.persisted(steps[-1].token, trio.current_time())
+                self._act()
+        finally:
+            self._close_store()  # here, as a thread may write until this task ends
 
     async def _leave(self) -> None:
         self._check_open()

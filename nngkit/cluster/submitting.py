@@ -14,8 +14,8 @@
 
 | event | meaning |
 |---|---|
-| JobAccepted(numbers) | a majority of the voters has these jobs: they will end |
-| JobEnded(number, outcome, result, error kind, error text, tries) | outcome as in OUTCOMES, or "refused", or "lost" |
+| JobAccepted(numbers, serials) | a majority of the voters has these jobs: they will end |
+| JobEnded(number, outcome, result, ...) | outcome as in OUTCOMES, or "refused", or "lost" |
 | JobPart(number, attempt, place, data) | the next part; `place` 0 with a higher attempt begins anew, a jump is a gap |
 | JobProgressed(number, attempt, fraction) | |
 
@@ -88,9 +88,10 @@ class SubmitLimits:
 
 
 class JobAccepted(NamedTuple):
-    """These jobs will end: a majority of the voters has them."""
+    """These jobs will end: a majority of the voters has them. ``serials``: their numbers in the cluster."""
 
     numbers: list[int]
+    serials: list[int]
 
 
 class JobEnded(NamedTuple):
@@ -102,6 +103,7 @@ class JobEnded(NamedTuple):
     error: str = ""
     text: str = ""
     tries: int = 0
+    worker: str = ""
 
 
 class JobPart(NamedTuple):
@@ -276,15 +278,16 @@ class Submitter:
 
     def _accepted(self, message: Accepted) -> None:
         self._window_jobs, self._window_bytes = message.jobs, message.bytes
-        accepted = []
-        for number in message.numbers:
+        accepted, serials = [], []
+        for number, serial in zip(message.numbers, message.serials, strict=True):
             job = self._jobs.get(number)
             if job is not None and not job.accepted:
                 accepted.append(number)
+                serials.append(serial)
                 job.term = message.term
                 self._accept(job)
         if accepted:
-            self._effects.events.append(JobAccepted(accepted))
+            self._effects.events.append(JobAccepted(accepted, serials))
 
     def _accept(self, job: _Job) -> None:
         job.accepted = True
@@ -301,11 +304,11 @@ class Submitter:
             job = jobs.get(number)
             if job is not None:
                 self._end(job, JobEnded(number, "result", result))
-        for number, outcome, error, text, tries in message.others:
+        for number, outcome, error, text, tries, worker in message.others:
             self._received.append(number)
             job = jobs.get(number)
             if job is not None:
-                self._end(job, JobEnded(number, OUTCOMES[outcome], b"", error, text, tries))
+                self._end(job, JobEnded(number, OUTCOMES[outcome], b"", error, text, tries, worker))
 
     def _end(self, job: _Job, event: JobEnded) -> None:
         del self._jobs[job.number]

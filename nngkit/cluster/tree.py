@@ -16,7 +16,8 @@ The rules of `choose` keep a tree that only grows as low as possible:
   node is whole again after one exchange, and becomes as low as before by moves, for which no message waits.
 
 `plan_moves` undoes both with few moves: first nodes with more children than their fan-out, then nodes that are more
-than one level below the ideal depth, each by moving the largest subtree that fits elsewhere.
+than one level below the ideal depth, each by moving the largest subtree that fits elsewhere. Then it moves leaves: away
+from busy hosts, one after the other, and until no other host has two more than another one with a free place.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 SLACK: Final = 2  # times the fan-out that a node accepts of moved or orphaned subtrees: its own, and those of one child
+REPAIR: Final = 16  # moves of the longest repair: with 4, one of 10,000 random trees was repaired for ever
 
 K = TypeVar("K", bound=Hashable)
 
@@ -105,10 +107,12 @@ def sibling(children: Sequence[K], child: K) -> K | None:
 
 
 class Shape(NamedTuple):
-    """A tree: parents by node, None for the root; and how many children a node may have."""
+    """A tree: parents by node, None for the root; how many children a node may have; and which nodes have too much to
+    do."""
 
     parents: Mapping[str, str | None]
     fanout: Mapping[str, int]
+    busy: frozenset[str] = frozenset()
 
 
 class Move(NamedTuple):
@@ -157,15 +161,22 @@ def ideal_depth(fanouts: Iterable[int]) -> int:
     return depth
 
 
-def plan_moves(shape: Shape, limit: int, *, avoid: Collection[Move] = ()) -> list[Move]:
+def plan_moves(shape: Shape, limit: int, *, avoid: Collection[Move] = (), lighten: Collection[str] = ()) -> list[Move]:
     """Return at most `limit` moves, to be made in this order, after which the tree is lower or its nodes less crowded.
 
-    No node is moved below itself. Without a move, no node has more children than its fan-out, and none is deeper than
-    one level below the ideal, unless the moves of `avoid` were needed.
+    `limit`: at least `REPAIR`: half of a repair may leave a tree for which another one is planned, and so on for ever.
+    `lighten`: busy hosts that give away a leaf each. No node is moved below itself.
+
+    Without a move, no node has more children than its fan-out, none is deeper than one level below the ideal, and no
+    host has over one leaf more than another that is not busy and has a free place for it, unless the moves of `avoid`
+    were needed.
     """
+    limit = max(limit, REPAIR)
     plan = _Plan(shape, frozenset(avoid))
     while len(plan.moves) < limit and (plan.relieve() or plan.lift() or plan.disperse()):
         pass
+    if len(plan.moves) < limit:
+        plan.even(limit, lighten)
     return plan.moves[:limit]
 
 
@@ -174,6 +185,7 @@ class _Plan:
 
     def __init__(self, shape: Shape, avoid: frozenset[Move]) -> None:
         self.fanout = shape.fanout
+        self.busy = shape.busy
         self.parents = dict(shape.parents)
         self.avoid = avoid
         self.moves: list[Move] = []
@@ -223,6 +235,18 @@ class _Plan:
             if slot != self.parents[node] and Move(node, slot) not in self.avoid and not self._below(slot, node):
                 found = slot
         return found is not None and self._move(node, found)
+
+    def even(self, limit: int, lighten: Collection[str]) -> None:
+        """Move leaves: one from each host that is to be lightened, then from hosts with more of them than others."""
+        leaves = _Leaves(self)
+        for host in sorted(leaves.of.keys() & lighten):
+            if len(self.moves) < limit:
+                leaves.give(host, -len(self.parents))
+        givers = [host for host in sorted(leaves.of) if host not in self.busy and leaves.count[host] > 1]
+        while givers and len(self.moves) < limit:
+            most = max(givers, key=lambda host: (leaves.count[host], host))
+            if not leaves.give(most, 2):
+                givers.remove(most)
 
     def _crowded(self) -> list[tuple[str, list[str]]]:
         """Return the nodes with too many children, and these: hosts without children last, as others fit below them."""
@@ -304,3 +328,33 @@ class _Plan:
         if above is None or slot == above or Move(head, above) in self.avoid or self._below(above, head):
             return False
         return self._move(leaf, slot) and self._move(head, above)
+
+
+class _Leaves:
+    """Leaves of the hosts of a plan: `of` has those that may be moved, by host."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self.plan = plan
+        self.of: dict[str, list[str]] = {host: [] for host in plan.depths if plan.fanout.get(host, 0)}
+        self.count = dict.fromkeys(self.of, 0)
+        for node, parent in plan.parents.items():
+            if parent in self.of and not plan.fanout.get(node, 0):
+                self.count[parent] += 1
+                if node not in plan.moved:
+                    self.of[parent].append(node)
+        self.free = {host: plan._free(host) for host in self.of}
+        self.takers = [host for host in self.of if host not in plan.busy and plan.depths[host] < plan.limit]
+
+    def give(self, host: str, least: int) -> bool:
+        """Move a leaf of `host` to the one with the fewest, if these are at least `least` fewer."""
+        able = [each for each in self.takers if self.free[each] > 0 and self.count[each] <= self.count[host] - least]
+        for taker in sorted(able, key=lambda each: (self.count[each], self.plan.depths[each], each)):
+            for leaf in self.of[host]:
+                if (move := Move(leaf, taker)) not in self.plan.avoid:
+                    self.of[host].remove(leaf)
+                    self.plan.moves.append(move)
+                    for each, change in ((host, -1), (taker, 1)):
+                        self.count[each] += change
+                        self.free[each] -= change
+                    return True
+        return False

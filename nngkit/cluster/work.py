@@ -284,7 +284,7 @@ class WorkHost:
                 spec, source = job.spec, job.source
                 ends.append(
                     JobEnd(
-                        (source.origin, source.epoch, job.number),
+                        serial,
                         spec.kind,
                         job.key,
                         source.origin,
@@ -637,7 +637,9 @@ class WorkHost:
             self._recording += len(jobs)
             operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
         if self._ends:
-            rows = [(job.serial, outcome, kind, text, job.attempts) for job, outcome, kind, text in self._ends]
+            rows = [
+                (job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in self._ends
+            ]
             self._ends = []
             operations += [end_op(wall, rows[at : at + 40]) for at in range(0, len(rows), 40)]  # 40 texts of 4 KiB
         if self._results:

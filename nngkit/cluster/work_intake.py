@@ -48,7 +48,7 @@ class _Outgoing:
         self.tell = False  # the window, although nothing is accepted
         self.numbers: list[int] = []
         self.results: list[bytes] = []
-        self.others: list[tuple[int, int, str, str, int]] = []
+        self.others: list[tuple[int, int, str, str, int, str]] = []
         self.parts: list[tuple[int, int, int, bytes]] = []
         self.progress: list[tuple[int, int, float]] = []
 
@@ -211,7 +211,7 @@ class Intake:
             if to is None:
                 to = outgoing[source] = _Outgoing()
             if job.outcome:
-                to.others.append((job.number, job.outcome, *job.error, job.tries))
+                to.others.append((job.number, job.outcome, *job.error, job.tries, job.worker))
             else:
                 to.numbers.append(job.number)
                 to.results.append(job.result)
@@ -228,7 +228,7 @@ class Intake:
     def _end(self, source: Source, number: int, job: Job) -> None:
         to = self._to(source)
         if job.outcome:
-            to.others.append((number, job.outcome, *job.error, job.tries))
+            to.others.append((number, job.outcome, *job.error, job.tries, job.worker))
         else:
             to.numbers.append(number)
             to.results.append(job.result)
@@ -262,9 +262,9 @@ class Intake:
             origin, epoch = source.origin, source.epoch
             if to.accepted or to.tell:
                 for start in range(0, max(1, len(to.accepted)), MOST_ROWS):
-                    messages.append(
-                        (origin, Accepted(epoch, self._term, to.accepted[start : start + MOST_ROWS], *window))
-                    )
+                    numbers, jobs = to.accepted[start : start + MOST_ROWS], source.jobs
+                    serials = [jobs[number].serial if number in jobs else 0 for number in numbers]
+                    messages.append((origin, Accepted(epoch, self._term, numbers, serials, *window)))
             for start, end, _ in _pieces([row[3] for row in to.parts], MOST_BATCH_BYTES):
                 messages.append((origin, JobParts(epoch, to.parts[start:end])))
             for start in range(0, len(to.progress), MOST_ROWS):

@@ -47,11 +47,11 @@ class Rng(Protocol):
 class JobEnd(NamedTuple):
     """End of a job, for the journal. Times are wall clock seconds; ``started`` is 0.0 for a job that never started.
 
-    ``outcome``: "result", "failed", "dead" or "cancelled". ``id``: origin, epoch and number. ``result``: empty unless
+    ``outcome``: "result", "failed", "dead" or "cancelled". ``id``: its number in the cluster. ``result``: empty unless
     the outcome is "result"; ``error``: kind and text, empty with a result.
     """
 
-    id: tuple[str, int, int]
+    id: int
     kind: str
     key: bytes | None
     submitter: str

@@ -144,22 +144,26 @@ class Waiting(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Jobs that a majority of the voters has. ``jobs`` and ``bytes`` are the window: unfinished jobs at most."""
+    """Jobs that a majority of the voters has, with their serials: 0 for one that ended and was forgotten.
+
+    ``jobs`` and ``bytes`` are the window: unfinished jobs at most.
+    """
 
     epoch: int
     term: int
     numbers: list[int]
+    serials: list[int]
     jobs: int
     bytes: int
 
 
 class Finished(NamedTuple):
-    """Results, and jobs that ended otherwise: rows of number, outcome, error kind, error text, tries."""
+    """Results, and jobs that ended otherwise: rows of number, outcome, error kind, error text, tries, worker."""
 
     epoch: int
     numbers: list[int]
     results: list[bytes]
-    others: list[tuple[int, int, str, str, int]]
+    others: list[tuple[int, int, str, str, int, str]]
 
 
 class Missing(NamedTuple):
@@ -346,6 +350,9 @@ def pack(message: Message) -> list[Any]:
     if isinstance(message, Submit):
         groups = [[list(each.spec), each.numbers, each.payloads, each.keys] for each in message.groups]
         return [1, message.epoch, message.floor, groups]
+    if isinstance(message, Accepted):
+        epoch, term, numbers, serials, jobs, size = message
+        return [10, epoch, term, numbers, _ascending(serials), jobs, size]
     if isinstance(message, Results):
         worker, term, serials, fences, results, took, failures = message
         return [21, worker, term, serials, _uniform(fences), results, _uniform(took), failures]
@@ -365,6 +372,12 @@ def pack(message: Message) -> list[Any]:
 def _uniform(column: Sequence[Any]) -> Any:
     """Return the value if all are equal, else the column."""
     return column[0] if column and column.count(column[0]) == len(column) else column
+
+
+def _ascending(column: list[int]) -> int | list[int]:
+    """Return the first value if each is one more than the one before, as serials of new jobs are, else the column."""
+    first, count = column[0] if column else 0, len(column)
+    return first if column == list(range(first, first + count)) else column
 
 
 def check_spec(spec: Spec) -> str | None:

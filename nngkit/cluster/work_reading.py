@@ -164,18 +164,25 @@ def _waiting(row: list[Any], peer: str | None) -> Waiting:
 
 
 def _accepted(row: list[Any], peer: str | None) -> Accepted:
-    jobs, size = _number(row[4], peer), _number(row[5], peer)
-    return Accepted(_number(row[1], peer), _number(row[2], peer), _numbers(row[3], peer), jobs, size)
+    numbers, serials = _numbers(row[3], peer), row[4]
+    if type(serials) is int:
+        first = _number(serials, peer)
+        serials = list(range(first, first + len(numbers)))
+    elif len(_numbers(serials, peer)) != len(numbers):
+        _bad("the columns are not of one length", peer)
+    jobs, size = _number(row[5], peer), _number(row[6], peer)
+    return Accepted(_number(row[1], peer), _number(row[2], peer), numbers, serials, jobs, size)
 
 
 def _finished(row: list[Any], peer: str | None) -> Finished:
     numbers = _numbers(row[2], peer)
     others = []
-    for number, outcome, kind, text, tries in _rows(row[4], 5, peer):
+    for number, outcome, kind, text, tries, worker in _rows(row[4], 6, peer):
         if type(outcome) is not int or not 0 < outcome < len(OUTCOMES):
             _bad("an outcome is unknown", peer)
         kind, text = _text(kind, MOST_KIND, peer), _text(text, MOST_ERROR, peer)
-        others.append((_number(number, peer), outcome, kind, text, _number(tries, peer)))
+        worker = _text(worker, MOST_ID, peer)
+        others.append((_number(number, peer), outcome, kind, text, _number(tries, peer), worker))
     return Finished(_number(row[1], peer), numbers, _bytes(row[3], len(numbers), peer), others)
 
 
@@ -277,7 +284,7 @@ _READERS: Final[dict[int, tuple[int, Callable[[list[Any], str | None], Message]]
     2: (3, _received),
     3: (2, _cancel),
     4: (3, _waiting),
-    10: (5, _accepted),
+    10: (6, _accepted),
     11: (4, _finished),
     12: (3, _missing),
     13: (2, _refused),

@@ -15,7 +15,7 @@
 |---|---|---|
 | 1 submit | origin, epoch, floor, wall, base, spec, numbers, payloads, keys | new jobs, each with the next serial |
 | 2 finish | wall, serials, results, tries | jobs with a result |
-| 3 end | wall, rows of serial, outcome, error kind, error text, tries | jobs that ended otherwise |
+| 3 end | wall, rows of serial, outcome, error kind, error text, tries, worker | jobs that ended otherwise |
 | 4 tries | serials, tries | starts recorded before they are granted |
 | 5 received | origin, epoch, floor, numbers | results that the submitter has |
 | 6 forget | serials | finished jobs that were kept long enough |
@@ -206,8 +206,8 @@ def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tri
     return [2, wall, serials, results, tries[0] if tries.count(tries[0]) == len(tries) else tries]
 
 
-def end_op(wall: float, rows: Sequence[tuple[int, int, str, str, int]]) -> Op:
-    """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries."""
+def end_op(wall: float, rows: Sequence[tuple[int, int, str, str, int, str]]) -> Op:
+    """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries, worker."""
     return [3, wall, rows]
 
 
@@ -362,12 +362,12 @@ class JobTable:
 
     def _end(self, operation: Op, changes: Changes) -> None:
         _, wall, rows = operation
-        for serial, outcome, kind, text, tries in rows:
+        for serial, outcome, kind, text, tries, worker in rows:
             job = self.jobs.get(serial)
             if job is None or job.outcome >= 0:
                 continue
             job.outcome, job.error, job.result = outcome, (kind, text), b""
-            job.finished, job.tries = wall, tries
+            job.finished, job.tries, job.worker = wall, tries, worker
             self.bytes += len(kind) + len(text) - len(job.payload)
             changes.payloads.append(job.payload)
             job.payload = b""
@@ -472,7 +472,8 @@ class JobTable:
             also = [[each.origin, each.epoch, number] for each, number in job.also or ()]
             end = None
             if job.outcome >= 0:
-                end = [job.outcome, job.result, *(job.error if job.outcome else ("", "")), job.finished]
+                texts = (*job.error, job.worker) if job.outcome else ("", "", "")
+                end = [job.outcome, job.result, *texts, job.finished]
             jobs.append([serial, first, job.number, spec, job.payload, job.key, job.queued, job.tries, also, end])
         kept = [*self.kept], [*self.kept_keys]
         return encode([VERSION, self._next, sources, [*map(list, specs)], jobs, *kept])
@@ -495,7 +496,7 @@ class JobTable:
             job.tries = tries
             job.also = [(self._source_of((origin, epoch)), other) for origin, epoch, other in also] or None
             if end is not None:
-                job.outcome, job.result, kind, text, job.finished = end
+                job.outcome, job.result, kind, text, job.worker, job.finished = end
                 if job.outcome:
                     job.error = kind, text
                 self.bytes += _kept_bytes(job)

@@ -28,6 +28,7 @@ log = logging.getLogger("nngkit.cluster")
 MOST_CONCURRENCY: Final = 10_000
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
 BATCH: Final = 64  # jobs that a map submits at once
+OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
 
 
@@ -114,8 +115,10 @@ class Workers:
             case RoomForJobs():
                 self._room.set()
                 self._room = trio.Event()
-            case JobAccepted(numbers):
-                for number in numbers:
+            case JobAccepted(numbers, serials):
+                for number, serial in zip(numbers, serials, strict=True):
+                    if (own := self._jobs.get(number)) is not None:
+                        own.id = serial
                     if (waiting := self._accepting.get(number)) is not None:
                         waiting.set()
             case JobEnded():
@@ -246,7 +249,7 @@ class Workers:
                 await self._room.wait()
                 shell._check_open()
             else:
-                job = self._jobs[number] = Job(self, number, f"{shell.id}/{submitter.epoch}/{number}", kind)
+                job = self._jobs[number] = Job(self, number, kind)
                 return job
 
     async def submit(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
@@ -281,8 +284,11 @@ class Workers:
             failure = ConfigError("job", event.text)
             job.refused = True
         elif event.outcome != "result":
-            text = f"{event.error}: {event.text}" if event.error else event.text or event.outcome
-            failure = JobFailed(text, outcome=event.outcome, job=job.id, kind=job.kind, tries=event.tries)
+            text = event.text or event.outcome if event.error in OF_THE_HOST else f"{event.error}: {event.text}"
+            outcome = "expired" if event.error == "deadline" else event.outcome
+            failure = JobFailed(
+                text, outcome=outcome, job=job.id, kind=job.kind, tries=event.tries, worker=event.worker
+            )
         job._end(event.result, failure)
         if (accepting := self._accepting.get(event.number)) is not None:
             accepting.set()

@@ -137,22 +137,28 @@ async def test_a_job_that_fails_is_tried_again_and_then_dead(autojump_clock: Moc
     async with cluster() as c:
         host = Host("c", transport=c.memory.transport("a"), id="a")
         tries: list[int] = []
+        ids: set[int] = set()
 
         @host.work("fail")
         async def fail(job: Any) -> bytes:
             tries.append(job.try_number)
+            ids.add(job.id)
             if job.payload == b"no":
                 raise JobFailed("never")
             raise ValueError("broken")
 
         await c._enter(host)
         job = await host.submit("fail", b"x", tries=3)
-        with pytest.raises(JobFailed, match="broken") as caught:
+        with pytest.raises(JobFailed, match="ValueError: broken") as caught:
             await job.result(60.0)
         assert (caught.value.outcome, caught.value.tries, tries) == ("dead", 3, [1, 2, 3])
-        with pytest.raises(JobFailed, match="never"):
+        assert (caught.value.worker, ids, caught.value.job) == ("a", {job.id}, job.id)
+        with pytest.raises(JobFailed) as caught:
             await (await host.submit("fail", b"no")).result(60.0)
-        assert tries == [1, 2, 3, 1]
+        assert (caught.value.outcome, caught.value.message, tries) == ("failed", "never", [1, 2, 3, 1])
+        with pytest.raises(JobFailed, match="not finished within") as caught:
+            await (await host.submit("unknown", b"", deadline=0.5)).result(60.0)
+        assert caught.value.outcome == "expired"
 
 
 async def test_another_voter_becomes_host(autojump_clock: MockClock) -> None:

@@ -198,7 +198,7 @@ def test_the_next_host_takes_the_result_of_a_worker_of_the_old_term() -> None:
     ((one, fence, _), _) = bench.demand(2)
     later = Bench(table=bench.host.table, term=8)
     later.result(one, fence)
-    assert later.turn().ended[0].id == ("ada", 1, 1)
+    assert later.turn().ended[0].id == one
     later.demand(9)
     later.down.clear()
     later.turn(1.1)
@@ -222,7 +222,7 @@ def test_a_submitter_beyond_its_window_waits() -> None:
     bench.submit(1, 2, 3, 4)
     bench.submit(5)
     assert bench.host.stats.held_back == 1
-    assert bench.last(Accepted) == Accepted(1, 7, [], 2, WorkLimits().window_bytes)
+    assert bench.last(Accepted) == Accepted(1, 7, [], [], 2, WorkLimits().window_bytes)
 
 
 def test_too_large_payloads_are_refused_and_unknown_numbers_are_missing() -> None:

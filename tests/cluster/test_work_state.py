@@ -59,7 +59,7 @@ def test_the_first_end_of_a_job_is_final() -> None:
     ((job,),) = table.apply(submit([1])).accepted
     assert table.apply(entry([finish_op(6.0, [job.serial], [b"first"], [1])])).finished == [job]
     changes = table.apply(
-        entry([finish_op(7.0, [job.serial], [b"second"], [1]), end_op(7.0, [(job.serial, 2, "x", "y", 3)])])
+        entry([finish_op(7.0, [job.serial], [b"second"], [1]), end_op(7.0, [(job.serial, 2, "x", "y", 3, "w")])])
     )
     assert not changes.finished
     assert job.result == b"first"
@@ -107,7 +107,7 @@ def test_tables_of_random_entries_are_equal_also_after_restores(seed: int) -> No
             [
                 submit_op(source, floor, 5.0, SPEC, numbers, [b"x" * number for number in numbers], keys),
                 finish_op(6.0, some, [b"r" * 10 for _ in some], [1] * len(some)),
-                end_op(6.0, [(serial, 1, "kind", "text", 2) for serial in some]),
+                end_op(6.0, [(serial, 1, "kind", "text", 2, "worker") for serial in some]),
                 tries_op(some, [2] * len(some)),
                 received_op(source, floor, numbers),
                 forget_op(some),

@@ -220,7 +220,7 @@ class Cluster:
         self.host: Node | None = None
         self.submissions: dict[Id, Submission] = {}
         self.starts: dict[bytes, int] = {}  # by payload, which names the job
-        self.ends: dict[Id, JobEnd] = {}
+        self.ends: dict[int, JobEnd] = {}
         self.grants: dict[bytes, tuple[int, int]] = {}  # the last one, by payload: term and fence
         self.by_key: dict[tuple[str, bytes], set[tuple[str, bytes]]] = {}
         self.do: Callable[[Node, CrewJob], tuple[float, str]] = lambda node, job: (0.02 / node.speed, "done")

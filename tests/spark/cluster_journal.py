@@ -49,8 +49,9 @@ def job(number: int, finished: float, term: int, rng: random.Random) -> JobEnd:
         started, worker, tries = 0.0, "", 0
     key = b"key-%d" % number if number % 3 == 0 else None
     times = (queued, started, BEGIN + finished)
-    run = ("s", 1_795_000_000_000_000, number)
-    return JobEnd(run, kind, key, "s", worker, outcome, ERRORS[outcome], tries, term, *times, bytes(number % 7), b"r")
+    return JobEnd(
+        number, kind, key, "s", worker, outcome, ERRORS[outcome], tries, term, *times, bytes(number % 7), b"r"
+    )
 
 
 def cluster_journal(jobs: int, seed: int = 1) -> ClusterJournal:

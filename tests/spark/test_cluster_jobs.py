@@ -90,7 +90,7 @@ def test_ended_jobs_are_those_of_the_records(made: ClusterJournal, rows: DataFra
     found = {row.id: row for row in ended(rows).collect()}
     assert len(found) == len(made.ends) > JOBS - 10
     for end in made.ends[::97]:
-        row = found["/".join(map(str, end.id))]
+        row = found[end.id]
         assert (row.cluster, row.kind, row.worker, row.outcome) == ("farm", end.kind, end.worker, end.outcome)
         assert (row.error, row.text) == end.error
         assert (row.key and bytes(row.key), row.tries, row.term) == (end.key, end.tries, end.term)
@@ -149,7 +149,7 @@ def test_dead_letters_have_their_errors(made: ClusterJournal, rows: DataFrame) -
     assert sorted(
         (row.id, row.kind, row.worker, row.outcome, row.error, row.text, row.tries) for row in found
     ) == sorted(
-        ("/".join(map(str, end.id)), end.kind, end.worker, end.outcome, *end.error, end.tries)
+        (end.id, end.kind, end.worker, end.outcome, *end.error, end.tries)
         for end in made.ends
         if end.outcome in ("dead", "failed")
     )

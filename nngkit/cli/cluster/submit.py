@@ -256,7 +256,7 @@ class _Submission:
         elif error is not None:
             say(NAME, f"line {number}: {error}" if self._arguments.lines else str(error))
         elif self._arguments.detach and job is not None:
-            await write_all(job.id.encode() + b"\n")
+            await write_all(b"%d\n" % job.id)
         else:
             await write_all(self._raw(result))
 
@@ -275,13 +275,13 @@ class _Submission:
         outcome = error.outcome if error is not None else "accepted" if self._arguments.detach else "result"
         text, encoding = as_text(result) if outcome == "result" else (None, None)
         return {
-            "id": job.id if job is not None else error.job if error is not None else "",
+            "id": (job.id if job is not None else error.job if error is not None else 0) or None,
             "number": number,
             "kind": self._arguments.kind,
             "key": None if key is None else base64.b64encode(key).decode(),
             "outcome": outcome,
-            "tries": (error.tries if error is not None else getattr(job, "tries", 0)) or None,
-            "worker": (error.worker if error is not None else getattr(job, "worker", "")) or None,
+            "tries": None if error is None else error.tries or None,
+            "worker": None if error is None else error.worker or None,
             "result": text,
             "encoding": encoding,
             "error": None if error is None else error.message,

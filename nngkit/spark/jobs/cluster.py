@@ -49,7 +49,7 @@ QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 BATCH: Final = 65_536  # jobs of one Arrow batch: some 15 MB
 
 ENDED: Final = (
-    "cluster string, host string, id string, kind string, key binary, submitter string, worker string, outcome string, "
+    "cluster string, host string, id bigint, kind string, key binary, submitter string, worker string, outcome string, "
     "error string, text string, tries bigint, term bigint, queued timestamp, started timestamp, at timestamp, "
     "waited double, ran double, payload bigint, result bigint, bad string"
 )
@@ -304,7 +304,7 @@ def _ends_batch(columns: dict[str, list[Any]]) -> pa.RecordBatch:
         "ran": seconds(started, finished),
         **{name: times(name) for name in ("queued", "started", "at")},
     }
-    kinds = {"key": pa.binary(), **dict.fromkeys(("tries", "term", "payload", "result"), pa.int64())}
+    kinds = {"key": pa.binary(), **dict.fromkeys(("id", "tries", "term", "payload", "result"), pa.int64())}
     fields = [part.split()[0] for part in ENDED.split(", ")]
     return pa.RecordBatch.from_arrays(
         [arrays[name] if name in arrays else pa.array(columns[name], kinds.get(name, pa.string())) for name in fields],
