@@ -232,3 +232,35 @@ async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:
         await c.nodes["e"].drain("b")
         await trio.sleep(8.0)
         assert {member.id for member in (await host.tree()).members} == {"a", "c", "d", "e"}
+
+
+async def test_leaves_leave_a_host_that_has_too_much_to_do_and_come_back(autojump_clock: MockClock) -> None:
+    load = {"a": 0.1, "b": 0.1, "x": 0.1}
+    async with cluster() as c:
+        await c.host("a", fanout=9, load=lambda: load["a"])
+        await c.member("b", fanout=9, load=lambda: load["b"])
+        await c.member("x", fanout=9, load=lambda: load["x"])
+        for number in range(9):
+            await c.member(f"l{number}", listens=False)
+
+        def leaves() -> dict[str, int]:
+            """Return how many leaves each node with children has."""
+            return {
+                name: sum(child.startswith("l") for child in node.children)
+                for name, node in c.nodes.items()
+                if not name.startswith("l")
+            }
+
+        await trio.sleep(5.0)
+        assert leaves() == {"a": 3, "b": 3, "x": 3}
+        load["b"] = 0.95
+        await trio.sleep(20.0)
+        assert 0 < leaves()["b"] < 3, "one by one"
+        await trio.sleep(30.0)
+        assert leaves() | {"a": 0} in ({"a": 0, "b": 0, "x": 4}, {"a": 0, "b": 0, "x": 5})
+        load["b"] = 0.7  # not busy enough to give leaves away, and too busy to get them back
+        await trio.sleep(20.0)
+        assert leaves()["b"] == 0
+        load["b"] = 0.2
+        await trio.sleep(20.0)
+        assert leaves() == {"a": 3, "b": 3, "x": 3}
