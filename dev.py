@@ -294,9 +294,14 @@ OF_ALL_TESTS = {"--slow", "-q", "-v", "-x", "-rP"}
 
 
 def test(arguments: list) -> list:
+    pytest = [PYTHON, "-m", "pytest"]
     if "--cov" not in arguments:
-        parallel = IN_PARALLEL if OF_ALL_TESTS.issuperset(arguments) else ()
-        return [("pytest", [PYTHON, "-m", "pytest", *parallel, *arguments])]
+        if not OF_ALL_TESTS.issuperset(arguments):
+            return [("pytest", [*pytest, *arguments])]
+        plan = [("pytest", [*pytest, *IN_PARALLEL, "--alone=not", *arguments])]
+        if "--slow" in arguments:  # limits of programs for people are checked with nothing beside them
+            plan.append(("pytest, one by one", [*pytest, "--durations=30", "--alone=only", *arguments]))
+        return plan
     # On request only: tracing makes the tests two to three times slower.
     rest = [argument for argument in arguments if argument != "--cov"]
     coverage = [PYTHON, "-m", "coverage"]

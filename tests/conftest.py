@@ -32,12 +32,17 @@ GRACE = 2.0  # seconds a thread may take to end after the test that started it; 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--alone", choices=["only", "not"], help="run only the tests marked alone, or leave them out")
     parser.addoption("--times", type=int, default=1, metavar="N", help="run the selected tests N times in sequence")
     parser.addoption("--busy", type=int, default=0, metavar="N", help="run N processes that each keep a CPU busy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests, unless --slow, -m or a test's own name asks for them; put long shares first."""
+    if alone := config.getoption("--alone"):
+        out = [item for item in items if bool(item.get_closest_marker("alone")) != (alone == "only")]
+        items[:] = [item for item in items if item not in set(out)]
+        config.hook.pytest_deselected(items=out)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_longest_first)
     if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):

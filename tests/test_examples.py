@@ -547,6 +547,7 @@ def test_usage_errors_are_reported() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_demo_passes_and_prints_plain_lines_in_a_pipe() -> None:
     started = time.monotonic()
     done = run(DEMO, "--quick")
@@ -559,6 +560,7 @@ def test_demo_passes_and_prints_plain_lines_in_a_pipe() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(150)
 def test_demo_ends_with_sparks_page_of_its_journal(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
@@ -569,6 +571,7 @@ def test_demo_ends_with_sparks_page_of_its_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_demo_prints_the_same_as_json() -> None:
     done = run(DEMO, "--json", "--quick")
     result = json.loads(done.stdout)
@@ -587,6 +590,7 @@ def test_demo_prints_the_same_as_json() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_demo_with_a_single_try_fails_the_expected_checks() -> None:
     done = run(DEMO, "--tries", "1", "--quick")
     assert done.returncode == 1

@@ -7,8 +7,8 @@
                                                 # link = LOCAL at the host itself. Again after each change of either
     crew.detached(now)                          # no path to a host: the parent link may be up or down
     crew.child_up(link); crew.child_down(link, now)
-    crew.from_parent(message, now)              # Grant, Stop
-    crew.from_child(link, message, now)         # Demand, Results, Holding, Lost, Returned, Parts, Progress
+    crew.from_parent(message, now)              # Grant, Start, Stop
+    crew.from_child(link, message, now)         # Demand, Results, Holding, Lost, Returned, Starting, ...
     crew.from_host(message)                     # Taken, by unicast
     crew.done(job, b"result", now); crew.failed(job, "ValueError", "no such scene", now, retry=False)
     crew.part(job, b"data", now); crew.progress(job, 0.5, now)
@@ -18,9 +18,11 @@
         crew.tick(now)
     effects = crew.take()                       # CrewEffects: start, stop, up, down
 
-Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for. Credit is
-incremental on one link: what was given up, less what was granted, equals what the parent has. A group is the set of
-kinds of one or more nodes.
+Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for.
+
+A grant with attempt 0 is of a job whose earlier worker was lost: it may be what killed it, or have waited there. It
+waits for a slot, then asks (Starting), and is started when the host has counted that (Start). So a job loses no try
+because others beside it kill their workers.
 
 Invariants:
 
@@ -36,12 +38,14 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Final
 
+from nngkit.cluster.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
+from nngkit.cluster.crew_results import CrewResults, Failure
 from nngkit.cluster.crew_sharing import Decide, Offer, evenly
 from nngkit.cluster.work import LOCAL
+from nngkit.cluster.work_credit import Asked, Credit, take_demand
 from nngkit.cluster.work_messages import (
     MOST_BATCH_BYTES,
     MOST_ERROR,
@@ -54,141 +58,20 @@ from nngkit.cluster.work_messages import (
     Holding,
     Lost,
     Message,
-    Part,
     Parts,
     Progress,
     Ref,
     Results,
     Returned,
+    Start,
+    Starting,
     Stop,
     Taken,
 )
-from nngkit.cluster.work_queue import Credit, take_demand
 
-__all__ = ["Crew", "CrewEffects", "CrewJob", "CrewLimits", "CrewStats"]
+__all__ = ["Crew"]
 
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrewLimits:
-    """Limits of a crew. Times are in seconds.
-
-    Attributes:
-        ahead: Work that waits beside running jobs: over a round trip to the host, so that slots are not idle.
-        most_ahead: Jobs that wait at most, however short they are.
-        resend: Time after which a result that was not taken is sent again.
-        retained: Results that are kept; beyond, the node asks for no jobs. `retained_bytes`: their bytes.
-        part_bytes: Parts of results that are kept until the result is taken; the oldest are dropped beyond.
-        passed: Jobs that may be at children.
-    """
-
-    ahead: float = 0.02
-    most_ahead: int = 256
-    resend: float = 2.0
-    retained: int = 10_000
-    retained_bytes: int = 64 * 1024 * 1024
-    part_bytes: int = 64 * 1024 * 1024
-    passed: int = 1_000_000
-
-
-@dataclass(slots=True)
-class CrewStats:
-    """Counters of a crew since its start.
-
-    Attributes:
-        granted: Jobs for the node's own workers.
-        passed: Jobs passed to children.
-        stale: Grants of a deposed host.
-        returned: Jobs returned without a start.
-        stopped: Jobs that were stopped; `expired`: by the crew itself.
-        done: Results; `failed`: failures.
-        resent: Results sent again.
-        refused: Results that the host refused.
-        dropped_parts: Parts dropped beyond the limit.
-        bad: Invalid rows of children.
-    """
-
-    granted: int = 0
-    passed: int = 0
-    stale: int = 0
-    returned: int = 0
-    stopped: int = 0
-    expired: int = 0
-    done: int = 0
-    failed: int = 0
-    resent: int = 0
-    refused: int = 0
-    dropped_parts: int = 0
-    bad: int = 0
-
-
-class CrewJob:
-    """A job for the node's own workers. `attempt` counts its starts from 1; `visibility` is in seconds."""
-
-    __slots__ = (
-        "attempt",
-        "fence",
-        "kind",
-        "payload",
-        "places",
-        "renewed",
-        "serial",
-        "started",
-        "stream",
-        "term",
-        "visibility",
-    )
-
-    def __init__(
-        self,
-        serial: int,
-        term: int,
-        fence: int,
-        attempt: int,
-        kind: str,
-        visibility: float,
-        stream: bool,
-        payload: bytes,
-    ) -> None:
-        self.serial, self.term, self.fence, self.attempt = serial, term, fence, attempt
-        self.kind, self.visibility, self.stream, self.payload = kind, visibility, stream, payload
-        self.started = self.renewed = 0.0  # of the last progress or part
-        self.places = 0  # parts so far
-
-    @property
-    def ref(self) -> Ref:
-        """The grant."""
-        return Ref(self.serial, self.term, self.fence, self.attempt)
-
-
-class CrewEffects:
-    """Work for the node.
-
-    Attributes:
-        start: Jobs to start now.
-        stop: Jobs whose handlers are to be cancelled; `released`, `done` or `failed` follows.
-        up: Messages for the parent link, or for the host's queue at the host.
-        down: Pairs of a child link and a message for it.
-    """
-
-    __slots__ = ("down", "start", "stop", "up")
-
-    def __init__(self) -> None:
-        self.start: list[CrewJob] = []
-        self.stop: list[CrewJob] = []
-        self.up: list[Message] = []
-        self.down: list[tuple[int, Message]] = []
-
-
-class _Kept:
-    """A result that the host has not taken. `failure`: retry, error kind, error text."""
-
-    __slots__ = ("failure", "job", "result", "sent", "took")
-
-    def __init__(self, job: CrewJob, result: bytes, failure: tuple[bool, str, str] | None, took: int) -> None:
-        self.job, self.result, self.failure, self.took = job, result, failure, took
-        self.sent = -1.0  # not yet
 
 
 _Where = tuple[int, int, int, int]  # link, term, fence, attempt
@@ -216,21 +99,14 @@ class Crew:
         self._decide = decide
         self._attached = False
         self._parent: int | None = None
-        self._given: dict[frozenset[str], int] = {}
-        self._numbers: dict[frozenset[str], int] = {}  # of groups, on the parent link
-        self._told: dict[frozenset[str], int] = {}  # slots, as the parent knows them
+        self._asked = Asked()
         self._children: dict[int, dict[int, Credit]] = {}
         self._where: dict[int, _Where] = {}
         self._waiting: deque[CrewJob] = deque()
         self._running: dict[int, CrewJob] = {}
         self._stopping: set[CrewJob] = set()
-        self._kept: dict[int, _Kept] = {}
-        self._kept_bytes = 0
-        self._unsent: list[_Kept] = []
-        self._parts: dict[int, list[Part]] = {}  # by serial, until the result is taken
-        self._part_bytes = 0
-        self._new_parts: list[Part] = []
-        self._progress: dict[int, tuple[int, int, int, float]] = {}
+        self._asking: list[CrewJob] = []  # running jobs with a slot, whose start the host has to count
+        self._results = CrewResults(id, self.limits, self.stats)
         self._mean: float | None = None  # seconds a job takes
         self._draining = False
         self._up: list[Message] = []
@@ -244,17 +120,14 @@ class Crew:
         """Tell the host of `term` which jobs are here, and send results again that it has not taken."""
         if link != self._parent or link == LOCAL:
             self._parent = link
-            self._given.clear()
-            self._numbers.clear()
-            self._told.clear()
+            self._asked = Asked()
         self._attached = True
         self.term = max(self.term, term)
         refs = [job.ref for job in (*self._running.values(), *self._waiting)]
         refs += [Ref(serial, *row[1:]) for serial, row in self._where.items()]
         self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
-        self._new_parts = [part for parts in self._parts.values() for part in parts]
-        self.stats.resent += len(self._kept) - len(self._unsent)
-        self._unsent = list(self._kept.values())
+        self._asking = [job for job in self._running.values() if not job.attempt]
+        self._results.send_all_again()
         self._now = now
 
     def detached(self, now: float) -> None:
@@ -284,6 +157,9 @@ class Crew:
         if isinstance(message, Grant):
             for block in message.blocks:
                 self._grant(message.term, block, now)
+        elif isinstance(message, Start):
+            for ref in message.refs:
+                self._start(ref, now)
         elif isinstance(message, Stop):
             for ref in message.refs:
                 self._stop(ref)
@@ -305,7 +181,7 @@ class Crew:
                 for row in message.failures:
                     where.pop(row[0], None)
                 self._up.append(message)
-        elif isinstance(message, Holding):
+        elif isinstance(message, Holding | Starting):
             refs = [ref for ref in message.refs if not self._has(ref)]  # else an old parent of this node remembers them
             for serial, term, fence, attempt in refs:
                 if len(where) < self.limits.passed or serial in where:
@@ -313,11 +189,11 @@ class Crew:
                 else:
                     self.stats.bad += 1
             if self._attached and refs:
-                self._up.append(Holding(refs))
+                self._up.append(type(message)(refs))
         elif isinstance(message, Lost | Returned):
             refs = [ref for ref in message.refs if where.get(ref[0], (None,))[0] == link]
             for ref in refs:
-                del where[ref.serial]
+                where.pop(ref.serial, None)
             if refs:
                 self._up.append(type(message)(refs))
         elif isinstance(message, Parts | Progress) and self._attached:
@@ -329,14 +205,13 @@ class Crew:
             self.stats.refused += len(message.refused)
             for serials in (message.serials, message.refused):
                 for serial in serials:
-                    self._drop_result(serial)
+                    self._results.drop(serial)
+                    self._drop_parts(serial)
 
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
         serial, term, fence, _ = ref
-        job = self._running.get(serial)
-        if job is None and (kept := self._kept.get(serial)) is not None:
-            job = kept.job
+        job = self._running.get(serial) or self._results.job(serial)
         if job is not None and (job.term, job.fence) == (term, fence):
             return True
         return any((each.serial, each.term, each.fence) == (serial, term, fence) for each in self._waiting)
@@ -344,10 +219,10 @@ class Crew:
     # ---- grants
 
     def _grant(self, term: int, block: Block, now: float) -> None:
-        kinds = next((each for each, number in self._numbers.items() if number == block.group), None)
+        kinds = self._asked.kinds(block.group)
         count = len(block.serials)
         if kinds is not None:
-            self._given[kinds] = self._given.get(kinds, 0) - count
+            self._asked.used(kinds, count)
         if term < self.term:
             self.stats.stale += count
             return
@@ -422,18 +297,30 @@ class Crew:
                 return
             job.started = job.renewed = now
             self.wake_at = min(self.wake_at, now + job.visibility + MARGIN)
-            if job.serial in self._parts:
-                self._drop_parts(job.serial)  # of an earlier grant
+            self._results.drop_parts(job.serial)  # of an earlier grant
             running[job.serial] = job
-            self._effects.start.append(job)
+            (self._effects.start if job.attempt else self._asking).append(job)
             free -= 1
+
+    def _start(self, ref: Ref, now: float) -> None:
+        """Start a job that has asked, or pass that on."""
+        serial, term, fence, attempt = ref
+        job = self._running.get(serial)
+        if job is not None and (job.term, job.fence) == (term, fence):
+            if not job.attempt and attempt:
+                job.attempt = attempt
+                job.started = job.renewed = now
+                self._effects.start.append(job)
+            return
+        row = self._where.get(serial)
+        if row is not None and row[1:3] == (term, fence):
+            self._where[serial] = row[0], term, fence, attempt
+            self._effects.down.append((row[0], Start([ref])))
 
     def _room(self) -> int:
         """Return how many jobs the node's own workers can take."""
         limits = self.limits
-        if self._draining or not self.slots or len(self._kept) >= limits.retained:
-            return 0
-        if self._kept_bytes >= limits.retained_bytes:
+        if self._draining or not self.slots or self._results.full:
             return 0
         ahead = 0
         if self._mean is not None:
@@ -446,14 +333,16 @@ class Crew:
         job = self._running.get(serial)
         if job is not None and (job.term, job.fence) == (term, fence):
             del self._running[serial]
-            self._stopping.add(job)
-            self._effects.stop.append(job)
+            if job.attempt:
+                self._stopping.add(job)
+                self._effects.stop.append(job)
             self._drop_parts(serial)
             self.stats.stopped += 1
             return
-        kept = self._kept.get(serial)
-        if kept is not None and (kept.job.term, kept.job.fence) == (term, fence):
-            self._drop_result(serial)
+        kept = self._results.job(serial)
+        if kept is not None and (kept.term, kept.fence) == (term, fence):
+            self._results.drop(serial)
+            self._drop_parts(serial)
             return
         row = self._where.get(serial)
         if row is not None and row[1:3] == (term, fence):
@@ -478,7 +367,7 @@ class Crew:
         self.stats.failed += 1
         return self._ended(job, b"", (retry, _cut(kind, MOST_KIND), _cut(text, MOST_ERROR)), now)
 
-    def _ended(self, job: CrewJob, result: bytes, failure: tuple[bool, str, str] | None, now: float) -> bool:
+    def _ended(self, job: CrewJob, result: bytes, failure: Failure | None, now: float) -> bool:
         self._now = now
         if self._running.get(job.serial) is not job:
             self.released(job, now)
@@ -486,14 +375,7 @@ class Crew:
         del self._running[job.serial]
         took = max(0.0, now - job.started)
         self._mean = took if self._mean is None else self._mean + (took - self._mean) * 0.1  # of the last 10 or so
-        if job.serial in self._kept:
-            self._drop_result(job.serial)
-        kept = _Kept(job, result, failure, int(took * 1000))
-        job.payload = b""
-        self._kept[job.serial] = kept
-        self._kept_bytes += len(result)
-        self._unsent.append(kept)
-        self._progress.pop(job.serial, None)
+        self._results.add(job, result, failure, took)
         self._fill(now)
         return True
 
@@ -511,17 +393,7 @@ class Crew:
         if self._running.get(job.serial) is not job:
             return False
         job.renewed = now
-        part = Part(job.serial, job.term, job.fence, job.places, data)
-        job.places += 1
-        self._parts.setdefault(job.serial, []).append(part)
-        self._new_parts.append(part)
-        self._part_bytes += len(data)
-        while self._part_bytes > self.limits.part_bytes:
-            serial, parts = next(iter(self._parts.items()))
-            self._part_bytes -= len(parts.pop(0).data)
-            self.stats.dropped_parts += 1
-            if not parts:
-                del self._parts[serial]
+        self._results.part(job, data)
         return True
 
     def progress(self, job: CrewJob, fraction: float, now: float) -> bool:
@@ -529,26 +401,30 @@ class Crew:
         if self._running.get(job.serial) is not job:
             return False
         job.renewed = now
-        self._progress[job.serial] = job.serial, job.term, job.fence, min(1.0, max(0.0, fraction))
+        self._results.progress(job, fraction)
         return True
 
     def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
         """Change what the node's own workers do."""
         self.kinds, self.slots = frozenset(kinds), slots
         self._give_back([job for job in self._waiting if job.kind not in self.kinds])
+        asked = [job for job in self._running.values() if not job.attempt]
+        over = max(0, len(self._running) + len(self._stopping) - slots)
+        self._give_up([job for place, job in enumerate(asked) if place < over or job.kind not in self.kinds])
         self._fill(now)
         self._now = now
 
     def drain(self, now: float) -> None:
-        """Ask for no jobs for the node itself any more, and return those that wait."""
+        """Ask for no jobs for the node itself any more, and return those that have not started."""
         self._draining = True
         self._give_back(list(self._waiting))
+        self._give_up([job for job in self._running.values() if not job.attempt])
         self._now = now
 
     @property
     def busy(self) -> int:
         """Jobs of the node's own workers, results that are not taken included."""
-        return len(self._running) + len(self._stopping) + len(self._waiting) + len(self._kept)
+        return len(self._running) + len(self._stopping) + len(self._waiting) + len(self._results)
 
     @property
     def passed(self) -> int:
@@ -561,38 +437,40 @@ class Crew:
         self.stats.returned += len(jobs)
         self._returned += [job.ref for job in jobs]
 
-    def _drop_result(self, serial: int) -> None:
-        kept = self._kept.pop(serial, None)
-        if kept is not None:
-            self._kept_bytes -= len(kept.result)
-            kept.sent = float("inf")  # if it is unsent: no more
-        if self._parts:
-            self._drop_parts(serial)
+    def _give_up(self, jobs: Collection[CrewJob]) -> None:
+        """Return jobs that have a slot, and were not allowed to start yet."""
+        for job in jobs:
+            del self._running[job.serial]
+        self.stats.returned += len(jobs)
+        self._returned += [job.ref for job in jobs]
 
     def _drop_parts(self, serial: int) -> None:
-        if serial in self._running and self._running[serial].places:
-            return  # of a later grant
-        for part in self._parts.pop(serial, ()):
-            self._part_bytes -= len(part.data)
+        if serial not in self._running or not self._running[serial].places:  # else they are of a later grant
+            self._results.drop_parts(serial)
 
     # ---- what is sent
 
     def tick(self, now: float) -> None:
-        """Send results again that were not taken; give up jobs whose visibility is over. Sets `wake_at`."""
+        """Send again what was not taken; give up jobs whose visibility is over. Sets `wake_at`."""
         self._now = now
         self.wake_at = float("inf")
-        for job in [each for each in self._running.values() if now >= each.renewed + each.visibility + MARGIN]:
+        over = [each for each in self._running.values() if now >= each.renewed + each.visibility + MARGIN]
+        self._give_up([job for job in over if not job.attempt])
+        for job in over:
+            if not job.attempt:
+                continue
             self.stats.expired += 1
             self._stopping.add(job)
             self.failed(job, "timeout", f"no result within {job.visibility} s", now)
             self._effects.stop.append(job)
+        self._fill(now)
         for job in self._running.values():
             self.wake_at = min(self.wake_at, job.renewed + job.visibility + MARGIN)
-        due = [kept for kept in self._kept.values() if 0 <= kept.sent <= now - self.limits.resend]
+        unanswered = [job for job in self._running.values() if not job.attempt]
+        self._asking = [job for job in unanswered if job.renewed <= now - self.limits.resend or job in self._asking]
         if self._attached:
-            self.stats.resent += len(due)
-            self._unsent += due
-        if self._kept:
+            self._results.send_again(now - self.limits.resend)
+        if self._results or unanswered:
             self.wake_at = min(self.wake_at, now + self.limits.resend)
 
     def take_starts(self) -> list[CrewJob]:
@@ -609,89 +487,28 @@ class Crew:
         if self._returned:
             refs, self._returned = self._returned, []
             up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
-        if self._new_parts:
-            parts, self._new_parts = self._new_parts, []
-            up += [Parts(piece) for piece in _by_bytes(parts)]
-        if self._progress:
-            up.append(Progress(list(self._progress.values())))
-            self._progress = {}
-        if self._unsent:
-            self._send_results(up)
+        if self._asking:
+            asking, self._asking = [job.ref for job in self._asking if self._running.get(job.serial) is job], []
+            up += [Starting(asking[at : at + MOST_ROWS]) for at in range(0, len(asking), MOST_ROWS)]
+            self.wake_at = min(self.wake_at, self._now + self.limits.resend)
+        if self._results.take(up, self._now):
+            self.wake_at = min(self.wake_at, self._now + self.limits.resend)
         if rows := self._demand():
             up.append(Demand(rows))
         effects.up = up
         return effects
 
-    def _send_results(self, up: list[Message]) -> None:
-        unsent, self._unsent = self._unsent, []
-        by_term: dict[int, Results] = {}
-        size = 0
-        now = self._now
-        for kept in unsent:
-            if kept.sent == float("inf"):
-                continue
-            kept.sent = now
-            job = kept.job
-            message = by_term.get(job.term)
-            if message is None:
-                message = by_term[job.term] = Results(self.id, job.term, [], [], [], [], [])
-            if kept.failure is None:
-                message.serials.append(job.serial)
-                message.fences.append(job.fence)
-                message.results.append(kept.result)
-                message.took.append(kept.took)
-                size += len(kept.result)
-            else:
-                message.failures.append((job.serial, job.fence, *kept.failure, kept.took))
-                size += len(kept.failure[2])
-            if size > MOST_BATCH_BYTES or len(message.serials) + len(message.failures) >= MOST_ROWS:
-                up += by_term.values()
-                by_term, size = {}, 0
-        up += by_term.values()
-        self.wake_at = min(self.wake_at, now + self.limits.resend)
-
     def _demand(self) -> list[tuple[int, list[str] | None, int, int]]:
         """Return the changes of credit to tell the parent."""
-        wanted: dict[frozenset[str], list[int]] = {}
+        wanted: dict[frozenset[str], tuple[int, int]] = {}
         if self.kinds:
-            wanted[self.kinds] = [self._room(), 0 if self._draining else self.slots]
+            wanted[self.kinds] = self._room(), 0 if self._draining else self.slots
         for groups in self._children.values():
             for credit in groups.values():
-                row = wanted.setdefault(credit.kinds, [0, 0])
-                row[0] += credit.jobs
-                row[1] += credit.slots
-        for kinds in self._given:
-            wanted.setdefault(kinds, [0, 0])
-        rows: list[tuple[int, list[str] | None, int, int]] = []
-        for kinds, (target, slots) in wanted.items():
-            given = self._given.get(kinds, 0)
-            change = target - given
-            # a small rise waits until a quarter of the credit is used: it saves messages, and no slot is idle for it
-            small = change == 0 or (change > 0 and given * 4 > target * 3)
-            if small and self._told.get(kinds, 0) == slots:
-                continue
-            number = self._numbers.get(kinds)
-            declared = None
-            if number is None:
-                if len(self._numbers) >= MOST_GROUPS:
-                    continue
-                number = self._numbers[kinds] = len(self._numbers)
-                declared = sorted(kinds)
-            self._given[kinds] = target
-            self._told[kinds] = slots
-            rows.append((number, declared, change, slots))
-        return rows
+                jobs, slots = wanted.get(credit.kinds, (0, 0))
+                wanted[credit.kinds] = jobs + credit.jobs, slots + credit.slots
+        return self._asked.changes(wanted)
 
 
 def _cut(text: str, most: int) -> str:
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
-
-
-def _by_bytes(parts: list[Part]) -> Iterable[list[Part]]:
-    start = size = 0
-    for place, part in enumerate(parts):
-        if place > start and (size + len(part.data) > MOST_BATCH_BYTES or place - start >= MOST_ROWS):
-            yield parts[start:place]
-            start, size = place, 0
-        size += len(part.data)
-    yield parts[start:]

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
-from nngkit.cluster.crew import CrewJob
+from nngkit.cluster.crew_limits import CrewJob
 from nngkit.errors import Closed, JobFailed, TimedOut
 
 __all__ = ["Job", "JobRun", "Running", "Submitting"]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from nngkit.cluster.crew import Crew, CrewJob
+from nngkit.cluster.crew import Crew
+from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.crew_sharing import Decide
 from nngkit.cluster.submitting import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.work import LOCAL, WorkHost

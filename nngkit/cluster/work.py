@@ -5,7 +5,7 @@
     host = WorkHost("a", term=7, table=table, now=now, wall=time.time(), rng=rng)   # anew at each Elected
     host.granting = election.holds_lease(now)     # before each take(); False: nothing is granted
     host.unicast(sender_id, message, now)         # Submit, Received, Cancel, Waiting
-    host.receive(link, message, now)              # Demand, Results, Holding, Lost, Returned, Parts, Progress
+    host.receive(link, message, now)              # Demand, Results, Holding, Lost, Returned, Starting, ...
     host.link_down(link, now)
     host.committed(entries, now)                  # applies them to the table, too
     if now >= host.wake_at:
@@ -24,7 +24,8 @@ Invariants:
 3. Only one end of a job is proposed in a term, and the table has only one of all terms.
 4. A job is granted only while `granting`, against credit, and if its start is recorded: in the table, or as the first
    start of a job that was accepted in this term. So it starts at most `tries` times; once more if it was started and
-   not reported when a term ended.
+   not reported when a term ended. A job whose worker was lost or hung is granted without a start: the worker asks once
+   it has a slot for it, and the start is recorded then. So jobs that only waited there lose the first try at most.
 5. An unfinished job is in a queue, in `_delayed`, `_lost` or `_running`, or an operation about it is proposed.
 6. The visibility of a grant ends; so each unfinished job is granted again, or ends.
 
@@ -38,6 +39,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from nngkit.cluster.work_credit import Credit, take_demand
 from nngkit.cluster.work_intake import Intake
 from nngkit.cluster.work_limits import (
     DELAYED,
@@ -71,13 +73,15 @@ from nngkit.cluster.work_messages import (
     Ref,
     Results,
     Returned,
+    Start,
+    Starting,
     Stop,
     Submit,
     Taken,
     Waiting,
 )
 from nngkit.cluster.work_proposing import entries_of, forgetting_ops, result_ops
-from nngkit.cluster.work_queue import Credit, WorkQueue, take_demand
+from nngkit.cluster.work_queue import WorkQueue
 from nngkit.cluster.work_state import (
     Job,
     JobTable,
@@ -129,6 +133,9 @@ class WorkHost:
         self._deadlines: list[tuple[float, int, Job]] = []
         self._to_record: list[Job] = []
         self._recording = 0  # jobs whose start is proposed
+        self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
+        self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
+        self._starts: dict[int, list[Ref]] = {}
         self._ends: list[tuple[Job, int, str, str]] = []  # to be proposed
         self._results: list[tuple[Job, bytes]] = []  # to be proposed
         self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
@@ -148,6 +155,7 @@ class WorkHost:
         self._inherited = max(self.table.jobs, default=-1)  # a serial above it is of this term
         for serial, job in self.table.jobs.items():
             job.term = job.fence = job.grants = 0
+            job.suspect = job.counted = False
             if job.outcome >= 0:
                 job.status = FINISHING
                 continue
@@ -169,6 +177,9 @@ class WorkHost:
         for link, refs in self._down.items():
             effects.down += [(link, Stop(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
         self._down.clear()
+        for link, refs in self._starts.items():
+            effects.down += [(link, Start(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
+        self._starts.clear()
         effects.unicasts = self._intake.take()
         for worker, (taken, refused) in self._taken.items():
             for at in range(0, max(len(taken), len(refused)), MOST_ROWS):
@@ -200,6 +211,8 @@ class WorkHost:
             self._lose(message.refs, now)
         elif isinstance(message, Returned):
             self._return(message.refs, now)
+        elif isinstance(message, Starting):
+            self._starting(link, message.refs, now)
         elif isinstance(message, Parts):
             for part in message.rows:
                 if (job := self._present(part.serial, part.term, part.fence)) is not None:
@@ -241,6 +254,9 @@ class WorkHost:
             if changes.finished:
                 self._finished(changes.finished, changes.payloads)
             for job in changes.recorded:
+                if (grant := self._counting.pop(job.serial, None)) is not None:
+                    self._counted(job, grant)
+                    continue
                 self._recording -= 1
                 if job.status == RECORDING:
                     job.status = QUEUED
@@ -356,7 +372,9 @@ class WorkHost:
             if job.status != QUEUED:
                 continue
             attempt = job.attempts + 1
-            if attempt > job.tries and (attempt > 1 or job.serial <= inherited):
+            if job.suspect and attempt <= tries:
+                attempt = 0
+            elif attempt > job.tries and (attempt > 1 or job.serial <= inherited):
                 if attempt > tries:
                     self._end(job, _DEAD, "lost", f"{tries} tries were lost with their workers")
                     continue
@@ -366,7 +384,8 @@ class WorkHost:
                 continue
             used += 1
             job.status = GRANTED
-            job.attempts = attempt
+            job.counted = attempt > 0
+            job.attempts = attempt or job.attempts
             job.grants += 1
             job.term = term
             job.fence = job.grants
@@ -420,7 +439,7 @@ class WorkHost:
             self._leave(job)
             job.term, job.fence = term, fence
             if retry and job.attempts < job.spec.tries:
-                job.term, job.worker = NO_TERM, ""
+                job.term, job.worker, job.suspect = NO_TERM, "", False
                 finishing.pop(serial)
                 self.stats.retried += 1
                 pause = min(self.limits.longest_backoff, self.limits.backoff * 2.0 ** (job.attempts - 1))
@@ -484,9 +503,37 @@ class WorkHost:
                 self.stats.reported += 1
                 job.status, job.term, job.fence, job.link = GRANTED, term, fence, link
                 job.attempts = max(job.attempts, attempt)
+                job.counted = job.counted or attempt > 0
                 job.due = now + job.spec.visibility
                 self._running.setdefault(job.spec.visibility, {})[serial] = job
                 self.wake_at = min(self.wake_at, job.due)
+
+    def _starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
+        """Have the starts of jobs counted that ask before they start."""
+        self._holding(link, refs, now)
+        for serial, term, fence, _ in refs:
+            job = self._present(serial, term, fence)
+            if job is None or job.status != GRANTED:
+                continue
+            self._renew(job, now)
+            if job.counted:
+                self._allow(job)
+            elif job.attempts >= job.spec.tries:  # an earlier host has counted this start, and died
+                self._void(job)
+                self._end(job, _DEAD, "lost", f"{job.spec.tries} tries were lost with their workers")
+            elif serial not in self._counting:
+                self._counting[serial] = term, fence
+                self._to_count.append(job)
+
+    def _counted(self, job: Job, grant: tuple[int, int]) -> None:
+        """Let a job start whose start has been recorded, if its grant still counts."""
+        if job.status == GRANTED and (job.term, job.fence) == grant:
+            job.attempts = job.tries
+            self._allow(job)
+
+    def _allow(self, job: Job) -> None:
+        job.counted = True
+        self._starts.setdefault(job.link, []).append(Ref(job.serial, job.term, job.fence, job.attempts))
 
     def _lose(self, refs: Iterable[Ref], now: float) -> None:
         at = now + self.limits.grace
@@ -582,6 +629,7 @@ class WorkHost:
             due.append(serial)
         for serial in due:
             _, job = lost.pop(serial)
+            job.suspect = True
             self._requeue(job, "lost", "the worker was lost")
         return wake
 
@@ -599,6 +647,7 @@ class WorkHost:
                 self.stats.expired += 1
                 ref = Ref(job.serial, job.term, job.fence, job.attempts)
                 self._down.setdefault(job.link, []).append(ref)
+                job.suspect = True
                 self._requeue(job, "timeout", f"no result within {visibility} s")
         return wake
 
@@ -635,6 +684,9 @@ class WorkHost:
         if self._to_record:
             jobs, self._to_record = self._to_record, []
             self._recording += len(jobs)
+            operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
+        if self._to_count:
+            jobs, self._to_count = self._to_count, []
             operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
         if self._ends:
             rows = [

@@ -1,4 +1,4 @@
-"""Queues of jobs by kind and priority, and the credit of the workers. Pure.
+"""Queues of jobs by kind and priority. Pure.
 
 ::
 
@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from nngkit.cluster.work_limits import QUEUED
-from nngkit.cluster.work_messages import PRIORITIES, Demand
+from nngkit.cluster.work_messages import PRIORITIES
 from nngkit.cluster.work_state import Job
 
-__all__ = ["Credit", "WorkQueue", "take_demand"]
+__all__ = ["WorkQueue"]
 
 
 class WorkQueue:
@@ -74,35 +74,3 @@ class WorkQueue:
             del by_priority[priority]
         self._kinds.pop(kind, None)
         return None
-
-
-class Credit:
-    """Jobs that a subtree asks for, of any of `kinds`. Below 0: it withdrew credit for which jobs were on their way."""
-
-    __slots__ = ("jobs", "kinds", "slots")
-
-    def __init__(self, kinds: frozenset[str]) -> None:
-        self.kinds = kinds
-        self.jobs = 0
-        self.slots = 0
-
-
-def take_demand(groups: dict[int, Credit], demand: Demand, most: int) -> int:
-    """Change the credit of one link by a message; return the number of rows that were invalid.
-
-    `most`: groups of one link at most.
-    """
-    bad = 0
-    for number, kinds, change, slots in demand.rows:
-        group = groups.get(number)
-        if group is None:
-            if kinds is None or len(groups) >= most:
-                bad += 1
-                continue
-            group = groups[number] = Credit(frozenset(kinds))
-        elif kinds is not None and group.kinds != frozenset(kinds):
-            bad += 1
-            continue
-        group.jobs += change
-        group.slots = slots
-    return bad

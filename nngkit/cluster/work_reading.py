@@ -46,6 +46,8 @@ from nngkit.cluster.work_messages import (
     Results,
     Returned,
     Spec,
+    Start,
+    Starting,
     Stop,
     Submit,
     SubmitGroup,
@@ -297,7 +299,9 @@ _READERS: Final[dict[int, tuple[int, Callable[[list[Any], str | None], Message]]
     24: (1, lambda row, peer: Returned(_refs(row, peer))),
     25: (1, _parts),
     26: (1, _progress),
+    27: (1, lambda row, peer: Starting(_refs(row, peer))),
     30: (2, _grant),
     31: (1, lambda row, peer: Stop(_refs(row, peer))),
+    32: (1, lambda row, peer: Start(_refs(row, peer))),
     40: (2, _taken),
 }

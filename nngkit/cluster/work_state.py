@@ -98,6 +98,7 @@ class Job:
     __slots__ = (
         "also",
         "attempts",
+        "counted",
         "due",
         "error",
         "fence",
@@ -114,6 +115,7 @@ class Job:
         "source",
         "spec",
         "status",
+        "suspect",
         "term",
         "tries",
         "worker",
@@ -139,6 +141,8 @@ class Job:
         self.term = 0  # of the last grant; 0: none
         self.fence = 0
         self.worker = ""
+        self.suspect = False  # a worker that had it was lost: from now on it asks before it starts
+        self.counted = False  # the start under the last grant is among `attempts`
         # set at a grant: due, link
 
     result: bytes

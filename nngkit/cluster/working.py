@@ -14,7 +14,7 @@ import trio
 
 from nngkit.background import Background
 from nngkit.calls.handlers import Handler
-from nngkit.cluster.crew import CrewJob
+from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.jobs import Job, JobRun
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.crew import Crew, CrewEffects
+from nngkit.cluster.crew import Crew
+from nngkit.cluster.crew_limits import CrewEffects
 from nngkit.cluster.work_messages import (
     Block,
     Demand,
@@ -15,6 +16,8 @@ from nngkit.cluster.work_messages import (
     Ref,
     Results,
     Returned,
+    Start,
+    Starting,
     Stop,
     Taken,
 )
@@ -22,13 +25,13 @@ from nngkit.cluster.work_messages import (
 NOW = 10.0
 
 
-def block(*serials: int, group: int = 0, kind: str = "work") -> Block:
+def block(*serials: int, group: int = 0, kind: str = "work", attempt: int = 1) -> Block:
     count = len(serials)
-    return Block(group, kind, 30.0, False, list(serials), [1] * count, [1] * count, [b"p"] * count)
+    return Block(group, kind, 30.0, False, list(serials), [1] * count, [attempt] * count, [b"p"] * count)
 
 
-def grant(*serials: int, term: int = 1, kind: str = "work") -> Grant:
-    return Grant(term, [block(*serials, kind=kind)])
+def grant(*serials: int, term: int = 1, kind: str = "work", attempt: int = 1) -> Grant:
+    return Grant(term, [block(*serials, kind=kind, attempt=attempt)])
 
 
 def crew(slots: int = 2, *, children: dict[int, int] | None = None) -> Crew:
@@ -64,6 +67,57 @@ def test_jobs_start_in_free_slots_and_the_next_when_one_is_done() -> None:
     effects = made.take()
     assert [job.serial for job in effects.start] == [3]
     assert of(Results, effects) == [Results("b", 1, [1], [1], [b"r"], [1000], [])]
+
+
+def test_a_job_without_a_start_waits_for_a_slot_and_asks() -> None:
+    made = crew(1)
+    made.from_parent(grant(1), NOW)
+    (first,) = made.take().start
+    made.from_parent(grant(2, attempt=0), NOW)
+    assert not of(Starting, made.take())
+    made.done(first, b"r", NOW)
+    effects = made.take()
+    assert (effects.start, of(Starting, effects)) == ([], [Starting([Ref(2, 1, 1, 0)])])
+    made.tick(NOW + 5)
+    assert of(Starting, made.take()) == [Starting([Ref(2, 1, 1, 0)])], "the answer may be lost"
+    made.from_parent(Start([Ref(2, 1, 1, 3)]), NOW + 5)
+    made.from_parent(Start([Ref(2, 1, 1, 3)]), NOW + 5)
+    (job,) = made.take().start
+    assert (job.serial, job.attempt, job.started) == (2, 3, NOW + 5)
+    made.tick(NOW + 9)
+    assert not of(Starting, made.take())
+
+
+def test_a_job_that_has_asked_may_be_stopped_given_up_and_returned() -> None:
+    for end in ("stop", "expire", "drain"):
+        made = crew(1)
+        made.from_parent(grant(2, attempt=0), NOW)
+        made.take()
+        if end == "stop":
+            made.from_parent(Stop([Ref(2, 1, 1, 0)]), NOW)
+        elif end == "expire":
+            made.tick(NOW + 31)
+        else:
+            made.drain(NOW)
+        effects = made.take()
+        assert (effects.stop, effects.start) == ([], [])
+        assert of(Returned, effects) == ([] if end == "stop" else [Returned([Ref(2, 1, 1, 0)])])
+        made.from_parent(Start([Ref(2, 1, 1, 1)]), NOW)
+        assert made.take().start == []
+
+
+def test_an_answer_to_a_child_that_has_asked_is_passed_on() -> None:
+    made = crew(0, children={5: 4})
+    made.from_parent(grant(2, attempt=0), NOW)
+    made.take()
+    asked = Starting([Ref(2, 1, 1, 0)])
+    made.from_child(5, asked, NOW)
+    assert of(Starting, made.take()) == [asked]
+    allowed = Start([Ref(2, 1, 1, 2)])
+    made.from_parent(allowed, NOW)
+    assert made.take().down == [(5, allowed)]
+    made.child_down(5, NOW)
+    assert of(Lost, made.take()) == [Lost([Ref(2, 1, 1, 2)])]
 
 
 def test_jobs_go_where_most_credit_is() -> None:
@@ -169,12 +223,15 @@ def test_a_job_without_a_stop_ends_after_its_visibility() -> None:
 
 def test_short_jobs_are_fetched_ahead_and_long_ones_are_not() -> None:
     for seconds, slots in ((0.0001, 258), (0.02, 4), (1.0, 2)):
-        made = crew()
+        made = Crew("w", kinds={"work"}, slots=2)
+        made.attached(10, 1, NOW)
+        told = of(Demand, made.take())
         made.from_parent(grant(1), NOW)
         (job,) = made.take().start
         made.done(job, b"", NOW + seconds)
-        made.take()
-        assert sum(made._given.values()) == slots
+        told += of(Demand, made.take())
+        told.append(Demand([(0, None, -1, 2)]))  # the job
+        assert sum(row[2] for message in told if isinstance(message, Demand) for row in message.rows) == slots
 
 
 def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() -> None:

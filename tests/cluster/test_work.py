@@ -21,6 +21,8 @@ from nngkit.cluster.work_messages import (
     Results,
     Returned,
     Spec,
+    Start,
+    Starting,
     Stop,
     Submit,
     SubmitGroup,
@@ -77,6 +79,15 @@ class Bench:
     def result(self, serial: int, fence: int, *, term: int = 7, worker: str = "w") -> None:
         self.host.receive(3, Results(worker, term, [serial], [fence], [b"r"], [1], []), self.now)
 
+    def started(self, serial: int, fence: int, term: int = 7) -> int | None:
+        """Ask for the start of a job that was granted without one; return its number, or None."""
+        self.down.clear()
+        self.host.receive(3, Starting([Ref(serial, term, fence, 0)]), self.now)
+        self.turn()
+        starts = [ref for message in self.down if isinstance(message, Start) for ref in message.refs]
+        assert all(ref[:3] == (serial, term, fence) for ref in starts)
+        return starts[0].attempt if starts else None
+
     def fail(self, serial: int, fence: int, *, retry: bool = True) -> None:
         row = (serial, fence, retry, "ValueError", "why", 1)
         self.host.receive(3, Results("w", 7, [], [], [], [], [row]), self.now)
@@ -127,8 +138,9 @@ def test_a_result_under_an_old_fence_is_refused_and_its_worker_told() -> None:
     bench.down.clear()
     bench.turn(1.1)
     ((_, fence, attempt),) = bench.granted()
-    assert (fence, attempt) == (2, 2)
+    assert (fence, attempt) == (2, 0)
     assert Stop([Ref(serial, 7, 1, 1)]) in bench.down
+    assert bench.started(serial, 2) == 2
     bench.result(serial, 1, worker="slow")
     bench.turn()
     assert bench.last(Taken) == Taken([], [serial])
@@ -179,7 +191,46 @@ def test_a_lost_job_waits_for_its_worker_and_goes_to_another_after_the_grace() -
     bench.host.receive(3, Lost([ref]), bench.now)
     bench.turn(0.1)
     bench.turn(1.1)
-    assert [row[1:] for row in bench.granted()] == [(2, 2)]
+    assert [row[1:] for row in bench.granted()] == [(2, 0)]
+    assert bench.started(serial, 2) == 2
+    assert bench.started(serial, 2) == 2, "it may ask again, as the answer may be lost"
+    assert bench.host.table.jobs[serial].tries == 2
+
+
+def test_a_job_that_only_waited_at_lost_workers_loses_one_try() -> None:
+    bench = Bench()
+    bench.submit(1, tries=3)
+    ((serial, fence, attempt),) = bench.demand(9)
+    for _ in range(5):
+        bench.host.receive(3, Lost([Ref(serial, 7, fence, attempt)]), bench.now)
+        bench.down.clear()
+        bench.turn(0.1)
+        bench.turn(1.1)
+        ((_, fence, attempt),) = bench.granted()
+        assert attempt == 0
+    assert bench.started(serial, fence) == 2
+    bench.host.receive(3, Lost([Ref(serial, 7, fence, 2)]), bench.now)
+    bench.down.clear()
+    bench.turn(0.1)
+    bench.turn(1.1)
+    ((_, fence, _),) = bench.granted()
+    assert bench.started(serial, fence) == 3
+    bench.host.receive(3, Lost([Ref(serial, 7, fence, 3)]), bench.now)
+    bench.turn(0.1)
+    (ended,) = bench.turn(1.1).ended
+    assert (ended.outcome, ended.tries) == ("dead", 3)
+
+
+def test_a_void_grant_may_not_start() -> None:
+    bench = Bench()
+    bench.submit(1)
+    ((serial, _, _),) = bench.demand(9)
+    bench.host.receive(3, Lost([Ref(serial, 7, 1, 1)]), bench.now)
+    bench.turn(0.1)
+    bench.turn(1.1)
+    bench.host.unicast("ada", Cancel(1, [1]), bench.now)
+    assert bench.started(serial, 2) is None
+    assert Stop([Ref(serial, 7, 2, 0)]) in bench.down
 
 
 def test_a_returned_job_costs_no_try() -> None:
@@ -202,8 +253,10 @@ def test_the_next_host_takes_the_result_of_a_worker_of_the_old_term() -> None:
     later.demand(9)
     later.down.clear()
     later.turn(1.1)
-    assert [attempt for _, _, attempt in later.granted()] == [1]  # its start in the old term was not recorded
-    assert list(later.host.table.jobs.values())[-1].tries == 1  # this one is, before it is granted
+    ((serial, fence, attempt),) = later.granted()
+    assert attempt == 0
+    assert later.started(serial, fence, term=8) == 1  # its start in the old term was not recorded
+    assert later.host.table.jobs[serial].tries == 1  # this one is, before it starts
 
 
 def test_cancelling_stops_the_worker() -> None:

@@ -17,7 +17,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from nngkit.cluster.crew import Crew, CrewJob, CrewLimits
+from nngkit.cluster.crew import Crew
+from nngkit.cluster.crew_limits import CrewJob, CrewLimits
 from nngkit.cluster.submitting import (
     JobAccepted,
     JobEnded,
@@ -533,8 +534,8 @@ class Cluster:
             if node.alive:
                 assert not node.crew.busy, f"{node.name} still has jobs"
                 assert not node.crew.passed, f"{node.name} still has jobs at children"
-                assert not node.crew._parts
-                assert not node.crew._part_bytes
+                assert not node.crew._results._parts
+                assert not node.crew._results.part_bytes
         assert not any(host.host._running.values())
         assert not host.host._lost
         assert not host.host._stopping

@@ -69,6 +69,7 @@ def last(log: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_slow_paused_and_killed_subscribers_know_what_they_missed(tmp_path: Path) -> None:
     logs = {name: tmp_path / name for name in ("good", "slow", "paused", "killed", "again")}
     with processes() as start:

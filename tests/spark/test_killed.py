@@ -184,6 +184,7 @@ KINDS = ("its own recorder", "second recorder", "driver", "source", "worker")
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(120 + 30 * RUNS)
 async def test_no_acknowledged_record_is_lost_or_arrives_twice(tmp_path: Path) -> None:
     chance = random.Random(SEED)

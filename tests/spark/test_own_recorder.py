@@ -29,7 +29,7 @@ from tests.spark.test_source import error_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 PULL = RecorderOptions("pull", None, None, "work", "")
 
