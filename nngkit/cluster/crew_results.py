@@ -1,4 +1,4 @@
-"""What a crew keeps until the host has taken it: results, their parts, and the last progress of each job. Pure."""
+"""Results of a crew until the host has taken them, their parts, and the last progress of each job. Pure."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def take_demand(groups: dict[int, Credit], demand: Demand, most: int) -> int:
 
 
 class Asked:
-    """What the parent was asked for on the present link."""
+    """Credit that the parent was asked for on the present link."""
 
     def __init__(self) -> None:
         self._given: dict[frozenset[str], int] = {}

@@ -182,7 +182,7 @@ async def test_the_deadline_reaches_the_handler_and_a_queued_call_does_not_run_a
                 replies.append(await ask(req, CallRequest(number, 1, timeout=timeout)))
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(call, "a", 0.2)
+                nursery.start_soon(call, "a", 1.0)
                 await aeventually(lambda: gate.running)
                 nursery.start_soon(call, "b", 0.05)
             told = {(each.kind, each.ran) for each in replies if isinstance(each, ErrorReply)}
