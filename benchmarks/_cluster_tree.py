@@ -26,6 +26,7 @@ LEVEL = 1  # levels that the tree may be deeper than the ideal one, for `balance
 SETTLE = 30.0  # seconds until a tree has to be balanced, jobs to be done and documents to be equal
 SERVING = 30.0  # seconds until a cluster that does not serve is given up
 RUN_UP = (1.0, 3.0)  # seconds of traffic before a kill
+RUN_OUT = 1.0  # and once the tree is balanced again
 
 
 def ideal(count: int, fanout: int) -> int:
@@ -245,6 +246,7 @@ async def _kill_once(fleet: Fleet, task: dict[str, Any], audit: Audit, seed: int
     if await balanced(fleet, task, SETTLE) is None:
         told["unbalanced"] = 1
     told["balanced"] = time.monotonic() - killed
+    await trio.sleep(RUN_OUT)
     sent = await quiet(fleet, problems, SETTLE)
     problems += await audit.jobs(fleet, rng.choice(fleet.alive), told, SETTLE)
     wrong = await heard_faults(fleet, sent, SETTLE)
@@ -301,7 +303,8 @@ async def _serving(fleet: Fleet, leaf: Node, submitter: Node, name: str) -> floa
 async def quiet(fleet: Fleet, problems: list[str], seconds: float) -> dict[str, dict[str, Any]]:
     """End the traffic, in `seconds`; return what each live node has sent."""
     sent: dict[str, dict[str, Any]] = {}
-    for node in fleet.alive:
+
+    async def end(node: Node) -> None:
         try:
             sent[node.name] = await node.ask("quiet", timeout=seconds)
         except Died:
@@ -309,4 +312,8 @@ async def quiet(fleet: Fleet, problems: list[str], seconds: float) -> dict[str, 
         except Failed as error:
             problems.append(f"{node.name}: traffic does not end: {error}")
             sent[node.name] = await node.ask("sent")
+
+    async with trio.open_nursery() as nursery:
+        for node in fleet.alive:
+            nursery.start_soon(end, node)
     return sent
