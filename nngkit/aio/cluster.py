@@ -165,6 +165,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     parent: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.parent)
     children: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.children)
     joined = awaited(_endpoint.Endpoint.joined)
+    wait_for_change = awaited(_endpoint.Endpoint.wait_for_change)
     status = awaited(_endpoint.Endpoint.status)
     tree = awaited(_endpoint.Endpoint.tree)
     drain = awaited(_endpoint.Endpoint.drain)

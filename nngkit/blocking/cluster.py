@@ -154,6 +154,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     parent: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.parent)
     children: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.children)
     joined = blocking_call(_endpoint.Endpoint.joined)
+    wait_for_change = blocking_call(_endpoint.Endpoint.wait_for_change)
     status = blocking_call(_endpoint.Endpoint.status)
     tree = blocking_call(_endpoint.Endpoint.tree)
     drain = blocking_call(_endpoint.Endpoint.drain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -55,12 +55,18 @@ async def kill_group(process: trio.Process) -> None:
 
 
 async def run_shell(
-    script: str, body: bytes, environment: Mapping[str, str], timeout: float, *, most: int | None = None
+    script: str,
+    body: bytes,
+    environment: Mapping[str, str],
+    timeout: float,
+    *,
+    most: int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Ran:
     """Run `script` by /bin/sh with `body` as standard input, for at most `timeout` seconds.
 
     With `most`, standard output and errors are captured, up to that many bytes of output; else they are this
-    process's. The group is killed at the timeout, if cancelled, and if the output is too large.
+    process's. It has the descriptors `pass_fds`, too. The group is killed at the timeout, if cancelled, and if the output is too large.
     """
     captured = subprocess.PIPE if most is not None else None
     output, errors = bytearray(), bytearray()
@@ -76,6 +82,7 @@ async def run_shell(
                 check=False,
                 env=environment,
                 start_new_session=True,
+                pass_fds=pass_fds,
                 deliver_cancel=kill_group,
             )
         )

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -38,9 +38,6 @@ from nngkit.cluster.sharing import Shared
 from nngkit.cluster.shell import EndpointOptions, NodeShell
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.errors import Broken, NotFound, TimedOut, TooLarge
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Endpoint", "EndpointOptions"]
 

@@ -57,6 +57,7 @@ LOG_BYTES, LOG_CHANGES = 4 << 20, 4096  # kept for nodes that are behind; as in 
 HELD_BYTES, HELD_CHANGES = 4 << 20, 4096  # ahead of missing ones; beyond, they are requested again
 RESEND: Final = 1.0  # seconds without a confirmation, growing to
 RESEND_MOST: Final = 8.0
+AT_LAST: Final = 0.1  # seconds until the full state is requested, once the host has one
 ASK: Final = 1.0  # seconds until a request is repeated elsewhere, growing to
 ASK_MOST: Final = 8.0
 NEVER: Final = float("inf")
@@ -537,6 +538,8 @@ class SharedReplica:
         self._send_mine(now)
         if self._ordered:
             self._broadcast()
+        if self.position == START < self._known and self._request is None and self._may_ask:
+            self._ask_soon(now + self._rng.uniform(0.0, AT_LAST))  # the host has begun: what it had not, it has now
         if now >= self._ask_at and not self._downloading:
             self._ask(now)
         elif self._ask_at == NEVER and self._may_ask and self.behind_host:

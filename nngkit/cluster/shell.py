@@ -231,7 +231,7 @@ class NodeShell(UnderTrio):
             self._workers.opened()
             self._due, self._storable = WakeUp(), WakeUp()
             self._acted_at, self._act_at = trio.current_time() - SPACING, math.inf
-            self._changed = trio.Event()
+            self._changed = self._seen = trio.Event()  # `_seen`: the first change that no `wait_for_change` returned for
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._transport.aclose()
@@ -356,7 +356,7 @@ class NodeShell(UnderTrio):
         finally:
             self._background.end()
             self._workers.close()
-            self._changed.set()
+            self._note_change()
             for event, _ in self._answers.values():
                 event.set()
             with trio.CancelScope(shield=True):
@@ -428,13 +428,28 @@ class NodeShell(UnderTrio):
         with trio.move_on_after(math.inf if timeout is None else timeout):
             while not self._node.place.path:
                 self._check_open()
-                self._changed = trio.Event()
                 await self._changed.wait()
             return
         refusals = "; ".join(f"{address}: {why}" for address, why in self._refusals.items())
         if refusals:
             raise AccessDenied(f"not joined in {timeout} s: {refusals}")
         raise TimedOut(f"{self!r} has found no host in {timeout} s{self._hint()}", timeout)
+
+    async def wait_for_change(self) -> None:
+        """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
+
+        Raises:
+            AccessDenied: The cluster does not want this node.
+            Closed: The node was closed.
+        """
+        self._check_open()
+        await self._seen.wait()
+        self._seen = self._changed
+        self._check_open()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     def _hint(self) -> str:
         """Return what a voter waits for, for an error message."""
@@ -526,17 +541,17 @@ class NodeShell(UnderTrio):
                     log.error("%s: the cluster does not want this node: %s", self.id, why)
                 else:
                     self._refusals["a node"] = why
-                self._changed.set()
+                self._note_change()
             case Refused(address, why):
                 if len(self._refusals) < 16:
                     self._refusals[address] = why
             case placing.Attached() | placing.Detached() | placing.TermChanged():
                 if self._node.place.path:
                     self._refusals.clear()
-                self._changed.set()
+                self._note_change()
             case placing.Left():
                 self._left = True
-                self._changed.set()
+                self._note_change()
             case Answered():
                 if (waiting := self._answers.get(event.number)) is not None:
                     waiting[1].append(event)
@@ -580,7 +595,6 @@ class NodeShell(UnderTrio):
         self._node.leave(trio.current_time())
         self._act_soon()
         while not self._left and not self._closed:
-            self._changed = trio.Event()
             await self._changed.wait()
 
     async def _leave_and_close(self) -> None:

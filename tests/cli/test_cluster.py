@@ -229,6 +229,22 @@ async def test_a_program_does_jobs_with_their_data_in_its_environment() -> None:
             assert (failed.value.outcome, failed.value.tries) == ("failed", 1)
 
 
+async def test_a_program_reports_progress_which_renews_its_visibility() -> None:
+    script = """
+        for part in 0.25 no 0.5 9 0.75; do echo $part > "$NNGKIT_JOB_PROGRESS"; sleep 0.3; done; echo $NNGKIT_JOB_TRY
+    """
+    async with a_host() as (host, there):
+        with Running("join", "render", *there, "--kind", "long", "--exec", script) as joined:
+            assert "follows host" in await in_thread(joined.says)
+            job = await host.submit("long", b"", visibility=0.8)
+            seen = {job.progress}
+            while not job.done:
+                await trio.sleep(0.02)
+                seen.add(job.progress)
+            assert await job.result() == b"1\n"
+            assert seen == {0.0, 0.25, 0.5, 0.75}
+
+
 @pytest.mark.slow
 async def test_a_failed_program_is_started_again_and_a_cancelled_one_killed(tmp_path: Path) -> None:
     script = f"read what; case $what in sleep) echo $$ > {tmp_path}/pid; sleep 60;; esac; [ $NNGKIT_JOB_TRY = 2 ]"

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import ClusterMessage, Host, Member
-from nngkit.errors import AccessDenied, JobFailed, NotFound, TimedOut
+from nngkit.errors import AccessDenied, Closed, JobFailed, NotFound, TimedOut
 from nngkit.testing.cluster_memory import ClusterMemory
 
 N = TypeVar("N", Host, Member)
@@ -232,6 +232,62 @@ async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:
         await c.nodes["e"].drain("b")
         await trio.sleep(8.0)
         assert {member.id for member in (await host.tree()).members} == {"a", "c", "d", "e"}
+
+
+async def test_changes_of_the_role_can_be_awaited_by_several(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        for name in "abc":
+            await c.host(name, voters=VOTERS)
+        member = await c.member("m", dial="b")
+        seen: list[tuple[str, str | None]] = []
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(member.joined)
+            first = await c.hosts()
+            await c.kill(first)
+            while member.host in (None, first) or member.role != "member":
+                await member.wait_for_change()
+                seen.append((member.role, member.host))
+        assert ("joining", None) in seen
+        assert seen[-1] == ("member", member.host)
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                with pytest.raises(Closed):
+                    while True:
+                        await member.wait_for_change()
+
+            nursery.start_soon(wait)
+            await trio.sleep(1.0)
+            await member.aclose()
+
+
+async def test_the_first_change_of_a_shared_object_is_soon_everywhere(autojump_clock: MockClock) -> None:
+    class Lines:
+        def __init__(self) -> None:
+            self.lines: list[bytes] = []
+
+        def update(self, fragment: bytes) -> None:
+            self.lines.append(fragment)
+
+        def full_state(self) -> bytes:
+            return b",".join(self.lines)
+
+        def load(self, full: bytes) -> None:
+            self.lines = full.split(b",") if full else []
+
+    async with cluster() as c:
+        host = await c.host("a")
+        member = await c.member("m")
+        await member.joined(5)
+        contents = Lines(), Lines()
+        host.share("lines", contents[0])
+        shared = member.share("lines", contents[1])
+        began = trio.current_time()
+        await shared.change(b"first")
+        assert trio.current_time() - began < 1.0
+        assert [each.lines for each in contents] == [[b"first"], [b"first"]]
 
 
 async def test_leaves_leave_a_host_that_has_too_much_to_do_and_come_back(autojump_clock: MockClock) -> None:

@@ -37,8 +37,9 @@ NAME: Final = "nngkit join"
 EPILOG: Final = """\
 --exec: the payload is the command's standard input, its output the result. An exit code that is not 0 is a failure,
 told with the end of its standard error; the job is tried again, here or elsewhere, but not after 65 (EX_DATAERR).
-The command has NNGKIT_JOB_ID (a number), NNGKIT_JOB_KIND, NNGKIT_JOB_TRY and NNGKIT_JOB_FENCE (term.number, higher for
-each later start of the job) in its environment; with --lines none of them. A cancelled job kills its process group.
+The command has NNGKIT_JOB_ID (a number), NNGKIT_JOB_KIND, NNGKIT_JOB_TRY, NNGKIT_JOB_FENCE (term.number, higher for
+each later start of the job) and NNGKIT_JOB_PROGRESS in its environment; with --lines none of them. Each line that it
+writes to the file NNGKIT_JOB_PROGRESS is the job's progress, from 0 to 1. A cancelled job kills its process group.
 Without --exec: prints each message of the cluster, or those of --kind.
 SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at
 once. Exit codes: 0 drained by `nngkit cluster drain`, 1 not wanted in the cluster, 2 usage, 3 cannot listen,

@@ -1,8 +1,9 @@
 """Jobs done by a program: a process for each, or workers that live on and answer lines.
 
 The payload is standard input, standard output the result. Its environment has NNGKIT_JOB_ID (the job's number in the
-cluster), NNGKIT_JOB_KIND, NNGKIT_JOB_TRY and NNGKIT_JOB_FENCE (term.number); that of a line worker, which does many
-jobs, has none of them.
+cluster), NNGKIT_JOB_KIND, NNGKIT_JOB_TRY, NNGKIT_JOB_FENCE (term.number) and NNGKIT_JOB_PROGRESS, a file: each line
+written to it is the job's progress, from 0 to 1, and renews its visibility timeout. That of a line worker, which does
+many jobs, has none of them.
 
 ==================  ==================================================
 end of the program  the job
@@ -18,8 +19,12 @@ A job that is cancelled, or whose visibility timeout has passed, kills the progr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from typing import Any, Final
+
+import trio
 
 from nngkit.cli.cluster.node_lines import NodeLines
 from nngkit.cli.line_workers import LineWorkers, WorkerFailed
@@ -30,6 +35,7 @@ from nngkit.errors import JobFailed, NngkitError
 __all__ = ["HOPELESS", "ProgramFailed", "Programs", "job_environment", "why"]
 
 HOPELESS: Final = 65  # EX_DATAERR of sysexits.h: "the input data was incorrect in some way"
+LINE: Final = 64  # bytes of a line with progress
 TAIL: Final = 1000  # characters of a program's diagnostics in the failure: a traceback's end
 
 
@@ -64,7 +70,7 @@ class Programs:
         with self._lines.job(job):
             if self._workers is not None:
                 return await self._by_line(self._workers, job.payload)
-            ran = await run_shell(self._script, job.payload, job_environment(job), self._timeout, most=self._most)
+            ran = await self._run(job)
             failure, hopeless = why(ran), ran.code == HOPELESS
             if failure and not hopeless:
                 raise ProgramFailed(failure)  # which is logged, with the end of its standard error
@@ -75,6 +81,20 @@ class Programs:
                 raise JobFailed(failure)
             return ran.stdout
 
+    async def _run(self, job: JobRun) -> Ran:
+        """Run the program for one job, and report the progress that it writes."""
+        reading, writing = os.pipe()
+        environment = job_environment(job) | {"NNGKIT_JOB_PROGRESS": f"/dev/fd/{writing}"}
+        async with trio.lowlevel.FdStream(reading) as stream, trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(_report, stream, job)
+                return await run_shell(
+                    self._script, job.payload, environment, self._timeout, most=self._most, pass_fds=(writing,)
+                )
+            finally:
+                os.close(writing)
+                nursery.cancel_scope.cancel()
+
     async def _by_line(self, workers: LineWorkers, payload: bytes) -> bytes:
         if b"\n" in payload:
             raise JobFailed("the payload has a line end, and the program takes lines")
@@ -82,6 +102,17 @@ class Programs:
             return await workers.run(payload)
         except WorkerFailed as error:
             raise ProgramFailed(str(error)) from error
+
+
+async def _report(stream: trio.abc.ReceiveStream, job: JobRun) -> None:
+    """Report each line of a stream as the job's progress; other lines are ignored."""
+    rest = b""
+    async for some in stream:
+        *lines, rest = (rest + some).split(b"\n")
+        rest = rest[-LINE:]
+        for line in lines:
+            with suppress(ValueError):  # no number, or not from 0 to 1
+                job.progress(float(line))
 
 
 def job_environment(job: JobRun) -> dict[str, str]:

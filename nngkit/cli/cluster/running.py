@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run_node"]
 
-LOOK: Final = 0.05  # seconds between two looks at the node's role: sooner than an election ends
 PATIENCE: Final = 5.0  # seconds without a host until that is said
 
 
@@ -99,11 +98,7 @@ class _Life:
             if now != seen and not self._ending:
                 self._tell(*now)
                 seen = now
-            if node.role == "joining":
-                with trio.move_on_after(LOOK):
-                    await node.joined()
-            else:
-                await trio.sleep(LOOK)
+            await node.wait_for_change()
 
     async def _first_host(self, node: Endpoint) -> None:
         said = False
