@@ -66,7 +66,8 @@ async def run_shell(
     """Run `script` by /bin/sh with `body` as standard input, for at most `timeout` seconds.
 
     With `most`, standard output and errors are captured, up to that many bytes of output; else they are this
-    process's. It has the descriptors `pass_fds`, too. The group is killed at the timeout, if cancelled, and if the output is too large.
+    process's. It has the descriptors `pass_fds`, too. The group is killed at the timeout, if cancelled, and if the
+    output is too large.
     """
     captured = subprocess.PIPE if most is not None else None
     output, errors = bytearray(), bytearray()

@@ -35,7 +35,8 @@ from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node_queries import Answered
 from nngkit.cluster.shared_object import SharedObject
 from nngkit.cluster.sharing import Shared
-from nngkit.cluster.shell import EndpointOptions, NodeShell
+from nngkit.cluster.shell import NodeShell
+from nngkit.cluster.shell_core import EndpointOptions
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.errors import Broken, NotFound, TimedOut, TooLarge
 
@@ -48,7 +49,7 @@ ROOM_PAUSE: Final = 0.005  # seconds between two looks: a quarter of a queue is 
 
 
 class Endpoint(NodeShell):
-    """A node of a cluster: messages, jobs, documents, and questions to the host. See NodeShell for its options."""
+    """A node of a cluster: messages, jobs, documents, and questions to the host. See ShellCore for its options."""
 
     # ---- messages
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from nngkit.cluster.endpoint import Endpoint
-from nngkit.cluster.shell import EndpointOptions
+from nngkit.cluster.shell_core import EndpointOptions
 from nngkit.errors import ConfigError
 
 __all__ = ["Host", "Member"]

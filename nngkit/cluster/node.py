@@ -27,226 +27,44 @@ a neighbour that sends many is cut off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from nngkit.cluster import place_events as placing
 from nngkit.cluster import place_messages
-from nngkit.cluster.admission import Authenticator, TokenAuthenticator
-from nngkit.cluster.crew_sharing import Decide, evenly
-from nngkit.cluster.documents import ClusterDocuments
-from nngkit.cluster.documents_copy import CopyRng
-from nngkit.cluster.election_limits import Deposed, Elected, HostChanged, Restored
+from nngkit.cluster.election_limits import Deposed, Elected, HostChanged
 from nngkit.cluster.frames import (
     DOCUMENTS,
     ROUTED,
     Channel,
-    Hello,
-    Routed,
     local_frame,
-    pack_body,
     parse_body,
     parse_local,
     parse_routed,
-    routed_frame,
 )
-from nngkit.cluster.greetings import Greetings, OpenLink
-from nngkit.cluster.letters import Letter, LetterLimits, Letters
-from nngkit.cluster.log_lines import LogLines
+from nngkit.cluster.greetings import OpenLink
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.node_queries import QueryPart
+from nngkit.cluster.node_config import ContentChanged, NodeEffects, Refused
+from nngkit.cluster.node_core import NodeCore
 from nngkit.cluster.node_voting import VotingPart
-from nngkit.cluster.node_work import WorkPart
-from nngkit.cluster.place import Place
-from nngkit.cluster.place_root import BUSY
-from nngkit.cluster.place_search import Random
-from nngkit.cluster.work_limits import Rng
-from nngkit.envelope import decode
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.fanout.mesh_events import MeshMessage
-from nngkit.fanout.mesh_limits import MeshLimits
-from nngkit.fanout.mesh_state import MeshState
 from nngkit.fanout.mesh_wire import DATA
 
-__all__ = ["Node", "NodeConfig", "NodeEffects"]
+__all__ = ["Node"]
 
-DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
-HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
-MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
 ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeConfig:
-    """Settings of a node.
-
-    Attributes:
-        cluster: Name of the cluster.
-        id: Id of the node, unique in it.
-        address: Where other nodes reach it; None: it accepts none, and has no children.
-        seeds: Addresses of nodes to ask for a place.
-        voters: Addresses of the voters by id, this node's among them if it is one; empty if unknown.
-        preference: Of several voters that know the same, the one with the highest preference becomes host.
-        durable: A voter whose log is on disk.
-        fanout: Most children.
-        kinds: Kinds of the jobs that it does.
-        slots: Jobs that it does at a time.
-        decide: Policy that divides jobs between the node itself and its children.
-        token, ticket: What it shows to the nodes that it joins.
-        authenticator: Decides on nodes that join it; None: they show the token, or a ticket signed with it.
-        max_members: Nodes of the cluster; the host refuses more.
-        recv_max_size: Bytes of the largest frame.
-        lease: Seconds until the voters elect another host if they hear nothing of the last one.
-        mesh, letters: Limits of messages.
-        facts: What the other nodes know of it, beside slots and kinds.
-    """
-
-    cluster: str
-    id: str
-    address: str | None = None
-    seeds: tuple[str, ...] = ()
-    voters: Mapping[str, str] = field(default_factory=dict)
-    preference: int = 0
-    durable: bool = False
-    fanout: int = 8
-    kinds: frozenset[str] = frozenset()
-    slots: int = 0
-    decide: Decide = evenly
-    token: str | None = None
-    ticket: str | None = None
-    authenticator: Authenticator | None = None
-    max_members: int = 20_000
-    recv_max_size: int = 16 * 1024 * 1024
-    lease: float = 0.5
-    mesh: MeshLimits = field(default_factory=lambda: MeshLimits(digest=DIGEST))
-    letters: LetterLimits = field(default_factory=LetterLimits)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class NodeEffects:
-    """Work for the shell, in this order.
-
-    Attributes:
-        sends: A link, its frames, and whether they may be dropped, in order.
-        drops: Links to end, once what was sent is written.
-        dials: Addresses to connect to.
-        events: Reports for the program: see `endpoint.py`.
-        warnings: Lines for the log.
-    """
-
-    __slots__ = ("dials", "drops", "events", "sends", "warnings")
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[int, list[bytes], bool]] = []
-        self.drops: list[int] = []
-        self.dials: list[str] = []
-        self.events: list[object] = []
-        self.warnings: list[str] = []
-
-
-class NodeChance(CopyRng, Rng, Random, Protocol):
-    """Source of chance for all parts: a random.Random."""
-
-
-class Node:
+class Node(NodeCore):
     """One run of a node. `epoch`: microseconds since 1970, different for each run of an id.
 
     `restored`: what a voter's store has of its earlier run. `wall`: seconds since 1970. `wake`: called when an edit of
     a document has made something to take. Raises ConfigError.
     """
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        epoch: int,
-        now: float,
-        wall: float,
-        rng: NodeChance,
-        restored: Restored | None = None,
-        wake: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.config = config
-        self.id, self.epoch = config.id, epoch
-        self.stats = NodeStats()
-        self.busy = False
-        self._wall_offset = wall - now
-        self._effects = NodeEffects()
-        self._bad: dict[int, int] = {}
-        self._log_lines = LogLines()
-        self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
-        is_voter = config.id in config.voters
-        hello = Hello(config.cluster, config.id, epoch, False, config.token, config.ticket)
-        self.greetings = Greetings(
-            hello,
-            {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
-            config.authenticator or TokenAuthenticator(config.cluster, config.token, self._wall_now),
-            rng=rng,
-            now=now,
-            wall=self.wall,
-        )
-        self._now = now
-        self.mesh = MeshState(config.id, epoch, now, config.mesh)
-        self.letters = Letters(epoch, config.letters)
-        self.work = WorkPart(
-            config.id, epoch, kinds=config.kinds, slots=config.slots, decide=config.decide, rng=rng, wall=self.wall
-        )
-        self.voting: VotingPart | None = None
-        if is_voter:
-            self.voting = VotingPart(
-                config.id,
-                config.voters,
-                self.work,
-                epoch=epoch,
-                now=now,
-                rng=rng,
-                preference=config.preference,
-                durable=config.durable,
-                lease=config.lease,
-                restored=restored,
-            )
-        self.documents = ClusterDocuments(config.id, epoch, now=now, rng=rng, wake=wake)
-        self.queries = QueryPart(self)
-        self.place = Place(
-            config.id,
-            epoch,
-            address=config.address,
-            seeds=[seed for seed in config.seeds if seed != config.address],
-            voters=config.voters,
-            fanout=config.fanout,
-            may_host=is_voter,
-            now=now,
-            rng=rng,
-            limits=placing.PlaceLimits(members=config.max_members, heartbeat=HEARTBEAT),
-            facts=self._facts(),
-        )
-        self.place.join(now)
-
-    def _facts(self) -> dict[str, Any]:
-        kinds: list[str] = []
-        for kind in sorted(self.work.kinds):  # as many as the facts of a node have room for
-            if sum(map(len, kinds)) + len(kind) > MOST_KINDS_BYTES:
-                break
-            kinds.append(kind)
-        return {**self.config.facts, "slots": self.work.crew.slots, "kinds": kinds} | (
-            {BUSY: True} if self.busy else {}
-        )
-
-    def wall(self, now: float) -> float:
-        """Return seconds since 1970 for a monotonic time."""
-        return now + self._wall_offset
-
-    def _wall_now(self) -> float:
-        return self._now + self._wall_offset
-
     # ---- what it knows
-
-    @property
-    def is_host(self) -> bool:
-        """True if this node is the host, and has told the tree so."""
-        return self.place.leading
 
     @property
     def wake_at(self) -> float:
@@ -261,15 +79,6 @@ class Node:
             self.queries.wake_at,
             float("inf") if self.voting is None else self.voting.wake_at,
         )
-
-    @property
-    def tree_links(self) -> list[int]:
-        """Links to the parent and the children."""
-        return list(self._tree)
-
-    def reach(self, id: str) -> bool:
-        """Return True if a frame for this node can leave: the node is below, or there is a way up."""
-        return id == self.id or self.place.route(id) is not None or (self.place.parent is not None)
 
     # ---- events of the transport
 
@@ -369,10 +178,6 @@ class Node:
             if opened is not None:
                 self._closed(opened, now)
 
-    def _warn(self, line: str) -> None:
-        if (said := self._log_lines.add(line, self._now)) is not None:
-            self._effects.warnings.append(said)
-
     def _take_mesh(self, link: int, frames: list[bytes], now: float) -> None:
         if link in self._tree:
             self.mesh.receive(link, frames, now)
@@ -400,90 +205,7 @@ class Node:
 
     # ---- routed frames
 
-    def post(self, channel: Channel, to: str, row: Sequence[object], now: float) -> bool:
-        """Send a row to one node, or to the host if `to` is "". Return False if there is no way to it now."""
-        if to == self.id or (not to and self.is_host):
-            self._deliver(channel, self.id, self.epoch, list(row), now)
-            return True
-        link = self._way(to, None)
-        if link is None:
-            self.stats.unroutable += 1
-            return False
-        self._send(link, routed_frame(channel, to, self.id, self.epoch, row))
-        return True
-
-    def _way(self, to: str, source: int | None) -> int | None:
-        """Return the link over which a frame gets nearer to its node; None if there is none but where it came from."""
-        link = self.place.route(to) if to else None
-        if link is None:
-            link = self.place.parent
-        return None if link == source else link
-
-    def _forward(self, link: int, frame: bytes, head: Routed, now: float) -> None:
-        if head.to == self.id or (not head.to and self.is_host):
-            row = decode(
-                frame[head.start :],
-                what="routed frame",
-                limit=self.config.recv_max_size,
-                peer=self.greetings.peer(link),
-            )
-            if type(row) is not list:
-                raise BadMessage("routed frame", "its content is not an array", self.greetings.peer(link))
-            self._deliver(head.channel, head.sender, head.epoch, row, now)
-            return
-        way = self._way(head.to, link)
-        if way is None:
-            self.stats.unroutable += 1
-        else:
-            self.stats.forwarded += 1
-            self._send(way, frame)
-
-    def _deliver(self, channel: int, sender: str, epoch: int, row: list[Any], now: float) -> None:
-        """Take in the content of a routed frame for this node. Raises BadMessage."""
-        if channel == Channel.WORK:
-            self.work.from_node(sender, epoch, row, now)
-        elif channel == Channel.LETTERS:
-            for letter in self.letters.receive(sender, epoch, row, now):
-                self._tell_letter(letter)
-        elif channel == Channel.DOCUMENTS:
-            self.documents.unicast(sender, row, now)
-        elif channel == Channel.QUERY:
-            self.queries.receive(sender, row, now)
-        else:
-            self.stats.unknown += 1
-
-    def _tell_letter(self, letter: Letter) -> None:
-        message = ClusterMessage(letter.sender, letter.epoch, letter.number, letter.kind, letter.body, direct=True)
-        self._effects.events.append(message)
-
-    def _send(self, link: int, frame: bytes, *, droppable: bool = False) -> None:
-        """Queue a frame for a neighbour, beside others that go the same way."""
-        sends = self._effects.sends
-        if sends and sends[-1][0] == link and sends[-1][2] == droppable:
-            sends[-1][1].append(frame)
-        else:
-            sends.append((link, [frame], droppable))
-
     # ---- calls of the program
-
-    def report(self, event: object) -> None:
-        """Tell the program something."""
-        self._effects.events.append(event)
-
-    def broadcast(self, kind: str, payloads: Iterable[bytes], now: float) -> int:
-        """Send messages to all other nodes; return the number of the last one in this run."""
-        frames = self.mesh.send([pack_body(kind, payload) for payload in payloads], now)
-        for link in self._tree:
-            self._effects.sends.append((link, list(frames), True))
-        return self.mesh.sent
-
-    def letter(self, to: str, kind: str, body: bytes, now: float) -> int:
-        """Send a message to one node; return its number. Raises Full."""
-        if to == self.id:
-            number = self.letters.own()
-            self._tell_letter(Letter(self.id, self.epoch, number, kind, body))
-            return number
-        return self.letters.send(to, kind, body, now)
 
     def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
         """Change the kinds of jobs that the node does, and how many at a time."""
@@ -686,37 +408,3 @@ class Node:
             self.documents.received(event.origin, event.epoch, payload, now)
         else:
             self._effects.events.append(ClusterMessage(event.origin, event.epoch, event.sequence, kind, payload))
-
-
-@dataclass
-class NodeStats:
-    """Counters of a node's frames.
-
-    Attributes:
-        bad: Frames that could not be read.
-        unknown: Frames of a kind that this version does not know.
-        early: Messages on links that were not part of the tree yet; the mesh asks for them.
-        forwarded: Routed frames for other nodes.
-        unroutable: Routed frames without a way to their node; their senders repeat what matters.
-    """
-
-    bad: int = 0
-    unknown: int = 0
-    early: int = 0
-    forwarded: int = 0
-    unroutable: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ContentChanged:
-    """Documents and shared objects that have new content, or confirmed changes."""
-
-    names: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A node that was dialed has refused this one."""
-
-    address: str
-    why: str

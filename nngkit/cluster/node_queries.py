@@ -18,7 +18,7 @@ from nngkit.cluster.status import ClusterMember, ClusterStatus, ClusterTree, Job
 from nngkit.errors import BadMessage
 
 if TYPE_CHECKING:
-    from nngkit.cluster.node import Node
+    from nngkit.cluster.node_core import NodeCore
 
 __all__ = ["Answered", "DrainOrdered", "QueryPart"]
 
@@ -45,7 +45,7 @@ class DrainOrdered:
 class QueryPart:
     """Questions of one node, and those of others to it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeCore) -> None:
         self.wake_at = float("inf")
         self._node = node
         self._next = 0

@@ -12,73 +12,38 @@ import logging
 import math
 import os
 import random
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
-from urllib.parse import urlsplit
-from uuid import uuid4
+from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.background import WakeUp
 from nngkit.cluster import place_events as placing
-from nngkit.cluster.admission import Authenticator
-from nngkit.cluster.crew_sharing import Decide, evenly
-from nngkit.cluster.election_limits import Persist, Restored
-from nngkit.cluster.frames import check_id, check_kind
+from nngkit.cluster.election_limits import Restored
 from nngkit.cluster.joining import announce, seek
-from nngkit.cluster.journaling import ClusterJournal, Door
 from nngkit.cluster.load import EVERY, LoadGauge
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.node import ContentChanged, Node, NodeConfig, Refused
+from nngkit.cluster.node import Node
+from nngkit.cluster.node_config import ContentChanged, NodeConfig, Refused
 from nngkit.cluster.node_queries import Answered, DrainOrdered
 from nngkit.cluster.node_voting import Store, VotingEvent
 from nngkit.cluster.node_work import JobsEnded
-from nngkit.cluster.receiving import Dispatcher
-from nngkit.cluster.sharing import Shared
-from nngkit.cluster.sockets import SocketTransport
-from nngkit.cluster.transport import Transport
-from nngkit.cluster.working import Workers
-from nngkit.errors import AccessDenied, Closed, ConfigError, TimedOut
-from nngkit.protocols import TLS
+from nngkit.errors import Closed, ConfigError
 
 if TYPE_CHECKING:
     from nngkit.cluster.election_store import VoterStore
 
-__all__ = ["EndpointOptions", "NodeShell"]
+from nngkit.cluster.shell_core import ShellCore
+
+__all__ = ["NodeShell"]
 
 log = logging.getLogger("nngkit.cluster")
 
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
-WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
-
-
-class EndpointOptions(TypedDict, total=False):
-    """Options of both `Host` and `Member`; see Endpoint."""
-
-    discovery: str | Iterable[str]
-    advertise: str | None
-    preference: int
-    store: str | os.PathLike[str] | None
-    token: str | None
-    ticket: str | None
-    authenticator: Authenticator | None
-    fanout: int
-    slots: int | None
-    decide: Decide
-    max_members: int
-    lease: float
-    load: Callable[[], float] | None
-    handlers: int
-    recv_max_size: int
-    tls: TLS | None
-    transport: Transport | None
-    journal: Door | None
-    journal_messages: bool
 
 
 def _open_store(path: str | os.PathLike[str]) -> VoterStore:
@@ -90,131 +55,8 @@ def _open_store(path: str | os.PathLike[str]) -> VoterStore:
     return VoterStore(path)
 
 
-class NodeShell(UnderTrio):
-    """A node of a cluster: `Host` and `Member` are the ways to make one. Use it with `async with`, under trio.
-
-    Args:
-        cluster: Name of the cluster.
-        listen: Address to accept nodes at; without one the node has no children, and cannot be a voter.
-        dial: Address of a node of the cluster, or several; any of them will do.
-        daemons: Query addresses of discovery daemons that know nodes of the cluster, instead of `dial` or beside it.
-        discovery: Survey addresses of discovery daemons that this node announces itself to, if it listens.
-        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random.
-        advertise: Address that the others dial, if it is not the one of `listen`; of a wildcard, the machine's name.
-        voters: Addresses of the voters by id: the nodes that elect the host, and may become it. All of them need the
-            same ones. A voter's own id is among them.
-        preference: Of voters that know the same, the one with the highest preference becomes host.
-        store: Folder for a voter's log: what the voters have accepted outlives them all; else it outlives a minority.
-        token: Secret of the cluster: shown to the nodes that it joins, and demanded of those that join.
-        ticket: Permission to join, instead of the token: see `issue_ticket`.
-        authenticator: Function that decides on nodes that join, instead of the token: see nngkit.cluster.admission.
-        fanout: Most children.
-        slots: Jobs that it does at a time; the default is the concurrency of its functions.
-        decide: Policy that divides jobs between this node and its children: see nngkit.cluster.crew_sharing. The
-            default fills the emptiest slots first.
-        max_members: Nodes of the cluster, while this node is its host; more are refused.
-        lease: Seconds until the voters elect another host if they hear nothing of the last one. Equal at all voters.
-        load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
-            leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
-        handlers: Handlers of messages that run at a time.
-        recv_max_size: Bytes of the largest frame.
-        tls: For tls+tcp and wss.
-        transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
-        journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
-            voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.
-        alone: It is the only voter.
-
-    Raises:
-        ConfigError: An unusable value or address.
-        Unreachable: It cannot listen.
-    """
-
-    def __init__(
-        self,
-        cluster: str,
-        *,
-        listen: str | None = None,
-        dial: str | Iterable[str] = (),
-        daemons: str | Iterable[str] = (),
-        discovery: str | Iterable[str] = (),
-        id: str | None = None,
-        advertise: str | None = None,
-        voters: Mapping[str, str] | None = None,
-        preference: int = 0,
-        store: str | os.PathLike[str] | None = None,
-        token: str | None = None,
-        ticket: str | None = None,
-        authenticator: Authenticator | None = None,
-        fanout: int = 8,
-        slots: int | None = None,
-        decide: Decide = evenly,
-        max_members: int = 20_000,
-        lease: float = 0.5,
-        load: Callable[[], float] | None = None,
-        handlers: int = 64,
-        recv_max_size: int = 16 * 1024 * 1024,
-        tls: TLS | None = None,
-        transport: Transport | None = None,
-        journal: Door | None = None,
-        journal_messages: bool = False,
-        alone: bool = False,
-    ) -> None:
-        self.cluster = check_kind(cluster, "cluster")
-        self.id = uuid4().hex[:16] if id is None else check_id(id)
-        self.epoch = time.time_ns() // 1000  # microseconds: two runs of one id never begin in the same one
-        self._advertise = advertise
-        self._alone = alone
-        self._voters = {self.id: ""} if alone else dict(voters or {})  # its address is known once it listens
-        self._store_path = store
-        self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls)
-        if store is not None and self.id not in self._voters:
-            raise ConfigError("store", f"{self.id!r} is not one of the voters: only they keep a log", store)
-        for name, value, least in (("fanout", fanout, 1), ("max_members", max_members, 1), ("handlers", handlers, 1)):
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(name, f"{value!r} is not a whole number from {least}", value)
-        if slots is not None and (not isinstance(slots, int) or slots < 0):
-            raise ConfigError("slots", f"{slots!r} is not a whole number from 0", slots)
-        if not isinstance(lease, (int, float)) or not 0.05 <= lease <= 60.0:
-            raise ConfigError("lease", f"{lease!r} is not from 0.05 to 60 s", lease)
-        self._settings: dict[str, Any] = {
-            "cluster": self.cluster,
-            "id": self.id,
-            "preference": preference,
-            "durable": store is not None,
-            "fanout": fanout,
-            "token": token,
-            "ticket": ticket,
-            "authenticator": authenticator,
-            "max_members": max_members,
-            "decide": decide,
-            "recv_max_size": recv_max_size,
-            "lease": float(lease),
-        }
-        self._load = load
-        self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
-        self._slots = slots
-        self._recv_max_size = recv_max_size
-        self._background = Background()
-        self._dispatcher = Dispatcher(self.id, self._background, handlers)
-        self._workers = Workers(self)
-        self._journal = (
-            None
-            if journal is None
-            else ClusterJournal(journal, cluster, self.id, self.epoch, messages=journal_messages)
-        )
-        self._daemons = (daemons,) if isinstance(daemons, str) else tuple(daemons)
-        self._discovery = (discovery,) if isinstance(discovery, str) else tuple(discovery)
-        self._shared: dict[str, Shared] = {}
-        self._to_store: list[Persist] = []
-        self._added: list[Callable[[str], object]] = []
-        self._removed: list[Callable[[str], object]] = []
-        self._answers: dict[int, tuple[trio.Event, list[Answered]]] = {}
-        self._refusals: dict[str, str] = {}
-        self._final: str | None = None
-        self._closed = False
-        self._left = False
-        self._sent_since = 0
-        self._store: VoterStore | None = None
+class NodeShell(ShellCore):
+    """A node of a cluster that runs: see ShellCore for its options."""
 
     # ---- life
 
@@ -231,7 +73,8 @@ class NodeShell(UnderTrio):
             self._workers.opened()
             self._due, self._storable = WakeUp(), WakeUp()
             self._acted_at, self._act_at = trio.current_time() - SPACING, math.inf
-            self._changed = self._seen = trio.Event()  # `_seen`: the first change that no `wait_for_change` returned for
+            self._changed = trio.Event()  # the next change
+            self._seen = self._changed  # the first one for which no `wait_for_change` has returned
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._transport.aclose()
@@ -312,9 +155,6 @@ class NodeShell(UnderTrio):
         self._node.place.set_seeds([*addresses, *self._dial], trio.current_time())
         self._act()
 
-    def _slot_count(self) -> int:
-        return self._workers.slots if self._slots is None else self._slots
-
     def _wake_for_documents(self) -> None:
         """Publish the edits of a turn of the loop together, once it is over."""
         trio.lowlevel.current_trio_token().run_sync_soon(self._act_if_open, idempotent=True)
@@ -322,19 +162,6 @@ class NodeShell(UnderTrio):
     def _act_if_open(self) -> None:
         if not self._closed:
             self._act_soon()
-
-    def _address_for_others(self) -> str | None:
-        if self._advertise is not None:
-            return self._advertise
-        if self._voters.get(self.id):
-            return self._voters[self.id]
-        addresses = self._transport.addresses
-        if not addresses:
-            return None
-        parts = urlsplit(addresses[0])
-        if parts.hostname is not None and parts.hostname in WILDCARDS:
-            return f"{parts.scheme}://{socket.gethostname()}:{parts.port}{parts.path}"
-        return addresses[0]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -366,95 +193,6 @@ class NodeShell(UnderTrio):
         store, self._store = self._store, None
         if store is not None:
             store.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"the node {self.id!r} has been closed")
-        if self._final is not None:
-            raise AccessDenied(f"the node {self.id!r} is not wanted in the cluster {self.cluster!r}: {self._final}")
-
-    # ---- what it is
-
-    @property
-    def address(self) -> str | None:
-        """Address at which other nodes reach it; None if it does not listen."""
-        return self._node.config.address
-
-    @property
-    def role(self) -> Literal["host", "member", "joining"]:
-        """ "host", "member" of a cluster with a host, or "joining": without a way to a host."""
-        if self._node.is_host:
-            return "host"
-        return "member" if self._node.place.path else "joining"
-
-    @property
-    def term(self) -> int:
-        """Number of the host's election; 0 before the first host is known."""
-        return self._node.place.term
-
-    @property
-    def host(self) -> str | None:
-        """Id of the host; None without a way to one."""
-        return self._node.place.host
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Ids from the host to this node; empty without a way to a host."""
-        return self._node.place.path
-
-    @property
-    def parent(self) -> str | None:
-        """Id of the parent; None at the host, and without one."""
-        return self._node.place.parent_id
-
-    @property
-    def children(self) -> tuple[str, ...]:
-        """Ids of the children."""
-        return tuple(self._node.place.children.values())
-
-    @property
-    def journal_dropped(self) -> int:
-        """Records that the journal had no room for."""
-        return 0 if self._journal is None else self._journal.dropped
-
-    async def joined(self, timeout: float | None = None) -> None:
-        """Wait until the node has a way to a host, or is it.
-
-        Raises:
-            AccessDenied: All nodes that answered have refused it for what it is.
-            TimedOut: `timeout` seconds have passed; it says what was tried.
-            Closed: The node was closed.
-        """
-        with trio.move_on_after(math.inf if timeout is None else timeout):
-            while not self._node.place.path:
-                self._check_open()
-                await self._changed.wait()
-            return
-        refusals = "; ".join(f"{address}: {why}" for address, why in self._refusals.items())
-        if refusals:
-            raise AccessDenied(f"not joined in {timeout} s: {refusals}")
-        raise TimedOut(f"{self!r} has found no host in {timeout} s{self._hint()}", timeout)
-
-    async def wait_for_change(self) -> None:
-        """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
-
-        Raises:
-            AccessDenied: The cluster does not want this node.
-            Closed: The node was closed.
-        """
-        self._check_open()
-        await self._seen.wait()
-        self._seen = self._changed
-        self._check_open()
-
-    def _note_change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def _hint(self) -> str:
-        """Return what a voter waits for, for an error message."""
-        voting = self._node.voting
-        return "" if voting is None else f": {voting.waits_for()}"
 
     # ---- for the transport
 
@@ -614,6 +352,3 @@ class NodeShell(UnderTrio):
     def _record_message(self, message: ClusterMessage, to: str | None = None) -> None:
         if self._journal is not None and self._journal.messages:
             self._journal.message(message.kind, message.origin, message.epoch, message.sequence, message.body, to)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of {self.cluster}>"

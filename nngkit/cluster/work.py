@@ -29,20 +29,20 @@ Invariants:
 5. An unfinished job is in a queue, in `_delayed`, `_lost` or `_running`, or an operation about it is proposed.
 6. The visibility of a grant ends; so each unfinished job is granted again, or ends.
 
+This file has what comes in and goes out, `work_grants` the grants, `work_jobs` the states of jobs and their times.
+
 Times: `now` is monotonic; wall clock times, only reported, are `now` plus the difference at the start of the term.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from typing import Final
 
-from nngkit.cluster.work_credit import Credit, take_demand
-from nngkit.cluster.work_intake import Intake
+from nngkit.cluster.work_credit import take_demand
+from nngkit.cluster.work_grants import HostGrants
+from nngkit.cluster.work_jobs import CANCELLED, DEAD, FAILED, NO_TERM
 from nngkit.cluster.work_limits import (
-    DELAYED,
     FINISHING,
     GRANTED,
     LOST,
@@ -50,20 +50,14 @@ from nngkit.cluster.work_limits import (
     RECORDING,
     UNKNOWN,
     JobEnd,
-    Rng,
     WorkEffects,
-    WorkLimits,
-    WorkStats,
 )
 from nngkit.cluster.work_messages import (
-    MOST_BATCH_BYTES,
     MOST_GROUPS,
     MOST_ROWS,
     OUTCOMES,
-    Block,
     Cancel,
     Demand,
-    Grant,
     Holding,
     Lost,
     Message,
@@ -80,89 +74,18 @@ from nngkit.cluster.work_messages import (
     Taken,
     Waiting,
 )
-from nngkit.cluster.work_proposing import entries_of, forgetting_ops, result_ops
-from nngkit.cluster.work_queue import WorkQueue
-from nngkit.cluster.work_state import (
-    Job,
-    JobTable,
-    Op,
-    end_op,
-    tries_op,
-)
+from nngkit.cluster.work_operations import end_op, tries_op
+from nngkit.cluster.work_proposing import entries_of, result_ops
+from nngkit.cluster.work_state import Job
 
 __all__ = ["LOCAL", "WorkHost"]
 
 LOCAL: Final = -1
 """Link between the host's queue and the crew of the same node; links to other nodes count from 0."""
-NO_TERM: Final = -1  # of a job whose grant was void before the next one: no result counts
-RUN: Final = 16  # jobs of one kind in a row while another kind of the group has jobs
-SWEEP: Final = 1.0  # seconds between two searches for what may be forgotten
-RETURN_PAUSE: Final = 0.1  # seconds until a job is granted again that was returned several times
-
-_FAILED, _DEAD, _CANCELLED = 1, 2, 3  # indices of OUTCOMES
 
 
-class WorkHost:
+class WorkHost(HostGrants):
     """The queue of one term. `wall`: wall clock seconds at `now`."""
-
-    def __init__(
-        self,
-        id: str,
-        *,
-        term: int,
-        table: JobTable,
-        now: float,
-        wall: float,
-        rng: Rng,
-        limits: WorkLimits | None = None,
-    ) -> None:
-        self.id, self.term, self.table = id, term, table
-        self.limits = limits or WorkLimits()
-        self.stats = WorkStats()
-        self.granting = False
-        self.wake_at = now
-        self._rng = rng
-        self._wall = wall - now
-        self._operations: list[Op] = []
-        self._intake = Intake(term, table, self.limits, self.stats, self._operations)
-        self._queue = WorkQueue()
-        self._links: dict[int, dict[int, Credit]] = {}
-        self._running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
-        self._lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
-        self._delayed: list[tuple[float, int, Job]] = []
-        self._deadlines: list[tuple[float, int, Job]] = []
-        self._to_record: list[Job] = []
-        self._recording = 0  # jobs whose start is proposed
-        self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
-        self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
-        self._starts: dict[int, list[Ref]] = {}
-        self._ends: list[tuple[Job, int, str, str]] = []  # to be proposed
-        self._results: list[tuple[Job, bytes]] = []  # to be proposed
-        self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
-        self._stopping: dict[int, tuple[int, Ref]] = {}  # grants to stop after the commit of another end
-        self._down: dict[int, list[Ref]] = {}
-        self._grants: list[tuple[int, Message]] = []
-        self._taken: dict[str, tuple[list[int], list[int]]] = {}
-        self._effects = WorkEffects()
-        self._sweep_at = now + SWEEP
-        self._inherit(now)
-
-    def _inherit(self, now: float) -> None:
-        """Begin the term with the table's jobs: workers may have any of the unfinished ones."""
-        for source in self.table.sources.values():
-            source.top, source.used = source.last, now
-            source.pending.clear()
-        self._inherited = max(self.table.jobs, default=-1)  # a serial above it is of this term
-        for serial, job in self.table.jobs.items():
-            job.term = job.fence = job.grants = 0
-            job.suspect = job.counted = False
-            if job.outcome >= 0:
-                job.status = FINISHING
-                continue
-            job.status = UNKNOWN
-            job.attempts = job.tries
-            self._lost[serial] = now + self.limits.grace, job
-            self._set_deadline(job, now)
 
     # ---- what the node does
 
@@ -319,91 +242,12 @@ class WorkHost:
         self.stats.finished += results
 
     def _count_end(self, outcome: int) -> None:
-        if outcome == _FAILED:
+        if outcome == FAILED:
             self.stats.failed += 1
-        elif outcome == _DEAD:
+        elif outcome == DEAD:
             self.stats.dead += 1
         else:
             self.stats.cancelled += 1
-
-    # ---- grants
-
-    def _grant(self, now: float) -> None:
-        for link, groups in self._links.items():
-            blocks: list[Block] = []
-            size = 0
-            for number, credit in groups.items():
-                room = credit.jobs - self._recording
-                while room > 0:
-                    ready, several = self._queue.best(credit.kinds)
-                    if ready is None:
-                        break
-                    most = min(room, RUN if several else MOST_ROWS)
-                    used, block = self._take_block(number, ready, most, link, now)
-                    room -= used
-                    if block is not None:
-                        credit.jobs -= len(block.serials)
-                        blocks.append(block)
-                        size += sum(map(len, block.payloads))
-                        if size > MOST_BATCH_BYTES or len(blocks) >= MOST_GROUPS:
-                            self._grants.append((link, Grant(self.term, blocks)))
-                            blocks, size = [], 0
-            if blocks:
-                self._grants.append((link, Grant(self.term, blocks)))
-
-    def _take_block(self, group: int, ready: deque[Job], most: int, link: int, now: float) -> tuple[int, Block | None]:
-        """Grant jobs of one spec from the head of a queue; return how much credit they use, recorded ones included."""
-        spec = ready[0].spec
-        visibility, tries = spec.visibility, spec.tries
-        due, term, inherited = now + visibility, self.term, self._inherited
-        running = self._running.get(visibility)
-        if running is None:
-            running = self._running[visibility] = {}
-        serials: list[int] = []
-        fences: list[int] = []
-        attempts: list[int] = []
-        payloads: list[bytes] = []
-        used = size = 0
-        while ready and used < most:
-            job = ready[0]
-            if job.spec is not spec or size > MOST_BATCH_BYTES:
-                break
-            ready.popleft()
-            if job.status != QUEUED:
-                continue
-            attempt = job.attempts + 1
-            if job.suspect and attempt <= tries:
-                attempt = 0
-            elif attempt > job.tries and (attempt > 1 or job.serial <= inherited):
-                if attempt > tries:
-                    self._end(job, _DEAD, "lost", f"{tries} tries were lost with their workers")
-                    continue
-                job.status = RECORDING
-                self._to_record.append(job)
-                used += 1
-                continue
-            used += 1
-            job.status = GRANTED
-            job.counted = attempt > 0
-            job.attempts = attempt or job.attempts
-            job.grants += 1
-            job.term = term
-            job.fence = job.grants
-            job.due = due
-            job.link = link
-            serial = job.serial
-            running[serial] = job
-            serials.append(serial)
-            fences.append(job.grants)
-            attempts.append(attempt)
-            payloads.append(job.payload)
-            size += len(job.payload)
-        if not serials:
-            return used, None
-        if due < self.wake_at:
-            self.wake_at = due
-        self.stats.granted += len(serials)
-        return used, Block(group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads)
 
     # ---- results
 
@@ -422,7 +266,7 @@ class WorkHost:
                 self._lost.pop(serial, None)
             job.worker = worker
             if len(result) > most:
-                self._end(job, _FAILED, "TooLarge", f"result of {len(result)} bytes, over {most}")
+                self._end(job, FAILED, "TooLarge", f"result of {len(result)} bytes, over {most}")
                 continue
             job.status = FINISHING
             job.term, job.fence, job.attempts = term, fence, max(1, job.attempts)
@@ -446,137 +290,7 @@ class WorkHost:
                 self._delay(job, now + pause * self._rng.random())
                 self._rows(worker)[0].append(serial)
             else:
-                self._end(job, _DEAD if retry else _FAILED, kind, text)
-
-    def _counts(self, job: Job, term: int, fence: int) -> bool:
-        """Return True if a result under this grant counts."""
-        if job.term:
-            return job.term == term and job.fence == fence
-        return job.serial <= self._inherited and term < self.term
-
-    def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
-        """Tell the worker that it need not keep a result, unless the same result is being committed."""
-        if job is not None and job.outcome < 0 and job.status == FINISHING and self._counts(job, term, fence):
-            return
-        done = job is not None and job.outcome == 0 and self._counts(job, term, fence)
-        self._rows(worker)[not done].append(serial)
-        self.stats.refused_results += not done
-
-    def _rows(self, worker: str) -> tuple[list[int], list[int]]:
-        rows = self._taken.get(worker)
-        if rows is None:
-            rows = self._taken[worker] = ([], [])
-        return rows
-
-    def _present(self, serial: int, term: int, fence: int) -> Job | None:
-        job = self.table.jobs.get(serial)
-        held = job is not None and job.status in (GRANTED, LOST, UNKNOWN)
-        return job if job is not None and held and self._counts(job, term, fence) else None
-
-    def _leave(self, job: Job) -> None:
-        """Take a job out of the table that belongs to its status; queues drop it by themselves."""
-        if job.status == GRANTED:
-            self._running[job.spec.visibility].pop(job.serial, None)
-        elif job.status in (LOST, UNKNOWN):
-            self._lost.pop(job.serial, None)
-
-    def _end(self, job: Job, outcome: int, kind: str, text: str) -> None:
-        """Have an end proposed."""
-        self._leave(job)
-        job.status = FINISHING
-        self._ends.append((job, outcome, kind, text))
-
-    # ---- losses
-
-    def _holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
-        for ref in refs:
-            serial, term, fence, attempt = ref
-            job = self.table.jobs.get(serial)
-            if job is None or job.outcome >= 0 or not self._counts(job, term, fence):
-                self._down.setdefault(link, []).append(ref)
-            elif job.status == FINISHING:
-                self._stopping[serial] = link, ref
-            elif job.status == GRANTED:
-                job.link = link
-            else:
-                self._leave(job)
-                self.stats.reported += 1
-                job.status, job.term, job.fence, job.link = GRANTED, term, fence, link
-                job.attempts = max(job.attempts, attempt)
-                job.counted = job.counted or attempt > 0
-                job.due = now + job.spec.visibility
-                self._running.setdefault(job.spec.visibility, {})[serial] = job
-                self.wake_at = min(self.wake_at, job.due)
-
-    def _starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
-        """Have the starts of jobs counted that ask before they start."""
-        self._holding(link, refs, now)
-        for serial, term, fence, _ in refs:
-            job = self._present(serial, term, fence)
-            if job is None or job.status != GRANTED:
-                continue
-            self._renew(job, now)
-            if job.counted:
-                self._allow(job)
-            elif job.attempts >= job.spec.tries:  # an earlier host has counted this start, and died
-                self._void(job)
-                self._end(job, _DEAD, "lost", f"{job.spec.tries} tries were lost with their workers")
-            elif serial not in self._counting:
-                self._counting[serial] = term, fence
-                self._to_count.append(job)
-
-    def _counted(self, job: Job, grant: tuple[int, int]) -> None:
-        """Let a job start whose start has been recorded, if its grant still counts."""
-        if job.status == GRANTED and (job.term, job.fence) == grant:
-            job.attempts = job.tries
-            self._allow(job)
-
-    def _allow(self, job: Job) -> None:
-        job.counted = True
-        self._starts.setdefault(job.link, []).append(Ref(job.serial, job.term, job.fence, job.attempts))
-
-    def _lose(self, refs: Iterable[Ref], now: float) -> None:
-        at = now + self.limits.grace
-        for serial, term, fence, _ in refs:
-            job = self.table.jobs.get(serial)
-            if job is None or job.status != GRANTED or job.term != term or job.fence != fence:
-                continue
-            self._leave(job)
-            self.stats.lost += 1
-            job.status = LOST
-            self._lost[serial] = at, job
-            self.wake_at = min(self.wake_at, at)
-
-    def _return(self, refs: Iterable[Ref], now: float) -> None:
-        for serial, term, fence, attempt in refs:
-            job = self.table.jobs.get(serial)
-            if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, term, fence):
-                continue
-            self._leave(job)
-            self.stats.returned += 1
-            job.term = NO_TERM
-            job.attempts = min(job.attempts, attempt - 1) if attempt else job.attempts
-            if job.grants > job.attempts + 2:
-                self._delay(job, now + RETURN_PAUSE)
-            else:
-                job.status = QUEUED
-                self._queue.add_first(job)
-
-    def _requeue(self, job: Job, kind: str, text: str) -> None:
-        """Queue a job whose worker is lost or too slow, or end it if that was its last try."""
-        if job.attempts >= job.spec.tries:
-            self._end(job, _DEAD, kind, text)
-            return
-        job.status = QUEUED
-        self._queue.add_first(job)
-
-    def _renew(self, job: Job, now: float) -> None:
-        """Begin the visibility anew: the worker has reported."""
-        if job.status == GRANTED:
-            running = self._running[job.spec.visibility]
-            running.pop(job.serial, None)
-            running[job.serial] = job
-            job.due = now + job.spec.visibility
+                self._end(job, DEAD if retry else FAILED, kind, text)
 
     def _cancel(self, sender: str, message: Cancel) -> None:
         source = self.table.sources.get((sender, message.epoch))
@@ -586,94 +300,7 @@ class WorkHost:
             job = source.jobs.get(number)
             if job is not None and job.outcome < 0 and job.status != FINISHING:
                 self._void(job)
-                self._end(job, _CANCELLED, "cancelled", f"by {sender}")
-
-    def _void(self, job: Job) -> None:
-        """Have the worker of a job told to stop it, once its end is committed."""
-        if job.status == GRANTED:
-            self._stopping[job.serial] = job.link, Ref(job.serial, job.term, job.fence, job.attempts)
-
-    # ---- time
-
-    def tick(self, now: float) -> None:
-        """Do what is due: lost jobs, visibilities, delays, deadlines, forgetting. Sets `wake_at`."""
-        wake = self._sweep_at
-        wake = min(wake, self._tick_lost(now), self._tick_running(now))
-        delayed, deadlines = self._delayed, self._deadlines
-        while delayed and delayed[0][0] <= now:
-            _, _, job = heappop(delayed)
-            if job.status == DELAYED and job.due <= now:
-                job.status = QUEUED
-                self._queue.add([job])
-        while deadlines and deadlines[0][0] <= now:
-            _, _, job = heappop(deadlines)
-            if job.outcome < 0 and job.status != FINISHING:
-                self._void(job)
-                self._end(job, _FAILED, "deadline", f"not finished within {job.spec.deadline} s")
-        if now >= self._sweep_at:
-            self._sweep_at = now + SWEEP
-            self._sweep(now)
-        for heap in (delayed, deadlines):
-            if heap:
-                wake = min(wake, heap[0][0])
-        self.wake_at = min(wake, self._sweep_at)
-
-    def _tick_lost(self, now: float) -> float:
-        lost = self._lost
-        due = []
-        wake = now + SWEEP
-        for serial, (at, _) in lost.items():
-            if at > now:
-                wake = at
-                break
-            due.append(serial)
-        for serial in due:
-            _, job = lost.pop(serial)
-            job.suspect = True
-            self._requeue(job, "lost", "the worker was lost")
-        return wake
-
-    def _tick_running(self, now: float) -> float:
-        wake = now + SWEEP
-        for visibility, running in self._running.items():
-            due = []
-            for job in running.values():
-                if job.due > now:
-                    wake = min(wake, job.due)
-                    break
-                due.append(job)
-            for job in due:
-                del running[job.serial]
-                self.stats.expired += 1
-                ref = Ref(job.serial, job.term, job.fence, job.attempts)
-                self._down.setdefault(job.link, []).append(ref)
-                job.suspect = True
-                self._requeue(job, "timeout", f"no result within {visibility} s")
-        return wake
-
-    def _delay(self, job: Job, at: float) -> None:
-        job.status, job.due = DELAYED, at
-        heappush(self._delayed, (at, job.serial, job))
-        self.wake_at = min(self.wake_at, at)
-
-    def _set_deadline(self, job: Job, now: float) -> None:
-        if job.spec.deadline is not None:
-            at = max(now, job.queued - self._wall + job.spec.deadline)
-            heappush(self._deadlines, (at, job.serial, job))
-            self.wake_at = min(self.wake_at, at)
-
-    def _sweep(self, now: float) -> None:
-        """Forget finished jobs that were kept long enough, and submitters without jobs."""
-        overdue, operations = forgetting_ops(self.table, self.limits, now, now + self._wall)
-        self.stats.overdue += overdue
-        self._operations += operations
-        for heap, status in ((self._delayed, DELAYED), (self._deadlines, None)):
-            live = [row for row in heap if row[2].outcome < 0 and status in (None, row[2].status)]
-            if len(live) < len(heap) // 2:
-                heap[:] = live
-                heapify(heap)
-        for visibility in [each for each, jobs in self._running.items() if not jobs]:
-            del self._running[visibility]
+                self._end(job, CANCELLED, "cancelled", f"by {sender}")
 
     # ---- proposals
 

@@ -33,7 +33,8 @@ from nngkit.cluster.work_messages import (
     SubmitGroup,
     Waiting,
 )
-from nngkit.cluster.work_state import Changes, Job, JobTable, Op, Source, received_op, submit_op
+from nngkit.cluster.work_operations import Op, received_op, submit_op
+from nngkit.cluster.work_state import Changes, Job, JobTable, Source
 
 __all__ = ["Intake"]
 

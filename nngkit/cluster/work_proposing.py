@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from nngkit.cluster.work_limits import ENTRY_BYTES, FORGETTING, WorkLimits
-from nngkit.cluster.work_state import Job, JobTable, Op, entry, finish_op, forget_op, sources_op
+from nngkit.cluster.work_operations import Op, entry, finish_op, forget_op, sources_op
+from nngkit.cluster.work_state import Job, JobTable
 
 __all__ = ["entries_of", "forgetting_ops", "result_ops"]
 

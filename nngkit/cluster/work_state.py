@@ -8,7 +8,7 @@
     snapshot = table.snapshot()           # bytes; equal tables have equal snapshots
     table.restore(snapshot)
 
-    # the host writes entries with `entry`, from operations:
+    # the host writes entries with work_operations:
     entry([submit_op(...), finish_op(...), end_op(...), tries_op(...), received_op(...), forget_op(...)])
 
 | operation | content | effect |
@@ -44,20 +44,7 @@ from nngkit.cluster.work_messages import Spec
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
-__all__ = [
-    "Changes",
-    "Job",
-    "JobTable",
-    "Source",
-    "end_op",
-    "entry",
-    "finish_op",
-    "forget_op",
-    "received_op",
-    "sources_op",
-    "submit_op",
-    "tries_op",
-]
+__all__ = ["VERSION", "Changes", "Job", "JobTable", "Source"]
 
 MOST_ENTRY: Final = 16 * 1024 * 1024  # bytes of an entry: far over the host's batches, so that limits may grow
 MOST_SNAPSHOT: Final = 4 * 1024 * 1024 * 1024  # bytes of a snapshot, over the cap of a host's table
@@ -65,6 +52,9 @@ MOST_SPECS: Final = 4096  # distinct specs that are shared between jobs; beyond,
 VERSION: Final = 1
 _WHAT: Final = "work log"
 _UNFINISHED: Final = -1
+
+
+Op = list[Any]
 
 
 class Source:
@@ -180,62 +170,6 @@ class Changes:
         self.recorded: list[Job] = []
         self.settled: list[tuple[Source, Sequence[int]]] = []
         self.forgotten = 0
-
-
-# ---- writing entries
-
-Op = list[Any]
-
-
-def entry(operations: Sequence[Op]) -> bytes:
-    """Return an entry of the log."""
-    return encode([VERSION, *operations])
-
-
-def submit_op(
-    source: Source,
-    floor: int,
-    wall: float,
-    spec: Spec,
-    numbers: Sequence[int],
-    payloads: Sequence[bytes],
-    keys: Sequence[bytes | None] | None,
-) -> Op:
-    """Return the operation that accepts jobs; numbers ascend."""
-    return [1, source.origin, source.epoch, floor, wall, int(wall * 1e6), list(spec), numbers, payloads, keys]
-
-
-def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tries: Sequence[int]) -> Op:
-    """Return the operation that ends jobs with results."""
-    return [2, wall, serials, results, tries[0] if tries.count(tries[0]) == len(tries) else tries]
-
-
-def end_op(wall: float, rows: Sequence[tuple[int, int, str, str, int, str]]) -> Op:
-    """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries, worker."""
-    return [3, wall, rows]
-
-
-def tries_op(serials: Sequence[int], tries: Sequence[int]) -> Op:
-    """Return the operation that records starts."""
-    return [4, serials, tries]
-
-
-def received_op(source: Source, floor: int, numbers: Sequence[int]) -> Op:
-    """Return the operation that forgets received results."""
-    return [5, source.origin, source.epoch, floor, numbers]
-
-
-def forget_op(serials: Sequence[int]) -> Op:
-    """Return the operation that forgets finished jobs."""
-    return [6, serials]
-
-
-def sources_op(sources: Iterable[Source]) -> Op:
-    """Return the operation that forgets submitters without jobs."""
-    return [7, [[source.origin, source.epoch] for source in sources]]
-
-
-# ---- the table
 
 
 class JobTable:

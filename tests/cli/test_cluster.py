@@ -82,7 +82,9 @@ async def test_the_result_of_a_job_is_written_as_it_is_and_with_json_as_a_line()
 async def test_a_failed_job_is_a_line_and_exit_code_1() -> None:
     async with a_host() as (_, there):
         submit = ("submit", "render", *there, "--kind", "shout", "bad")
-        assert_fails(await in_thread(nngkit, *submit), 1, "nngkit submit: job ", "(shout) failed, last at ", "a bad word")
+        assert_fails(
+            await in_thread(nngkit, *submit), 1, "nngkit submit: job ", "(shout) failed, last at ", "a bad word"
+        )
         done = await in_thread(nngkit, *submit, "--json")
         assert done.returncode == 1
         assert valid(done.stdout, "submit.json")["outcome"] == "failed"

@@ -7,17 +7,8 @@ from random import Random
 import pytest
 
 from nngkit.cluster.work_messages import Spec
-from nngkit.cluster.work_state import (
-    JobTable,
-    Source,
-    end_op,
-    entry,
-    finish_op,
-    forget_op,
-    received_op,
-    submit_op,
-    tries_op,
-)
+from nngkit.cluster.work_operations import end_op, entry, finish_op, forget_op, received_op, submit_op, tries_op
+from nngkit.cluster.work_state import JobTable, Source
 from nngkit.envelope import encode
 from nngkit.errors import BadMessage
 
