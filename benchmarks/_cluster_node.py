@@ -141,7 +141,7 @@ class NodeProcess:
         self._probed = trio.Event()
         self.sent = 0
         self.runs = 0
-        self.hosting: list[list[float]] = []  # [first, last, term] of each time as host
+        self.hosting: list[list[float]] = []  # [first, last, term] of each time with the lease
         self.tally = Tally()
         self.edits = self.changes = 0
         self._quiet = trio.Event()
@@ -212,7 +212,7 @@ class NodeProcess:
         self._stopped.set()
 
     async def do_watch_role(self) -> dict[str, Any]:
-        """Note from when to when this node takes itself for the host, from now on."""
+        """Note from when to when this node has the lease, as far as it knows, from now on."""
         self._nursery.start_soon(self._watch_role)
         return {}
 
@@ -220,7 +220,7 @@ class NodeProcess:
         host = False
         while not self._close.is_set():
             now, term = time.monotonic(), float(self.node.term)
-            if self.node.role == "host":
+            if self.node.holds_lease:
                 if host and self.hosting[-1][2] == term:
                     self.hosting[-1][1] = now
                 else:

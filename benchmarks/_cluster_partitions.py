@@ -2,11 +2,11 @@
 
 Five voters and four members. A seed cuts the hosts into two sides: two or one voters, and some members, are the
 minority; in every other seed the host is among them. While it lasts, jobs are submitted on both sides, and each node
-notes when it takes itself for the host. Checked:
+notes when it has the lease. Checked:
 
 - no job of the minority is done, from the end of the old host's lease until the links are healed, and its host, if it
   has one, says that it does not grant;
-- the majority does its jobs, has one host, and soon;
+- the majority does its jobs, has one host, and soon; at no moment do two nodes have the lease;
 - after the links are healed there is one host, all are in its tree, and all jobs are done once: those of the minority
   as well, as it has only waited.
 """
@@ -185,7 +185,7 @@ async def _finish(fleet: Fleet, told: dict[str, float], cut: float) -> list[str]
     wrong = await heard_faults(fleet, sent, HEALED)
     told["unsent"] += len(wrong)
     problems += wrong[:5]
-    # by its own clock a host knows that its lease has ended; two at once would both have granted
+    # the role changes a lease later than that ends; two with a lease at once would both have granted jobs
     places = await fleet.each("place")
     hosting = [
         (first, last, term, name)
@@ -196,7 +196,7 @@ async def _finish(fleet: Fleet, told: dict[str, float], cut: float) -> list[str]
     for (_, last, term, name), (first, _, later, other) in pairwise(sorted(hosting)):
         if name != other and first < last:
             told["hosts"] += 1
-            problems.append(f"{name} and {other} were both host: terms {term:.0f} and {later:.0f}")
+            problems.append(f"{name} and {other} both had the lease: terms {term:.0f} and {later:.0f}")
     return problems
 
 

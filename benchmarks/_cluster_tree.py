@@ -61,7 +61,9 @@ async def tree(task: dict[str, Any], *, documents: bool = False) -> AsyncIterato
         await fleet.each("joined", timeout=WAIT)
         for number in range(count - VOTERS):
             listen = {"listen": "tcp://127.0.0.1:0", "fanout": fanout}
-            await fleet.start(f"n{number:02}", dial=addresses, work={"sleep": 1}, **listen)
+            node = await fleet.start(f"n{number:02}", dial=addresses, work={"sleep": 1}, **listen)
+            if "levels" in task:  # so that the host finds the lowest place for each
+                await node.ask("joined", timeout=WAIT)
         await fleet.each("joined", timeout=WAIT)
         if documents:
             await fleet.each("documents")

@@ -159,6 +159,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
 
     address: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.address)
     role: HostedProperty[str] = hosted_property(_endpoint.Endpoint.role)
+    holds_lease: HostedProperty[bool] = hosted_property(_endpoint.Endpoint.holds_lease)
     term: HostedProperty[int] = hosted_property(_endpoint.Endpoint.term)
     host: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.host)
     path: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.path)

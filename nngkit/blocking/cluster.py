@@ -148,6 +148,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
 
     address: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.address)
     role: HostedProperty[str] = hosted_property(_endpoint.Endpoint.role)
+    holds_lease: HostedProperty[bool] = hosted_property(_endpoint.Endpoint.holds_lease)
     term: HostedProperty[int] = hosted_property(_endpoint.Endpoint.term)
     host: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.host)
     path: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.path)

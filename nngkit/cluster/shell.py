@@ -73,6 +73,7 @@ class NodeShell(ShellCore):
             self._workers.opened()
             self._due, self._storable = WakeUp(), WakeUp()
             self._acted_at, self._act_at = trio.current_time() - SPACING, math.inf
+            self._clock = trio.lowlevel.current_clock()
             self._changed = trio.Event()  # the next change
             self._seen = self._changed  # the first one for which no `wait_for_change` has returned
         except BaseException:

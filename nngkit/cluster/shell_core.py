@@ -101,6 +101,7 @@ class ShellCore(UnderTrio):
     """
 
     _node: Node  # this one and those below exist once it is open
+    _clock: trio.abc.Clock  # it may be read in any thread
     _changed: trio.Event
     _seen: trio.Event
 
@@ -224,6 +225,17 @@ class ShellCore(UnderTrio):
         if self._node.is_host:
             return "host"
         return "member" if self._node.place.path else "joining"
+
+    @property
+    def holds_lease(self) -> bool:
+        """True if this node is the host, and no other node can be giving out work now.
+
+        A host that is cut off from the voters loses the lease 0.8 `lease` after it last heard from a majority, before
+        another can be elected; its `role` changes when it steps down, a whole `lease` later. For what only one node
+        may do, look at this, and pass `term` on: it is higher at each later host.
+        """
+        voting = self._node.voting
+        return voting is not None and self._node.is_host and voting.holds_lease(self._clock.current_time())
 
     @property
     def term(self) -> int:

@@ -50,7 +50,7 @@ def test_messages_are_handled_in_worker_threads() -> None:
         assert member.send_many("chat", [b"x", b"y"]) == 2
         assert [heard.get(timeout=WAIT)[1] for _ in range(2)] == [b"x", b"y"]
         assert (member.role, member.host, member.parent) == ("member", "host", "host")
-        assert host.role == "host"
+        assert (host.role, host.holds_lease, member.holds_lease) == ("host", True, False)
         eventually(lambda: [one.id for one in host.tree().members] == ["host", "member"])
         assert member.status().members == 2
 

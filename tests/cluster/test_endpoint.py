@@ -245,6 +245,7 @@ async def test_changes_of_the_role_can_be_awaited_by_several(autojump_clock: Moc
                 for _ in range(3):
                     nursery.start_soon(member.joined)
             first = await c.hosts()
+            assert [name for name, node in c.nodes.items() if node.holds_lease] == [first]
             await c.kill(first)
             while member.host in (None, first) or member.role != "member":
                 await member.wait_for_change()
