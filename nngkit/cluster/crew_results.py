@@ -13,7 +13,7 @@ __all__ = ["CrewResults", "Failure"]
 GONE: Final = float("inf")  # time of sending of a result that need not be sent any more
 
 Failure = tuple[bool, str, str]
-"""Whether to retry, error kind, error text."""
+"""Failure of a job: whether to retry, error kind, error text."""
 
 
 class _Kept:

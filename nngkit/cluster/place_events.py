@@ -46,7 +46,7 @@ class PlaceLimits:
         news: Least time between two messages with changes of the members, after the first.
         quiet: Time without changes after which the root balances the tree.
         plan: Least time between two plans of the root.
-        moves: Moves of one plan.
+        moves: Moves of one plan; `tree.REPAIR` at least.
         members: Members of the cluster; the root refuses more.
         links: Links of a node, of all kinds; more are dropped at once.
         waiters: Joiners that wait at one node.

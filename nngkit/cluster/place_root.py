@@ -55,6 +55,7 @@ class Balance:
         self.wake_at = float("inf")
         self._last, self._pause = [], self.limits.plan
         self._failed.clear()
+        self._lightened.clear()
 
     def plan(self, shape: Shape, now: float) -> list[Move]:
         """Return the moves that are due. One that failed is avoided for a while; plans that fail become rare."""

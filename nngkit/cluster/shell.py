@@ -140,10 +140,10 @@ class NodeShell(ShellCore):
             load = (used - before_used) / (wall - before)
             if self._load is not None:
                 try:
-                    load = self._load()
+                    load = float(self._load())
                 except Exception:
-                    log.exception("%s: its function `load` failed", self.id)
-                    return
+                    log.exception("%s: `load` has failed; from now on its loop's share of a processor counts", self.id)
+                    self._load = None
             if gauge.add(load):
                 log.info("%s: %s", self.id, "it has too much to do" if gauge.busy else "it has time again")
                 self._node.set_busy(gauge.busy, trio.current_time())

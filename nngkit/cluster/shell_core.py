@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
@@ -309,6 +310,6 @@ class ShellCore(UnderTrio):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.cluster}>"
 
+    @abstractmethod
     def _act_soon(self) -> None:
         """Carry out what the node asks for: now, or soon."""
-        raise NotImplementedError

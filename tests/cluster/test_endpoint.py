@@ -321,3 +321,19 @@ async def test_leaves_leave_a_host_that_has_too_much_to_do_and_come_back(autojum
         load["b"] = 0.2
         await trio.sleep(20.0)
         assert leaves() == {"a": 3, "b": 3, "x": 3}
+
+
+async def test_a_function_for_the_load_that_fails_is_logged_and_left(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster() as c:
+        calls = []
+
+        def load() -> float:
+            calls.append(1)
+            raise ValueError("no such file")
+
+        await c.host("a", load=load)
+        await trio.sleep(20.0)
+    assert len(calls) == 1
+    assert "`load` has failed" in caplog.text

@@ -153,10 +153,10 @@ def test_plans_end_with_a_low_tree_of_uncrowded_nodes(shape: Shape, limit: int) 
 def test_leaves_leave_a_busy_host_one_by_one() -> None:
     shape = grown([9] * 3 + [0] * 12)
     assert Counter(shape.parents[str(leaf)] for leaf in range(3, 15)) == {"0": 4, "1": 4, "2": 4}
-    shape = shape._replace(busy=frozenset("1"))
+    shape = shape._replace(busy=frozenset(["1"]))
     assert plan_moves(shape, 16) == []
     for left in (3, 2):
-        shape = carried_out(shape, plan_moves(shape, 16, lighten="1"))
+        shape = carried_out(shape, plan_moves(shape, 16, lighten=["1"]))
         assert Counter(shape.parents.values())["1"] == left
     assert plan_moves(shape, 16) == []
     again = carried_out(shape, plan_moves(shape._replace(busy=frozenset()), 16))
