@@ -110,8 +110,8 @@ def tables(kept: dict[str, Any]) -> list[str]:
 
 
 def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the groups to be plotted."""
-    return [group for group in kept["groups"] if all("at" in row for row in group["rows"])]
+    """Return the groups to be plotted: those by size. A level of a tree is none, and 0 has no place on the axis."""
+    return [group for group in kept["groups"] if all(row.get("at", 0) > 0 for row in group["rows"])]
 
 
 def plot(groups: list[dict[str, Any]], path: Path) -> None:
