@@ -13,7 +13,7 @@ from pycrdt import Doc, Text
 from nngkit import envelope
 from nngkit.documents.versions import EditStream, to_wire
 from nngkit.errors import NotFound
-from nngkit.spark.jobs.causal import Update, in_order, runs
+from nngkit.spark.jobs.causal import Update, in_order
 from nngkit.spark.jobs.documents import as_of, compact, edits, updates
 from nngkit.spark.jobs.snapshots import advance, load, progress
 from tests.spark.rows import at, eight, frame
@@ -90,7 +90,7 @@ def test_snapshots_equal_a_peers_content_in_any_order_of_updates(spark: SparkSes
     rng.shuffle(records)
     records += rng.sample(records, 40)  # and some twice
     rows = frame(spark, records).repartition(3)
-    found = {row.doc: row for row in compact(updates(rows), buckets=4).collect()}
+    found = {row.doc: row for row in compact(rows).collect()}
     assert {document: text_of(row.snapshot) for document, row in found.items()} == expected
     assert {row["updates"] for row in found.values()} == {30}
     assert all(not row.held for row in found.values())
@@ -102,13 +102,13 @@ def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: 
     other, other_text = conversation("other", 5, random.Random(3))
     missing = records.pop(10)
     folder = str(tmp_path / "out")
-    first = advance(spark, frame(spark, records[:20] + other), {0: 25}, folder, buckets=2)
+    first = advance(spark, frame(spark, records[:20] + other), {0: 25}, folder)
     held = {row.doc: len(row.held) for row in load(spark, folder).collect()}
     assert held["d"] > 0
     assert held["other"] == 0
     assert (first.generation, first.offsets) == (1, {0: 25})
 
-    advance(spark, frame(spark, [*records[20:], missing]), {0: 35}, folder, buckets=2)
+    advance(spark, frame(spark, [*records[20:], missing]), {0: 35}, folder)
     found = {row.doc: row for row in load(spark, folder).collect()}
     assert {name: text_of(row.snapshot) for name, row in found.items()} == {"d": expected, "other": other_text}
     assert found["d"]["updates"] == 30
@@ -123,10 +123,10 @@ def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: 
 def test_interrupted_generation_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     records, _text = conversation("d", 4, random.Random(4))
     folder = str(tmp_path / "out")
-    advance(spark, frame(spark, records[:2]), {0: 2}, folder, buckets=1)
-    compact(updates(frame(spark, records)), buckets=1).write.parquet(f"{folder}/snapshots/generation=2")
+    advance(spark, frame(spark, records[:2]), {0: 2}, folder)
+    compact(frame(spark, records)).write.parquet(f"{folder}/snapshots/generation=2")
     assert [row["updates"] for row in load(spark, folder).collect()] == [2]
-    advance(spark, frame(spark, records[2:]), {0: 4}, folder, buckets=1)
+    advance(spark, frame(spark, records[2:]), {0: 4}, folder)
     assert [row["updates"] for row in load(spark, folder).collect()] == [4]
 
 
@@ -134,7 +134,7 @@ def test_interrupted_generation_is_ignored(spark: SparkSession, tmp_path: Path) 
 def test_document_as_of_a_time(spark: SparkSession) -> None:
     ann = Author("ann", "d")
     records = [ann.insert(2 * number, f"{number};") for number in range(5)]
-    rows = updates(frame(spark, records))
+    rows = frame(spark, records)
     assert text_of(as_of(rows, "d", at(2))) == "0;1;2;"
     with pytest.raises(NotFound, match="no update of the document 'd' was recorded until"):
         as_of(rows, "d", at(-1))
@@ -207,17 +207,3 @@ def test_missing_update_holds_back_only_its_dependents(rng: random.Random, strea
     assert len(ordered.ready) + len(ordered.held) == len(made)
     again = in_order([*ordered.held, gone], ordered.versions)
     assert again.held == []
-
-
-@settings(deadline=None)  # a busy machine takes longer
-@given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
-def test_merged_neighbours_cause_no_deadlock(rng: random.Random, streams: int, length: int) -> None:
-    made = history(rng, streams, length)
-    merged = [
-        Update(run[0].stream, run[0].first, run[-1].last, run[0].deps, b"".join(each.update for each in run))
-        for run in runs(sorted(made, key=lambda each: (each.stream, each.first)))
-    ]
-    rng.shuffle(merged)
-    ordered = in_order(merged, {})
-    assert ordered.held == []
-    assert sorted(b"".join(each.update for each in ordered.ready)) == sorted(b"".join(each.update for each in made))

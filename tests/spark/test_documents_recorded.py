@@ -103,16 +103,16 @@ def test_recording_compacts_to_the_peers_documents(spark: SparkSession, recorded
     came = updates(rows(spark, recorded))
     assert came.where("versions is not null").count() >= 2, "a late recorder gets each document as a whole"
     assert came.where("origin is not null").count() >= 200
-    assert digests(compact(came, buckets=2)) == recorded.digests
+    assert digests(compact(rows(spark, recorded))) == recorded.digests
     twice = rows(spark, recorded).union(rows(spark, recorded))
-    assert digests(compact(updates(twice).repartition(3), buckets=2)) == recorded.digests
-    assert digests(compact(updates(distinct(twice)), buckets=2)) == recorded.digests
+    assert digests(compact(twice.repartition(3))) == recorded.digests
+    assert digests(compact(distinct(twice))) == recorded.digests
     assert duplicates(rows(spark, recorded)).count() == 0
     assert lost(rows(spark, recorded)).count() == 0, "merged edits count as lost"
 
 
 def test_recorded_document_as_of_a_time(spark: SparkSession, recorded: Recorded) -> None:
-    snapshot = as_of(updates(rows(spark, recorded)), "minutes", recorded.then)
+    snapshot = as_of(rows(spark, recorded), "minutes", recorded.then)
     assert str(document("minutes", snapshot).text("body")) == recorded.text
 
 
@@ -120,8 +120,8 @@ def test_recorded_document_as_of_a_time(spark: SparkSession, recorded: Recorded)
 def test_recording_is_compacted_incrementally(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     every, end = rows(spark, recorded), open_journal(recorded.journal).bounds(0).end
-    advance(spark, every.where(f"offset < {recorded.middle - 7}"), {0: recorded.middle - 7}, folder, buckets=2)
-    advance(spark, every.where(f"offset >= {recorded.middle - 7}"), {0: end}, folder, buckets=2)
+    advance(spark, every.where(f"offset < {recorded.middle - 7}"), {0: recorded.middle - 7}, folder)
+    advance(spark, every.where(f"offset >= {recorded.middle - 7}"), {0: end}, folder)
     assert digests(load(spark, folder)) == recorded.digests
 
 

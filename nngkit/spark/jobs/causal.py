@@ -16,15 +16,13 @@ always applied, as it may contain unnumbered content.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from nngkit.documents.versions import EPOCHS_KEPT, EditStream, Oldest, Versions, covers, merge
 
-__all__ = ["Ordered", "Update", "in_order", "runs"]
-
-MOST_MERGED: Final = 64  # updates: the cost of merging grows faster than their number
+__all__ = ["Ordered", "Update", "in_order"]
 
 
 class Update(NamedTuple):
@@ -84,25 +82,6 @@ def in_order(updates: Iterable[Update], have: Mapping[EditStream, int]) -> Order
         # Sorted from now on: otherwise a reversed stream would take a pass for each of its updates.
         waiting = sorted(still, key=lambda each: (each.stream is not None, each.stream or (), each.first))
     return Ordered(ready, waiting, versions)
-
-
-def runs(updates: Iterable[Update]) -> Iterator[list[Update]]:
-    """Yield runs of neighbours that may be merged without adding a dependency to any of them.
-
-    A run is of one stream, contiguous, and no member depends on other streams beyond the first one's dependencies. If
-    A2 depends on B1 and B1 on A1, merging A1 and A2 would make each wait for the other.
-    """
-    run: list[Update] = []
-    for each in updates:
-        if run:
-            last = run[-1]
-            follows = each.stream is not None and each.stream == last.stream and each.first == last.last + 1
-            if not (follows and len(run) < MOST_MERGED and covers(run[0].deps, _others(each))):
-                yield run
-                run = []
-        run.append(each)
-    if run:
-        yield run
 
 
 def _is_here(needed: Mapping[EditStream, int], versions: Mapping[EditStream, int], oldest: Oldest | None) -> bool:

@@ -46,7 +46,7 @@ JOBS: Final = {
     "silences": Job("pauses over ten times the usual one, by topic and peer", "traffic", "silences"),
     "slowest": Job("providers with the slowest responses to surveys", "traffic", "slowest", "seen"),
     "edges": Job("senders and their topics", "traffic", "edges"),
-    "documents": Job("incremental snapshots of documents, in --output", "documents", "compact", "updates"),
+    "documents": Job("incremental snapshots of documents, in --output", "documents", "compact"),
     "edits": _windowed("updates and bytes, by document, author and window", "documents", "edits", "updates"),
     "work": _windowed("jobs, outcomes, queue and run times, by worker, kind and window", "cluster", "work", "ended"),
     "queue-times": _windowed(

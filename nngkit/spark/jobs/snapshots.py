@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.documents import BUCKETS, SNAPSHOT, compact, updates
+from nngkit.spark.jobs.documents import SNAPSHOT, compact
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,19 +71,17 @@ def load(spark: SparkSession, folder: str) -> DataFrame:
     return kept.withColumn("rank", rank).where("rank = 1").drop("rank", "generation")
 
 
-def advance(
-    spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: str, buckets: int = BUCKETS
-) -> Progress:
+def advance(spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: str) -> Progress:
     """Write a new generation from `rows`, the journal's from `progress` up to `ends`. Runs immediately."""
     have = progress(spark, folder)
     number = have.generation + 1
     before = load(spark, folder)
-    edits = updates(rows)
-    touched = compact(edits, before if have.generation else None, buckets)
+    touched = compact(rows, before if have.generation else None)
     whole = have.whole
     if number - whole >= WHOLE:
         whole = number
-        touched = touched.unionByName(before.join(edits.select("doc").distinct(), "doc", "left_anti"))
+        documents = rows.select(F.col("key").cast("string").alias("doc")).where("doc is not null").distinct()
+        touched = touched.unionByName(before.join(documents, "doc", "left_anti"))
     touched.write.mode("overwrite").parquet(f"{folder}/snapshots/generation={number}")
     told: list[tuple[int | None, int | None, int]] = [
         (partition, offset, whole) for partition, offset in (have.offsets | ends).items()
