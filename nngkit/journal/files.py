@@ -3,7 +3,7 @@
 ::
 
     JOURNAL/journal.json
-    JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet
+    JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet  ...-...-....block
 
 A path names a local folder. A URI (`s3://...`, `hdfs://...`, or `file:///mnt/...` for a mounted share) names storage
 shared by several machines. Only sealed segments and manifests are written there, atomically. Logs need a disk that
@@ -30,6 +30,7 @@ HEAD: Final = "head"
 LOG: Final = ".log"
 INDEX: Final = ".index"
 SEGMENT: Final = ".parquet"
+BLOCK: Final = ".block"
 SCRATCH: Final = ".tmp"
 MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
 
@@ -107,6 +108,9 @@ class Storage(Protocol):
     def size(self, name: str) -> int:
         """Return the file's size in bytes."""
 
+    def exists(self, name: str) -> bool:
+        """Return True if there is such a file."""
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; an empty list if it does not exist."""
 
@@ -177,6 +181,9 @@ class LocalStorage(_SetAside):
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
 
+    def exists(self, name: str) -> bool:
+        return (self._root / name).exists()
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / folder))
@@ -234,6 +241,11 @@ class SharedStorage(_SetAside):
 
     def size(self, name: str) -> int:
         return int(self._filesystem.get_file_info(self._path(name)).size)
+
+    def exists(self, name: str) -> bool:
+        from pyarrow.fs import FileType
+
+        return bool(self._filesystem.get_file_info(self._path(name)).type != FileType.NotFound)
 
     def names(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector
