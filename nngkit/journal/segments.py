@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from functools import lru_cache
+from itertools import accumulate, islice, pairwise
 from typing import Any, Final, TypeAlias, overload
 
 from nngkit.journal.files import BLOCK
@@ -212,14 +213,24 @@ def _first(each: Segment | Block) -> int:
 
 def _small(blocks: Sequence[Block]) -> slice | None:
     """Return the newest `MERGE` neighbours that are not more than one large block together."""
+    before = list(accumulate((each.count for each in blocks), initial=0))
     for end in range(len(blocks), MERGE - 1, -1):
-        if sum(each.count for each in blocks[end - MERGE : end]) <= PACK * MERGE:
+        if before[end] - before[end - MERGE] <= PACK * MERGE:
             return slice(end - MERGE, end)
     return None
 
 
 def entry(each: Segment | Block) -> str:
     """Return a segment or block as a line of JSON."""
+    return _block_entry(each) if isinstance(each, Block) else _entry(each)
+
+
+@lru_cache(maxsize=4096)  # each is written again whenever a segment is sealed
+def _block_entry(block: Block) -> str:
+    return _entry(block)
+
+
+def _entry(each: Segment | Block) -> str:
     return json.dumps({name: getattr(each, name) for name in each.__slots__}, ensure_ascii=False)
 
 
