@@ -49,7 +49,7 @@ steps = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(steps, st.data())
 def test_a_list_in_blocks_is_the_same_list(taken: list[tuple[str, int, int]], data: st.DataObject) -> None:
-    files, known = Files(), []  # type: ignore[var-annotated]
+    files, known = Files(), list[Segment]()
     segments, at = Segments(load=files), 0
     for what, number, more in taken:
         if what == "add":
