@@ -48,7 +48,10 @@ NEEDS_PIP = (22, 3)  # the first version with `pip --python`
 # The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
 LOCKED = (
     ("run", "pyproject.toml --group install --extra pretty"),
-    ("extras", "pyproject.toml --extra documents --extra journal --extra spark --extra java --extra template"),
+    (
+        "extras",
+        "pyproject.toml --extra documents --extra journal --extra objects --extra spark --extra java --extra template",
+    ),
     ("test", "--group test"),
     ("lint", "--group lint"),
     ("docs", "--group docs"),

@@ -1,4 +1,4 @@
-"""What a journal costs by its number of segments: sealing one more, polling for the end, and planning a read for Spark.
+"""Cost of a journal by its number of segments: sealing one more, polling for the end, and planning a read for Spark.
 
     python3 dev.py bench journal_size [--rounds N] [--only TEXT] [--json]
 

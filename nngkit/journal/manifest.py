@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Storage, folder_of
+from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Changed, Storage, folder_of
 from nngkit.journal.record import VERSION
 from nngkit.journal.segments import Block, Segment, Segments, decode_entries, encode_block, entry
 
@@ -68,6 +68,7 @@ class Manifest:
     segments: Segments = field(default_factory=Segments)
     lost: tuple[Lost, ...] = ()
     retired: tuple[Retired, ...] = ()
+    tag: str | None = field(default=None, compare=False)  # the version of the file, if its storage has versions
 
     def encode(self) -> bytes:
         """Return the manifest as JSON, with a line for each block and recent segment."""
@@ -191,7 +192,7 @@ class _Blocks:
     def read(self, block: Block) -> tuple[Segment, ...]:
         name = f"{self._folder}/{block.file}"
         try:
-            return decode_entries(self._storage.read(name), block)
+            return decode_entries(self._storage.read(name)[0], block)
         except FileNotFoundError as error:
             raise FileNotFoundError(error.errno, error.strerror, self._storage.shown(name)) from error
         except (TypeError, ValueError) as error:
@@ -207,10 +208,10 @@ def load_manifest(storage: Storage, partition: int) -> Manifest | None:
     """Return the manifest; None if there is none yet. Raises Damaged, ConfigError, OSError."""
     name = f"{folder_of(partition)}/{MANIFEST}"
     try:
-        data = storage.read(name)
+        data, tag = storage.read(name)
     except FileNotFoundError:
         return None
-    return attached(storage, Manifest.decode(data, storage.shown(name)))
+    return attached(storage, replace(Manifest.decode(data, storage.shown(name)), tag=tag))
 
 
 def attached(storage: Storage, manifest: Manifest) -> Manifest:
@@ -219,13 +220,30 @@ def attached(storage: Storage, manifest: Manifest) -> Manifest:
 
 
 def save_manifest(storage: Storage, manifest: Manifest) -> Manifest:
-    """Replace the manifest atomically; return it as written, with older segments in blocks. Raises OSError."""
+    """Replace the manifest atomically; return it as written, with older segments in blocks.
+
+    Raises OSError; ConfigError if the partition has got another owner.
+    """
     folder = folder_of(manifest.partition)
     manifest = attached(storage, manifest)
     packed = manifest.segments.packed(lambda entries: save_block(storage, manifest.partition, entries))
     manifest = manifest.listing(packed, time.time())
-    storage.replace(f"{folder}/{MANIFEST}", manifest.encode())
-    return manifest
+    name, data = f"{folder}/{MANIFEST}", manifest.encode()
+    try:
+        tag = storage.replace(name, data, manifest.tag)
+    except Changed as error:
+        there = load_manifest(storage, manifest.partition)
+        if there is None or there.owner != manifest.owner:
+            why = f"belongs to {there.owner} now" if there else "was removed"
+            raise ConfigError(
+                "partition",
+                f"{storage.shown(name)}: {why}; {manifest.owner} wrote nothing. Stop one of them, or give it another "
+                "partition (--partition)",
+                manifest.partition,
+            ) from error
+        # What this owner has written before, and got no answer to: it knows more now.
+        tag = storage.replace(name, data, there.tag)
+    return replace(manifest, tag=tag)
 
 
 def save_block(storage: Storage, partition: int, entries: Sequence[Segment]) -> Block:
@@ -239,7 +257,7 @@ def check_journal(storage: Storage, *, make: bool = False) -> None:
     """Check that `storage` holds a journal of this version; `make` one if it is empty. Raises ConfigError, Damaged."""
     shown = storage.shown(JOURNAL)
     try:
-        _fields(storage.read(JOURNAL), shown)
+        _fields(storage.read(JOURNAL)[0], shown)
     except FileNotFoundError:
         if not make:
             raise ConfigError("journal", f"{shown}: not found; `nngkit record` creates a journal", shown) from None

@@ -32,6 +32,7 @@ from typing import Final
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.adoption import ORPHAN, Adoption, gap_error, plan_adoption
 from nngkit.journal.files import (
+    ABSENT,
     BLOCK,
     HEAD,
     INDEX,
@@ -163,7 +164,7 @@ class Partition:
                     f"spool is {owner}; use another partition (--partition), or that recorder's spool",
                     partition,
                 )
-            there = plan_adoption(storage, folder, before, Manifest(partition, owner))
+            there = plan_adoption(storage, folder, before, Manifest(partition, owner, tag=ABSENT))
             if before is None and not there.end and not logs_in(folder):
                 # The head comes before the manifest: a manifest without a head means that the head is lost. An
                 # unreadable head remains if an older nngkit was killed, or its disk full, while it created one.

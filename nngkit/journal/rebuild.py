@@ -88,7 +88,7 @@ def rebuild_manifest(
         kept = None
         if MANIFEST in here:
             kept = f"{MANIFEST}.{int(time.time() * 1e6)}.replaced"
-            storage.replace(f"{folder_of(partition)}/{kept}", storage.read(name))
+            storage.replace(f"{folder_of(partition)}/{kept}", storage.read(name)[0])
         there.apply(storage)
         manifest = save_manifest(storage, manifest)
         files = tuple(each.file for each in missing if each.file not in {one.file for one in manifest.segments})

@@ -80,7 +80,7 @@ class Segments(Sequence[Segment]):
         self.start = start
         self._load = load
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a loader holds storage; whoever receives this has its own
+    def __reduce__(self) -> tuple[Any, ...]:  # a loader holds storage; the receiver has its own
         return Segments, (self.recent, self.blocks, self.start)
 
     def __eq__(self, other: object) -> bool:

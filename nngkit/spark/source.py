@@ -334,7 +334,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._recorder is None:
                 from nngkit.spark.own_recorder import OwnRecorder
 
-                self._recorder = OwnRecorder(self.options.path, self.options.listening)
+                self._recorder = OwnRecorder(self.options.path, self.options.listening, self.options.spool)
             self._recorder.ensure()
         return self._journal()
 
