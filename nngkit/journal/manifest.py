@@ -2,8 +2,8 @@
 
 A small JSON file, written by the partition's only recorder and replaced atomically, so a reader sees a consistent
 state; older segments are listed in blocks, files that never change (segments.py). A segment is on disk before it is
-listed, a block before the manifest names it, and both are removed a minute after they are unlisted (`RETIRE`). Readers
-therefore need nothing but the manifest to know what is sealed, and delete nothing.
+listed, a block before the manifest names it, and both are removed a minute after they are unlisted (`RETIRE`), merged
+segments after an hour. Readers therefore need nothing but the manifest to know what is sealed, and delete nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Segment or block unlisted at `at`, seconds since 1970."""
+    """Segment or block unlisted; to be deleted `RETIRE` seconds after `at`, seconds since 1970."""
 
     file: str
     at: float
@@ -143,9 +143,10 @@ class Manifest:
         again = replace(self, retired=tuple(each for each in self.retired if each.file not in kept))
         return replace(again, segments=segments).retiring(gone, now)
 
-    def retiring(self, files: Sequence[str], now: float) -> Manifest:
-        """Return a copy in which these files are due for deletion."""
-        return replace(self, retired=(*self.retired, *(Retired(file, now) for file in files)))
+    def retiring(self, files: Sequence[str], now: float, stay: float = RETIRE) -> Manifest:
+        """Return a copy in which these files are due for deletion after `stay` seconds."""
+        at = now + stay - RETIRE
+        return replace(self, retired=(*self.retired, *(Retired(file, at) for file in files)))
 
     def within(self, first: int, stop: int) -> Manifest:
         """Return what a reader of the offsets `first` to `stop` - 1 needs of it."""

@@ -2,9 +2,9 @@
 
 Neighbours of about the same size are merged, `FAN` and more of them at once, until they are an eighth of the target: a
 record is rewritten a few times at most. The merged segment is published first, then the manifest is replaced, and the
-parts are deleted a minute later, as segments that retention drops. A recorder that is killed in between leaves the
-merged segment unlisted, and the next one deletes it. Readers look offsets up again when a file has gone, so they notice
-nothing.
+parts are deleted an hour later. A recorder that is killed in between leaves the merged segment unlisted, and the next
+one deletes it. Readers look offsets up again when a file has gone, so they notice nothing; other programs that were
+given the names of files, as Spark's Parquet reader is, have that hour.
 
 `plan_merge` decides, pure; `merge_segments` writes the file. `compact` does both for a journal without a recorder; a
 recorder does it by itself, when nothing waits to be sealed. All need the partition's lock.
@@ -36,6 +36,7 @@ __all__ = ["FAN", "Compacted", "compact", "delete_retired", "merge_segments", "m
 FAN: Final = 8  # segments that are merged at least; the next merge of the result is one of about eight times the size
 MOST: Final = 1024  # segments that are merged at most: one block of the manifest
 ADVICE: Final = "restore it from a backup; until then it is left out when segments are merged"
+STAY: Final = 3600.0  # seconds until the parts of a merged segment are deleted
 PAUSE: Final = 0.002  # seconds for other threads after each row group
 
 
@@ -157,7 +158,7 @@ def merged_into(
 ) -> Manifest:
     """Merge neighbouring segments; return the new manifest, saved. `scratch`: a local folder. Raises Damaged, OSError.
 
-    The parts are retired: they are deleted by `delete_retired` after a minute.
+    The parts are retired: they are deleted by `delete_retired` after `STAY` seconds.
     """
     partition = manifest.partition
     name = segment_name(run[0].first, run[-1].end)
@@ -170,12 +171,12 @@ def merged_into(
         raise
     now = time.time()
     segments = manifest.segments.merged(run, merged, lambda entries: save_block(storage, partition, entries))
-    manifest = manifest.listing(segments, now).retiring([each.file for each in run], now)
+    manifest = manifest.listing(segments, now).retiring([each.file for each in run], now, STAY)
     return save_manifest(storage, manifest)
 
 
 def delete_retired(storage: Storage, manifest: Manifest, now: float) -> Manifest:
-    """Delete the files that were unlisted over a minute ago; return the manifest without them, unsaved."""
+    """Delete the files whose time has come; return the manifest without them, unsaved."""
     due = [each for each in manifest.retired if each.at + RETIRE <= now]
     for each in due:
         storage.remove(f"{folder_of(manifest.partition)}/{each.file}")

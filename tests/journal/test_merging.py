@@ -75,20 +75,20 @@ def test_compact_merges_and_readers_notice_nothing(tmp_path: Path) -> None:
     assert done.after < FAN
     assert len(open_journal(where).segments(0)) == done.after
     assert values(where) == before
-    assert [each.offset for each in reading] == list(range(1, 300))  # its files stay for a minute
+    assert [each.offset for each in reading] == list(range(1, 300))  # its files stay for an hour
     assert not [each for each in verify(open_journal(where)) if each.bad]
     assert sum(open_journal(where).segments(0)[0].topics.values()) >= PACK
     again = compact(where)
     assert (again.before, again.after, again.rewritten) == (done.after, done.after, 0)
 
 
-def test_reader_that_is_slower_than_a_minute_goes_on_in_the_merged_segment(
+def test_reader_that_is_slower_than_that_goes_on_in_the_merged_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = filled(tmp_path / "j", 40)
     reading = iter(read(where))
     assert next(reading).offset == 0
-    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
     compact(where)
     listed = {each.file for each in open_journal(where).segments(0)}
     assert {path.name for path in folder(where).iterdir() if path.suffix == ".parquet"} == listed
@@ -126,7 +126,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatc
             return step(*arguments)  # type: ignore[operator]
 
         monkeypatch.setattr(LocalStorage, name, stop_before)
-    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
     compact(where)
     monkeypatch.undo()
     assert len(lefts) > 10
@@ -183,7 +183,7 @@ def test_older_manifest_whose_parts_were_merged_and_deleted(tmp_path: Path, monk
     where = filled(tmp_path / "j", 20)
     before = values(where)
     old = (folder(where) / "manifest.json").read_bytes()
-    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
     compact(where)
     (folder(where) / "manifest.json").write_bytes(old)
     Partition.open(where).close()

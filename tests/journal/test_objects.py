@@ -124,7 +124,7 @@ def test_journal_is_sealed_read_merged_and_retired_in_a_bucket(
     recorded(uri, tmp_path / "spool", 70)
     expected = [b"%d" % each for each in range(210)]
     assert values(uri) == expected
-    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
     done = compact(uri, spool=tmp_path / "spool")
     assert done.before == 70
     assert done.after < 8
