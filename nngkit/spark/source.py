@@ -47,6 +47,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from nngkit.journal.selection import excluded
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import (
     Available,
@@ -281,8 +282,11 @@ class BatchReader(_Reading, DataSourceReader):
         )
         return True
 
-    def partitions(self) -> list[InputPartition]:
-        journal = self._journal()
+    def ranges(self, journal: Journal) -> list[OffsetRange]:
+        """Return the requested offsets of each partition, by options and offset filters. Raises ConfigError, NotFound.
+
+        Offsets given as options must exist; a filter merely selects among them.
+        """
         kept = self._kept(journal)
         starts = resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
         ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
@@ -290,16 +294,32 @@ class BatchReader(_Reading, DataSourceReader):
         for partition, bounds in kept.items():
             if self.only is not None and partition not in self.only:
                 continue
-            # Offsets given as options must exist; a filter merely selects among them.
             asked = self._check(
                 OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
             )
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
-            if self.options.starting_time is not None:
-                first = max(first, journal.offset_at(partition, self.options.starting_time))
             ranges += without_lost(OffsetRange(partition, first, last), bounds)
+        return ranges
+
+    def partitions(self) -> list[InputPartition]:
+        journal = self._journal()
+        ranges = self.ranges(journal)
+        if self.options.starting_time is not None or self.options.ending_time is not None:
+            ranges = [part for each in ranges for part in self._in_time(journal, each)]
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
         return [Slice(piece) for piece in pieces] or [Slice(None)]
+
+    def _in_time(self, journal: Journal, asked: OffsetRange) -> Iterator[OffsetRange]:
+        """Yield the parts of a range that may have records of the requested time, so that no task starts for others."""
+        since, until = self.options.starting_time, self.options.ending_time
+        at = asked.start if since is None else max(asked.start, journal.offset_at(asked.partition, since))
+        for segment in journal.manifest(asked.partition).segments:
+            if at < segment.end and excluded(segment, None, since, until):
+                if at < min(segment.first, asked.end):
+                    yield asked._replace(start=at, end=min(segment.first, asked.end))
+                at = segment.end
+        if at < asked.end:
+            yield asked._replace(start=at)
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
