@@ -80,7 +80,7 @@ class SkipCount:
 @contextmanager
 def in_a_line() -> Iterator[None]:
     """Convert Spark's exceptions to Broken with one line that names the cause; nngkit's own line if there is one."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
