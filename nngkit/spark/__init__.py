@@ -6,6 +6,7 @@
 
     nngkit.spark.register(spark)                              # an existing session
     spark.read.format("nng").load("journal")
+    nngkit.spark.scan(spark, "journal")                       # the same rows, faster: see sealed.py
     spark.readStream.format("nng").load("journal")
     rows.write.format("nng").option("protocol", "push").option("dial", "tcp://host:7000").mode("append").save()
 
@@ -13,6 +14,7 @@
 
     pure     options  plan  ids  schema            options, offset ranges and their split into tasks
     shells   source  sink  worker  own_recorder    Spark's data source API, its workers; a stream's own recorder
+             sealed                                batch reads, sealed segments by Spark's Parquet reader
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
     jobs/                                          DataFrame -> DataFrame
 
@@ -21,9 +23,10 @@ Only this package imports PySpark, and only when one of its names is used.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nngkit.spark.sealed import scan
     from nngkit.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["register", "scan", "session"]
 
 
 if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
@@ -34,7 +37,7 @@ if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found: object = getattr(import_module("nngkit.spark.session"), name)
+        found: object = getattr(import_module(f"nngkit.spark.{'sealed' if name == 'scan' else 'session'}"), name)
         globals()[name] = found
         return found
 

@@ -47,6 +47,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from nngkit.journal.segments import Block
+from nngkit.journal.selection import excluded
 from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import (
     Available,
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from nngkit.spark.own_recorder import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
-__all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader"]
+__all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader", "manifests_of"]
 
 NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "timestampType", "protocol"})
 
@@ -109,6 +111,11 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     return names_of((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
+def manifests_of(journal: Journal) -> dict[int, Manifest]:
+    """Return the manifest of each partition."""
+    return {partition: journal.manifest(partition) for partition in journal.partitions()}
+
+
 def _available(journal: Journal, manifest: Manifest) -> Available:
     bounds = journal.bounds(manifest.partition, manifest)
     return Available(bounds.start, bounds.end, tuple((each.first, each.end) for each in manifest.lost))
@@ -137,10 +144,7 @@ class _Reading:
         return open_journal(self.options.path, spool=self.options.spool)
 
     def _kept(self, journal: Journal) -> dict[int, Available]:
-        return {partition: _available(journal, manifest) for partition, manifest in self._manifests(journal).items()}
-
-    def _manifests(self, journal: Journal) -> dict[int, Manifest]:
-        return {partition: journal.manifest(partition) for partition in journal.partitions()}
+        return {partition: _available(journal, manifest) for partition, manifest in manifests_of(journal).items()}
 
     def _slices(self, ranges: Iterable[OffsetRange], manifests: Mapping[int, Manifest]) -> list[InputPartition]:
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
@@ -295,9 +299,11 @@ class BatchReader(_Reading, DataSourceReader):
         )
         return True
 
-    def partitions(self) -> list[InputPartition]:
-        journal = self._journal()
-        manifests = self._manifests(journal)
+    def ranges(self, journal: Journal, manifests: Mapping[int, Manifest]) -> list[OffsetRange]:
+        """Return the requested offsets of each partition, by options and offset filters. Raises ConfigError, NotFound.
+
+        Offsets given as options must exist; a filter merely selects among them.
+        """
         kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
         starts = resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
         ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
@@ -305,15 +311,32 @@ class BatchReader(_Reading, DataSourceReader):
         for partition, bounds in kept.items():
             if self.only is not None and partition not in self.only:
                 continue
-            # Offsets given as options must exist; a filter merely selects among them.
             asked = self._check(
                 OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
             )
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
-            if self.options.starting_time is not None:
-                first = max(first, journal.offset_at(partition, self.options.starting_time))
             ranges += without_lost(OffsetRange(partition, first, last), bounds)
+        return ranges
+
+    def partitions(self) -> list[InputPartition]:
+        journal = self._journal()
+        manifests = manifests_of(journal)
+        ranges = self.ranges(journal, manifests)
+        if self.options.starting_time is not None or self.options.ending_time is not None:
+            ranges = [part for each in ranges for part in self._in_time(journal, manifests[each.partition], each)]
         return self._slices(ranges, manifests)
+
+    def _in_time(self, journal: Journal, manifest: Manifest, asked: OffsetRange) -> Iterator[OffsetRange]:
+        """Yield the parts of a range that may have records of the requested time, so that no task starts for others."""
+        since, until = self.options.starting_time, self.options.ending_time
+        at = asked.start if since is None else max(asked.start, journal.offset_at(asked.partition, since))
+        for each in manifest.segments.covering(at, asked.end, since, until):
+            if isinstance(each, Block) or excluded(each, None, since, until):
+                if at < min(each.first, asked.end):
+                    yield asked._replace(start=at, end=min(each.first, asked.end))
+                at = each.end
+        if at < asked.end:
+            yield asked._replace(start=at)
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -377,7 +400,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         begun, until = from_json(start), from_json(end)
         # A restarted driver first repeats its last batch, and asks for new offsets only after it.
         journal = self._recorded()
-        manifests = self._manifests(journal)
+        manifests = manifests_of(journal)
         kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
         ranges = []
         for partition, last in until.items():
