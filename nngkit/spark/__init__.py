@@ -11,8 +11,10 @@
 
 ::
 
-    pure     options  plan  ids  schema            options, offset ranges and their split into tasks
-    shells   source  sink  worker  own_recorder    Spark's data source API, its workers; a stream's own recorder
+    pure     options  positions  choice  plan      options: where a read begins, which records; its split into tasks
+             ids  schema                           message ids, columns
+    shells   source  many  sink  worker            Spark's data source API: one journal, several, writing; its workers
+             own_recorder                          a stream's own recorder
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
     jobs/                                          DataFrame -> DataFrame
 
