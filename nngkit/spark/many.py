@@ -35,6 +35,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nngkit.errors import ConfigError, NotFound
+from nngkit.journal.files import JOURNAL
 from nngkit.spark.options import READ, ReadOptions, known
 from nngkit.spark.plan import Pace, from_json, limited, to_json
 from nngkit.spark.positions import BY_PARTITION
@@ -71,8 +72,12 @@ def journals_of(options: Mapping[str, str]) -> dict[str, dict[str, str]] | None:
     common = {name: value for name, value in given.items() if name not in ("path", "paths", *BY_PARTITION)}
     found = {name: common | {"path": path} for name, path in paths.items()}
     for option in BY_PARTITION:
-        for name, value in _by_journal(given, option, paths).items():
+        by_journal = _by_journal(given, option, paths)
+        for name, value in by_journal.items():
             found[name][option] = value
+        if by_journal and option.startswith("starting"):
+            for name in found.keys() - by_journal.keys():
+                found[name]["startingOffsets"] = "earliest"  # as partitions that are not named
     return found
 
 
@@ -86,9 +91,9 @@ def _paths(given: Mapping[str, str]) -> dict[str, str] | None:
         return None
     if "://" in path:
         raise ConfigError("path", "patterns are for folders of this machine; list URIs in `paths`")
-    found = sorted(each for each in glob.glob(path) if Path(each).is_dir())
+    found = sorted(each for each in glob.glob(path) if Path(each, JOURNAL).exists())
     if not found:
-        raise ConfigError("path", f"no folder matches {path}", path)
+        raise ConfigError("path", f"no journal matches {path}", path)
     return _named(found)
 
 

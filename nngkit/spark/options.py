@@ -20,7 +20,17 @@ from nngkit.errors import ConfigError
 from nngkit.spark.choice import Choice, choice
 from nngkit.spark.positions import EARLIEST, LATEST, Positions, positions
 
-__all__ = ["READ", "WRITE", "ReadOptions", "RecorderOptions", "WriteOptions", "check_names", "flag", "known"]
+__all__ = [
+    "READ",
+    "WRITE",
+    "ReadOptions",
+    "RecorderOptions",
+    "WriteOptions",
+    "check_names",
+    "endpoint",
+    "flag",
+    "known",
+]
 
 READ: Final = {
     "path": "the journal: a folder, or a URI of shared storage; a pattern such as /data/* for several folders",
@@ -195,6 +205,14 @@ class WriteOptions:
 def check_names(options: Mapping[str, str]) -> None:
     """Reject unknown option names; Spark asks for the columns before it says whether to read or to write."""
     known(options, {**READ, **WRITE})
+
+
+def endpoint(address: str, what: str = "metrics") -> tuple[str, int]:
+    """Parse host:port, or a port of 127.0.0.1. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(what, f"{address!r} is neither a port nor host:port", address)
+    return host or "127.0.0.1", int(port)
 
 
 def known(options: Mapping[str, str], table: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "eu", 30, topics=("orders.eu", "orders.us", "prices"))
     write(folder / "eu", 10, partition=1, first=100)
     with opened(folder / "us") as partition:
+        (folder / "checkpoint").mkdir()  # no journal
         append(partition, [{"key": key} for key in (b"user-1", b"user-2", b"shop-1", None, b"user-3\xff")])
     return folder
 
@@ -282,6 +283,9 @@ def test_a_stream_of_journals_shares_its_limit_and_resumes(data: Path) -> None:
         ("us", value) for value in range(5)
     ]
     assert reader.reportLatestOffset() == start
+    for option in ("startingOffsets", "startingOffsetsByTimestamp"):
+        given = {option: json.dumps({"eu": {"0": 7 if option == "startingOffsets" else ms(7)}})}
+        assert many(f"{data}/*", True, **given).initialOffset() == {"eu": {"0": 7, "1": 0}, "us": {"0": 0}}
     # A journal that the checkpoint does not know is read from its start; one that has gone is reported.
     assert many(f"{data}/*", True).latestOffset({"eu": start["eu"]}, ReadAllAvailable()) == start
     with pytest.raises(NotFound, match="offsets of the journal eu, which is not among us"):
@@ -292,7 +296,7 @@ def test_a_stream_of_journals_shares_its_limit_and_resumes(data: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"path": "/nowhere/*"}, "path: no folder matches /nowhere/*"),
+        ({"path": "/nowhere/*"}, "path: no journal matches /nowhere/*"),
         ({"path": "s3://b/*"}, "path: patterns are for folders of this machine"),
         ({"paths": "a"}, "paths: 'a' is neither a list of paths"),
         ({"paths": '["/a/j", "/b/j"]'}, "paths: two journals are named j: give names"),
