@@ -8,13 +8,14 @@
     spark.read.format("nng").load("journal")
     spark.readStream.format("nng").load("journal")
     rows.write.format("nng").option("protocol", "push").option("dial", "tcp://host:7000").mode("append").save()
+    rows.writeStream.foreachBatch(nngkit.spark.to_delta("/data/orders")).option("checkpointLocation", "c").start()
 
 ::
 
     pure     options  positions  choice  plan      options: where a read begins, which records; its split into tasks
              ids  schema                           message ids, columns
     shells   source  many  sink  worker            Spark's data source API: one journal, several, writing; its workers
-             own_recorder  progress                a stream's own recorder; its progress, for logs and Prometheus
+             own_recorder  progress  tables        a stream's own recorder; its progress; Delta tables it writes to
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
     jobs/                                          DataFrame -> DataFrame
 
@@ -24,8 +25,9 @@ Only this package imports PySpark, and only when one of its names is used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.spark.session import register, session
+    from nngkit.spark.tables import to_delta
 
-__all__ = ["register", "session"]
+__all__ = ["register", "session", "to_delta"]
 
 
 if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
@@ -36,7 +38,8 @@ if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found: object = getattr(import_module("nngkit.spark.session"), name)
+        module = "tables" if name == "to_delta" else "session"
+        found: object = getattr(import_module(f"nngkit.spark.{module}"), name)
         globals()[name] = found
         return found
 
