@@ -14,7 +14,7 @@
 
     pure     options  positions  choice  plan      options: where a read begins, which records; its split into tasks
              ids  schema                           message ids, columns
-    shells   source  many  sink  worker            Spark's data source API: one journal, several, writing; its workers
+    shells   source  pushdown  many  sink  worker  Spark's data source API: one journal, filters, several; writing
              own_recorder  progress  tables        a stream's own recorder; its progress; Delta tables it writes to
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
     jobs/                                          DataFrame -> DataFrame

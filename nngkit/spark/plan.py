@@ -134,7 +134,7 @@ def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tup
     if start < kept.start:
         why = (
             f"offset {start} of partition {partition} has expired, the earliest in {where} is {kept.start}: "
-            "retention deleted the records before it"
+            "retention deleted the records before it (nngkit record --keep-age, --keep-size)"
         )
         gone.append(Missing(partition, start, max(start, min(end, kept.start)), why))
     if end > kept.end:
@@ -145,7 +145,10 @@ def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tup
         gone.append(Missing(partition, min(end, max(start, kept.end)), end, why))
     if fail:
         why = "; ".join(each.why for each in gone)
-        raise NotFound(f"{why}. With failOnDataLoss=false the query continues with what is available")
+        raise NotFound(
+            f"{why}. With failOnDataLoss=false the query continues with what is available; "
+            "a batch read may give other startingOffsets or endingOffsets"
+        )
     first = min(max(start, kept.start), kept.end)
     return OffsetRange(partition, first, max(first, min(end, kept.end))), gone
 
