@@ -25,6 +25,7 @@ __all__ = [
     "OffsetRange",
     "Pace",
     "at_times",
+    "begin_within",
     "checked",
     "from_json",
     "limited",
@@ -120,6 +121,19 @@ def _must_exist(asked: Iterable[int], kept: Mapping[int, Available], what: str) 
     if unknown:
         there = ", ".join(map(str, kept)) or "none"
         raise ConfigError(what, f"the journal has no partition {unknown[0]}; it has {there}", unknown[0])
+
+
+def begin_within(starts: Offsets, kept: Mapping[int, Available], where: str) -> None:
+    """Raise ConfigError if an offset of startingOffsets is not in the journal: expired, or beyond its end."""
+    for partition, offset in starts.items():
+        bounds = kept[partition]
+        if offset < bounds.start:
+            why = f"has expired, the earliest in {where} is {bounds.start}; begin there or later, or at -2 (earliest)"
+        elif offset > bounds.end:
+            why = f"does not exist yet, {where} ends before {bounds.end}; begin there or earlier, or at -1 (latest)"
+        else:
+            continue
+        raise ConfigError("startingOffsets", f"offset {offset} of partition {partition} {why}", offset)
 
 
 def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tuple[OffsetRange, list[Missing]]:

@@ -47,6 +47,7 @@ from nngkit.spark.plan import (
     OffsetRange,
     Pace,
     at_times,
+    begin_within,
     checked,
     from_json,
     limited,
@@ -194,6 +195,8 @@ class _Reading:
             return at_times(times, kept, "startingTimestamp", journal.offset_at, asked.strict)
         starts = resolve(asked.starting, kept, "startingOffsets", EARLIEST)
         if asked.starting_times is None:
+            if self.options.fail_on_data_loss:
+                begin_within(starts, kept, self.options.path)
             return starts
         what = "startingOffsetsByTimestamp"
         earliest = {partition: each.start for partition, each in kept.items()}

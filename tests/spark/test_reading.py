@@ -243,6 +243,21 @@ def test_expired_offsets_are_logged_once_with_their_number_and_counted(
     assert "skipped 6 offsets of partition 0, 4 to 9" in message
 
 
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (4, "startingOffsets: offset 4 of partition 0 has expired, the earliest in .* is 10; begin there or later"),
+        (21, "startingOffsets: offset 21 of partition 0 does not exist yet, .* ends before 20; begin there or earlier"),
+    ],
+)
+def test_a_start_outside_the_journal_names_option_offset_and_remedy(retained: Path, offset: int, words: str) -> None:
+    options = {"startingOffsets": json.dumps({"0": offset})}
+    for reader in (stream(retained, **options).initialOffset, batch(retained, **options).partitions):
+        with pytest.raises(ConfigError, match=words):
+            reader()
+    assert len(rows(batch(retained, failOnDataLoss="false", **options))) == (10 if offset == 4 else 0)
+
+
 # ---- several journals ------------------------------------------------------------------------------------------------
 
 
