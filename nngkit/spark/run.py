@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -207,17 +207,38 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
 
 def stream_of(spark: SparkSession, name: str, options: JobOptions) -> DataFrame:
     """Return the job's results as a stream; it starts when it is written."""
-    return _apply(name, JOBS[name].stream, rows_of(spark, options, streaming=True), options)
+    from nngkit.spark.progress import counted
+
+    if options.skip_missing:
+        rows = counted(rows_of(spark, options, streaming=True, includeSkipped="true"))
+    else:
+        rows = rows_of(spark, options, streaming=True)
+    return _apply(name, JOBS[name].stream, rows, options)
 
 
-def stream(spark: SparkSession, name: str, options: JobOptions) -> int:
-    """Write the job's results to `options.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
+def stream(spark: SparkSession, name: str, options: JobOptions, metrics: str | None = None) -> int:
+    """Write the job's results to `options.output` until SIGINT or SIGTERM. Return 128 plus the signal's number.
+
+    `metrics`: host:port at which Prometheus finds the stream's progress.
+    """
+    from nngkit.spark.progress import Progress, serve
+
+    progress = Progress()
+    spark.streams.addListener(progress)
+    try:
+        with nullcontext() if metrics is None else serve(progress, metrics):
+            return _until_signal(stream_of(spark, name, options), name, options)
+    finally:
+        spark.streams.removeListener(progress)
+
+
+def _until_signal(result: DataFrame, name: str, options: JobOptions) -> int:
     assert options.output is not None
-    result = stream_of(spark, name, options)
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _frame: caught.append(number)) for each in ENDINGS}
     query = (
         result.writeStream.format("parquet")
+        .queryName(name)
         .outputMode("append")
         .option("path", options.output)
         .option("checkpointLocation", f"{options.output}/_checkpoint")

@@ -24,10 +24,11 @@ from nngkit.journal import open_journal
 from nngkit.journal.files import folder_of
 from nngkit.journal.segments import Block
 from nngkit.journal.selection import ADVICE, excluded
+from nngkit.spark.many import journals_of
 from nngkit.spark.options import ReadOptions
 from nngkit.spark.plan import OffsetRange
 from nngkit.spark.schema import COLUMNS, LOG_APPEND_TIME, ddl
-from nngkit.spark.source import BatchReader, manifests_of
+from nngkit.spark.source import BatchReader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,22 +47,26 @@ PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # characters of a path that Spark 
 def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
     """Return the rows that the journal has now; they are read when the result is.
 
-    `options`: those of `format("nng")` for batch reads. With ``failOnDataLoss=false``, which accounts for damage by row
-    group, and for storage that Spark names differently (``s3://``), this is `format("nng")`.
+    `options`: those of `format("nng")` for batch reads. It is `format("nng")` itself with ``failOnDataLoss=false``,
+    which accounts for damage by row group; with ``subscribePattern``, ``keyPrefix`` and ``assign``; of several
+    journals; and for storage that Spark names differently (``s3://``).
 
     Raises ConfigError; NotFound for offsets that are not there; Damaged if a segment is missing or of another size than
     the manifest says. Other damage, and a segment deleted by retention before it is read, fail the query.
     """
-    given = ReadOptions.of({**options, "path": journal}, streaming=False)
     in_python: Any = spark.read.format("nng").options(**options)
-    if not given.fail_on_data_loss or not _known_to_spark(journal):
+    is_one = journals_of({**options, "path": journal}) is None
+    given = ReadOptions.of({**options, "path": journal}, streaming=False) if is_one else None
+    if given is None or not given.fail_on_data_loss or _chosen_in_python(given) or not _known_to_spark(journal):
         found: DataFrame = in_python.load(journal)
         return found
     opened = open_journal(given.path, spool=given.spool)
     files: list[str] = []
     wanted, unsealed = [], []
-    manifests = manifests_of(opened)
-    for asked in BatchReader(given, ()).ranges(opened, manifests):
+    reader = BatchReader(given, ())
+    manifests = reader.manifests(opened)
+    ranges, _ = reader.ranges(opened, manifests)
+    for asked in ranges:
         manifest = manifests[asked.partition]
         files += _files(opened, manifest, asked, given)
         if asked.start > manifest.start or asked.end < manifest.end:
@@ -75,6 +80,10 @@ def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
     for condition in _filters(given):
         found = found.where(condition)
     return found
+
+
+def _chosen_in_python(options: ReadOptions) -> bool:
+    return bool(options.columns) or options.assigned is not None
 
 
 def _known_to_spark(journal: str) -> bool:
