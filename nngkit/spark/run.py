@@ -44,6 +44,7 @@ class JobOptions:
     output: str | None = None
     late: str = "1 minute"
     skip_missing: bool = False
+    gap: str = "5 minutes"
 
 
 class SkipCount:
@@ -153,6 +154,8 @@ def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> Da
     if rows.isStreaming:
         given = given.withWatermark(job.watermark, options.late)
     call = _function(name, function)
+    if job.gapped:
+        return call(given, options.gap)
     return call(given, options.window) if job.windowed else call(given)
 
 
