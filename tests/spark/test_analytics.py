@@ -130,7 +130,7 @@ def exchange(what: str, number: int, seconds: float, peer: str | None = None, ki
     side = "front" if what == "request" else "back"
     headers = {"number": eight(number)}
     record = {"key": what.encode(), "topic": side, "headers": headers, "peer": peer, "protocol": kind}
-    return record | {"timestamp": at(seconds)}
+    return {**record, "timestamp": at(seconds)}
 
 
 EXCHANGES = [
@@ -168,7 +168,7 @@ def test_requests_are_joined_with_their_first_reply(spark: SparkSession) -> None
 def test_dependencies_name_both_ends(spark: SparkSession) -> None:
     nodes = ClusterRecords("farm", "x", 1)
     sent = [nodes.message("chat", "a/b", 1, n, b"hello", to=to) for n, to in ((1, "c"), (2, None), (3, "c"))]
-    published = [{"peer": f"tcp://[::1]:{port}", "topic": "weather"} for port in (1, 2)]
+    published: list[dict[str, Any]] = [{"peer": f"tcp://[::1]:{port}", "topic": "weather"} for port in (1, 2)]
     published += [{"peer": "tcp://here:9000", "topic": "prices"}, {"headers": {"from": b"shop"}, "topic": "weather"}]
     rows = frame(spark, EXCHANGES + published + [row_of(each, 0) for each in sent])
     found = {(row.source, row.target, row.kind): row.messages for row in dependencies(rows).collect()}
@@ -198,8 +198,7 @@ def test_schemas_list_the_kinds_and_fields_of_each_topic(spark: SparkSession) ->
         ("tags[]", "bytes"): 0.6,
         ("tags[]", "float"): 0.6,
     }
-    assert found == {
-        **{("mixed", "cbor", *field): share for field, share in fields.items()},
+    assert found == {("mixed", "cbor", *field): share for field, share in fields.items()} | {
         ("mixed", "cbor", None, None): 0.6,
         ("mixed", "json", None, None): 0.1,
         ("mixed", "json", "n", "null"): 0.1,

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from nngkit.spark.jobs.activity import Activity
 from nngkit.spark.jobs.charts import Bar
-from nngkit.spark.jobs.figures import Figures, Table
+from nngkit.spark.jobs.figures import Figures
+from nngkit.spark.jobs.graph import Edge
 from nngkit.spark.jobs.report import page
+from nngkit.spark.jobs.tables import Table
 from tests.web.browsers import chromium
 
 pytestmark = [
@@ -40,6 +43,8 @@ def figures(days: int) -> Figures:
         Bar(f"answer tcp://warehouse-{number}.frankfurt.example.internal:9000", [(times[0], times[-1], True)], "99.0 %")
         for number in range(30)
     ]
+    edges = [Edge(f"service-{n % 7}", f"a.long.topic.{n}", "publishes", 10**n) for n in range(10)]
+    edges += [Edge(f"a.long.topic.{n}", "store", "calls", n) for n in range(10)]
     wide = Table(tuple(f"a column {number}" for number in range(9)), [tuple(range(9))], True)
     nothing = Table(("topic",), [])
     return Figures(
@@ -66,6 +71,7 @@ def figures(days: int) -> Figures:
         lost=589,
         lost_ranges=wide,
         skew=wide,
+        activity=Activity(wide, wide, edges, True, wide, wide),
     )
 
 

@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _udf() -> Any:
-    return arrow_udf(_texts, "string")
+    return arrow_udf(_texts, "string")  # type: ignore[call-overload]  # the kind is in the annotations
 
 
 def _texts(values: pa.Array) -> pa.Array:
