@@ -13,14 +13,18 @@ of them cost nothing that are not used. `from_cbor(value)`, CBOR as JSON text, i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nngkit.errors import Broken, NotFound
+from nngkit.spark.cancelling import cancellable
 from nngkit.spark.jobs.registry import JOBS
 from nngkit.spark.run import JobOptions, job_of, rows_of, short_reason
 from nngkit.spark.sql_text import words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["VIEWS", "Views"]
@@ -38,6 +42,9 @@ VIEWS: Final = OWN | {view: JOBS[name].what for view, name in JOB_VIEWS.items()}
 """Views and what they contain."""
 
 
+T = TypeVar("T")
+
+
 class Views:
     """The views of one journal in one session. `options` limits them to topics and times, and gives windows and gap."""
 
@@ -45,6 +52,7 @@ class Views:
         self._spark = spark
         self._options = options
         self._made: dict[str, DataFrame] = {}
+        self._groups = (f"statement {number} of {id(self)}" for number in count())
 
     @cached_property
     def _rows(self) -> DataFrame:
@@ -64,6 +72,18 @@ class Views:
             return self._spark.sql(statement)
         except PySparkException as error:
             raise Broken(self.reason(error, used)) from error
+
+    def run(self, statement: str, use: Callable[[DataFrame], T]) -> T:
+        """Return `use` of the statement's rows; in the main thread. Ctrl-C cancels both.
+
+        Raises Cancelled, and Broken as `sql`.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            return cancellable(self._spark, next(self._groups), lambda: use(self.sql(statement)))
+        except PySparkException as error:
+            raise Broken(self.reason(error)) from error
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Return names and types of a view's columns. Raises NotFound."""

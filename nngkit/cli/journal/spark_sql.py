@@ -8,7 +8,7 @@ r"""`nngkit spark sql`: statements over a journal's views, from an argument, fro
        ...> FROM records GROUP BY sender;
     nngkit> \d rates
 
-A statement runs in a thread of its own, so that Ctrl-C cancels its Spark jobs and leaves the session as it is.
+Ctrl-C cancels the Spark jobs of the running statement, and leaves the session as it is.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,17 +38,12 @@ __all__ = ["Sql", "candidates", "run"]
 NAME: Final = "nngkit spark sql"
 PROMPTS: Final = ("nngkit> ", "   ...> ")
 HISTORY: Final = 1000  # lines
-CHECK: Final = 0.1  # seconds between two looks for a Ctrl-C, which interrupts only the main thread
 HELP: Final = r"A statement ends with ; - \d lists the views, \d NAME the columns of one, \q quits. Ctrl-C cancels."
 KEYWORDS: Final = (  # those that people type often; the Tab key completes them
     "select from where group by order having limit distinct as on join left inner cross union all with case when then "
     "else end and or not in is null like between asc desc count sum avg min max cast over partition explain describe "
     "from_json from_cbor get_json_object date_trunc percentile_approx interval timestamp"
 )
-
-
-class Cancelled(Broken):
-    """The statement was cancelled by Ctrl-C."""
 
 
 class Sql:
@@ -61,35 +54,27 @@ class Sql:
         self._views = views
         self._arguments = arguments
         self._form = spark_results.format_of(arguments)
-        self._groups = (f"{NAME} {number}" for number in count())
 
     def run(self, statement: str) -> None:
         """Run one statement. Raises Broken, in one line; Cancelled after Ctrl-C, when its Spark jobs have ended."""
-        from pyspark.errors import PySparkException
-
-        arguments = self._arguments
-        limit = arguments.rows
-
-        def work() -> Callable[[], None]:
-            rows = self._views.sql(statement)
-            if not rows.columns:  # of a statement such as CREATE VIEW
-                return lambda: None
-            if self._form == "parquet":
-                rows.write.mode("errorifexists").parquet(arguments.output)
-                return lambda: None
-            if arguments.output:
-                spark_results.write_file(rows.columns, rows.toLocalIterator(), self._form, arguments.output)
-                return lambda: None
-            found = rows.take(limit + 1)
-            more = None if len(found) > limit else 0
-            return lambda: spark_results.print_rows(rows.columns, found[:limit], self._form, more)
-
-        try:
-            with watched(self._spark.sparkContext, arguments.watch):
-                show = self._interruptible(work)
-        except PySparkException as error:
-            raise Broken(self._views.reason(error)) from error
+        with watched(self._spark.sparkContext, self._arguments.watch):
+            show = self._views.run(statement, self._results)
         show()
+
+    def _results(self, rows: Any) -> Callable[[], None]:
+        """Write the rows to --output, or return what prints the first ones."""
+        arguments = self._arguments
+        if not rows.columns:  # of a statement such as CREATE VIEW
+            return lambda: None
+        if self._form == "parquet":
+            rows.write.mode("errorifexists").parquet(arguments.output)
+            return lambda: None
+        if arguments.output:
+            spark_results.write_file(rows.columns, rows.toLocalIterator(), self._form, arguments.output)
+            return lambda: None
+        found = rows.take(arguments.rows + 1)
+        shown = found[: arguments.rows]
+        return lambda: spark_results.print_rows(rows.columns, shown, self._form, None if len(found) > len(shown) else 0)
 
     def describe(self, name: str) -> None:
         """Print the views, or with a name the columns of one. Raises NotFound."""
@@ -99,35 +84,6 @@ class Sql:
         rows = self._views.columns(name) if name else list(VIEWS.items())
         width = os.get_terminal_size().columns if sys.stdout.isatty() else None
         out(table(head, rows, width, wants_colour(sys.stdout)))
-
-    def _interruptible(self, work: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-        from pyspark import InheritableThread
-
-        group, found, failed = next(self._groups), [], []
-
-        def body() -> None:
-            self._spark.sparkContext.setJobGroup(group, NAME, interruptOnCancel=True)
-            try:
-                found.append(work())
-            except Exception as error:
-                failed.append(error)
-
-        cancelled = threading.Event()
-        before = signal.signal(signal.SIGINT, lambda *_: cancelled.set())
-        try:
-            thread = InheritableThread(target=body, daemon=True)
-            thread.start()
-            while thread.is_alive():
-                thread.join(CHECK)
-                if cancelled.is_set():  # again and again: the next job may not have begun when the first was cancelled
-                    self._spark.sparkContext.cancelJobGroup(group)
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if cancelled.is_set():
-            raise Cancelled("cancelled")
-        if failed:
-            raise failed[0]
-        return found[0]
 
 
 def run(spark: Any, views: Views, arguments: argparse.Namespace) -> int:
@@ -143,6 +99,8 @@ def run(spark: Any, views: Views, arguments: argparse.Namespace) -> int:
     text = arguments.job
     if text is None and sys.stdin.isatty():
         return prompt(sql, views)
+    from nngkit.spark.cancelling import Cancelled
+
     statements, rest = split(sys.stdin.read() if text is None else text)
     for statement in [*statements, *([rest] if rest.strip() else [])]:
         try:

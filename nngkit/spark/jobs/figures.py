@@ -21,7 +21,7 @@ from nngkit.spark.jobs.charts import COLOURS, Bar
 from nngkit.spark.jobs.headers import sent
 from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, seconds_since, share_text, utc
 
-__all__ = ["BARS", "PARTS", "ClusterFigures", "Figures", "collect"]
+__all__ = ["BARS", "PARTS", "POINTS", "ClusterFigures", "Figures", "collect"]
 
 POINTS: Final = 120  # of a plot over time
 BARS: Final = 30  # providers in the timeline, by ascending uptime

@@ -130,16 +130,17 @@ def graph(edges: Sequence[Edge]) -> str:
     if not edges:
         return '<p class="none">No data.</p>'
     found, back = layers(edges)
-    left = {node: layer / len(found) for layer, nodes in enumerate(found) for node in nodes}
+    column = 1 / (len(found) - 1 + BOX)  # no edges to the right of the last layer
+    left = {node: layer * column for layer, nodes in enumerate(found) for node in nodes}
     height = {node: _height(at, len(nodes)) for nodes in found for at, node in enumerate(nodes)}
-    box = BOX / len(found)
+    box = BOX * column
     kinds = [kind for kind in KINDS if any(edge.kind == kind for edge in edges)]
     key = "".join(f'<span><i class="c{KINDS.index(kind)} swatch"></i>{kind}</span>' for kind in kinds)
     paths = []
     for edge in edges:
         x0, x1 = (left[edge.source] + box) * SIDE, left[edge.target] * SIDE
         y0, y1 = height[edge.source] * SIDE, height[edge.target] * SIDE
-        bend = abs(x1 - x0) / 2 if x1 > x0 else SIDE * 0.3 / len(found)
+        bend = abs(x1 - x0) / 2 if x1 > x0 else SIDE * column / 3
         kind = f"c{KINDS.index(edge.kind) if edge.kind in KINDS else 0} edge"
         kind += " back" if (edge.source, edge.target) in back else ""
         title = f"{shortened(edge.source)} {edge.kind} {shortened(edge.target)}: {edge.weight}"
@@ -150,7 +151,7 @@ def graph(edges: Sequence[Edge]) -> str:
         )
     names = "".join(
         f'<span class="node" title="{escape(shortened(node))}" style="left:{left[node]:.2%};top:{height[node]:.2%};'
-        f'max-width:{box:.2%}">{escape(shortened(node))}</span>'
+        f'width:{box:.2%}">{escape(shortened(node))}</span>'
         for nodes in found
         for node in nodes
     )

@@ -50,7 +50,8 @@ th,td{text-align:left;padding:6px 12px;border-bottom:1px solid var(--rule);white
 th{color:var(--soft);font-weight:600}
 tr:last-child td{border-bottom:0}td.n,th.n{text-align:right}.none{padding:8px 4px;margin:0}
 @media(max-width:640px){main{padding:20px 12px 48px}h1{font-size:22px;overflow-wrap:anywhere}.facts{gap:8px}
-.facts div{min-width:0;flex:1 1 30%;padding:8px 10px}.facts b{font-size:18px}th,td{padding:6px 8px}figure{padding:10px}}
+.facts div{min-width:min-content;flex:1 1 30%;padding:8px 10px}.facts b{font-size:18px}
+th,td{padding:6px 8px}figure{padding:10px}}
 """
 
 
