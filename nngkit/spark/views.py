@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from nngkit.errors import Broken, NotFound
 from nngkit.spark.cancelling import cancellable
 from nngkit.spark.jobs.registry import JOBS
-from nngkit.spark.run import JobOptions, job_of, rows_of, short_reason
+from nngkit.spark.run import JobOptions, in_a_line, job_of, rows_of, short_reason
 from nngkit.spark.sql_text import words
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ class Views:
             raise Broken(self.reason(error)) from error
 
     def columns(self, name: str) -> list[tuple[str, str]]:
-        """Return names and types of a view's columns. Raises NotFound."""
+        """Return names and types of a view's columns. Raises NotFound, and Broken if the journal cannot be read."""
         if name not in VIEWS:
             raise NotFound(f"no view {name!r}; there are {', '.join(VIEWS)}")
-        return self._frame(name).dtypes
+        with in_a_line():
+            return self._frame(name).dtypes
 
     def reason(self, error: Any, used: list[str] | None = None) -> str:
         """Return what is wrong with a statement, in a line. `used`: the views that it names."""

@@ -20,7 +20,8 @@ from nngkit.errors import ConfigError
 from nngkit.spark.durations import seconds_of, spark_text
 from nngkit.spark.sql_text import split, words
 
-CELLS = st.one_of(st.none(), st.integers(-(10**9), 10**9), st.floats(), st.text(max_size=30), st.binary(max_size=50))
+TEXTS = st.text(st.sampled_from("abz _\x1b\n\u0301\u4e16\u00e9"), max_size=30)  # an accent, a wide character
+CELLS = st.one_of(st.none(), st.integers(-(10**9), 10**9), st.floats(), TEXTS, st.binary(max_size=50))
 
 
 def columns(text: str) -> int:

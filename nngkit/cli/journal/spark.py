@@ -47,7 +47,7 @@ NAME: Final = "nngkit spark"
 ACTIONS: Final = {
     "doctor": "check the requirements of Spark",
     "run": "run JOB",
-    "sql": "run the statement JOB, or those of standard input; a prompt if that is a terminal",
+    "sql": "run the SQL statement that follows, or those of standard input; at a terminal, a prompt",
     "submit": "run the action that follows on a cluster, by spark-submit",
     "pack": "write the archive that brings nngkit to workers",
 }
@@ -62,8 +62,8 @@ jobs:
 
 docs/pipeline.md describes the results of each job. `submit` takes --master, --archive and --conf before the action;
 the rest runs on the cluster. Exit codes: 0 ok, 1 Spark failed, 2 usage or a missing requirement.""".format(
-    "\n".join(f"  {name:13} {what}" for name, what in ACTIONS.items()),
-    "\n".join(f"  {name:13} {job.what}" for name, job in JOBS.items()),
+    "\n".join(f"  {name:15} {what}" for name, what in ACTIONS.items()),
+    "\n".join(f"  {name:15} {job.what}" for name, job in JOBS.items()),
 )
 _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
