@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nngkit.cli.journal.spark_sql import candidates
-from nngkit.errors import Broken, NotFound
+from nngkit.cli.journal.spark_sql import Sql, candidates
+from nngkit.errors import Broken, ConfigError, NotFound
 from nngkit.spark.run import JobOptions
 from nngkit.spark.views import VIEWS, Views
 from tests.spark.journals import append, opened
@@ -74,3 +75,26 @@ def test_completion_knows_views_keywords_and_the_columns_of_named_views(views: V
     assert candidates("SELECT a FROM records WHERE sen", "sen", views) == ["sender"]
     assert candidates("SEL", "SEL", views) == ["SELECT"]
     assert candidates("\\d ra", "ra", views) == ["rates"]
+
+
+def test_results_are_printed_or_written_as_a_file_or_a_folder(
+    spark: SparkSession, views: Views, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statement = "SELECT topic, size FROM records ORDER BY offset"
+
+    def run(**more: Any) -> None:
+        given = {"output": None, "format": None, "json": False, "rows": 2, "watch": False}
+        Sql(spark, views, Namespace(**(given | more))).run(statement)
+
+    run()
+    shown = capsys.readouterr()
+    assert shown.out == "topic  size\na         3\nb         2\n"
+    assert shown.err == "nngkit spark: more rows: --rows prints more, --output writes all\n"
+    run(json=True, rows=3)
+    assert capsys.readouterr().out.splitlines()[2] == '{"topic": "a", "size": 6}'
+    run(output=str(tmp_path / "all.csv"))
+    assert (tmp_path / "all.csv").read_text() == "topic,size\na,3\nb,2\na,6\n"
+    run(output=str(tmp_path / "folder"))
+    assert sorted(tuple(row) for row in spark.read.parquet(str(tmp_path / "folder")).collect())[0] == ("a", 3)
+    with pytest.raises(ConfigError, match=r"all\.csv exists, and is not overwritten"):
+        run(output=str(tmp_path / "all.csv"))

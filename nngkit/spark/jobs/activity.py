@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from nngkit.spark.jobs import availability, cluster, documents
 from nngkit.spark.jobs.dependencies import dependencies
 from nngkit.spark.jobs.graph import Edge
-from nngkit.spark.jobs.headers import sent
+from nngkit.spark.jobs.headers import header, sent
 from nngkit.spark.jobs.requests import is_exchange, requests
 from nngkit.spark.jobs.sessions import sessions
 from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, share_text, utc
@@ -39,7 +39,9 @@ def collect_activity(rows: DataFrame, seen: DataFrame) -> Activity:
     """Return the figures. `seen` is from availability.observations."""
     kinds = rows.agg(
         F.coalesce(F.bool_or(is_exchange()), F.lit(False)).alias("requests"),
-        F.coalesce(F.bool_or(F.col("protocol") == "documents"), F.lit(False)).alias("documents"),
+        F.coalesce(F.bool_or(F.coalesce(header("origin"), header("versions")).isNotNull()), F.lit(False)).alias(
+            "edits"
+        ),
     ).collect()[0]
     busiest = dependencies(rows).orderBy(F.desc("messages"), "source", "target", "kind").limit(EDGES + 1).collect()
     return Activity(
@@ -48,7 +50,7 @@ def collect_activity(rows: DataFrame, seen: DataFrame) -> Activity:
         edges=[Edge(row.source, row.target, row.kind, row.messages) for row in busiest[:EDGES]],
         edges_cut=len(busiest) > EDGES,
         requests=_requests(rows) if kinds.requests else None,
-        documents=_documents(rows) if kinds.documents else None,
+        documents=_documents(rows) if kinds.edits else None,
     )
 
 
