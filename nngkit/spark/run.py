@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "rows_of", "stream", "stream_of"]
+__all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "job_of", "rows_of", "short_reason", "stream", "stream_of"]
 
 LOOK: Final = 1  # second between checks for a signal
 
@@ -47,6 +47,7 @@ class JobOptions:
     output: str | None = None
     late: str = "1 minute"
     skip_missing: bool = False
+    gap: str = "5 minutes"
 
 
 class SkipCount:
@@ -79,7 +80,7 @@ class SkipCount:
 
 @contextmanager
 def in_a_line() -> Iterator[None]:
-    """Convert Spark's exceptions to Broken with one line that names the cause; nngkit's own line if there is one."""
+    """Convert Spark's exceptions to Broken, with `short_reason`."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -88,9 +89,14 @@ def in_a_line() -> Iterator[None]:
     except Py4JJavaError as error:  # which is how PySpark reports that Spark's Parquet reader failed
         raise Broken(_unreadable(str(error))) from error
     except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        ours = [line.partition(": ")[2] for line in lines if line.startswith("nngkit.errors.")]
-        raise Broken(ours[-1] if ours else (lines or [type(error).__name__])[0]) from error
+        raise Broken(short_reason(error)) from error
+
+
+def short_reason(error: Exception) -> str:
+    """Return the line of Spark's exception that names the cause; nngkit's own line if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("nngkit.errors.")]
+    return ours[-1] if ours else (lines or [type(error).__name__])[0]
 
 
 def _unreadable(text: str) -> str:
@@ -144,12 +150,16 @@ def batch(spark: SparkSession, name: str, options: JobOptions, skips: SkipCount 
         if skips is not None:
             skips.set(skipped)
         return None
-    job = JOBS[name]
-    result = _apply(name, job.function, _observed(spark, options, skips), options)
+    result = job_of(name, _observed(spark, options, skips), options)
     if options.output is None:
         return result
     result.write.mode("errorifexists").parquet(options.output)
     return None
+
+
+def job_of(name: str, rows: DataFrame, options: JobOptions) -> DataFrame:
+    """Return the result of a job that is a DataFrame, lazily: all but `documents` and `report`."""
+    return _apply(name, JOBS[name].function, rows, options)
 
 
 def _observed(spark: SparkSession, options: JobOptions, skips: SkipCount | None, **more: str) -> DataFrame:
@@ -176,6 +186,8 @@ def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> Da
     if rows.isStreaming:
         given = given.withWatermark(job.watermark, options.late)
     call = _function(name, function)
+    if job.gapped:
+        return call(given, options.gap)
     return call(given, options.window) if job.windowed else call(given)
 
 

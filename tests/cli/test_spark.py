@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.journal.spark import cell
 from tests.cli.commands import assert_fails, command, environment, nngkit, valid
 from tests.spark.journals import write
 from tests.spark.rows import at
@@ -72,6 +71,19 @@ def test_doctor_reports_missing_requirements(tmp_path: Path) -> None:
             ["run", "rates", "--journal", "j", "--output", "o", "--stream", "--metrics", "x"],
             "--metrics: 'x' is neither a port",
         ),
+        (["run", "rates", "--journal", "j", "--gap", "5m"], "--gap: is for sessions; rates has none"),
+        (["run", "sessions", "--journal", "j", "--gap", "often"], "--gap: 'often' is not a length of time"),
+        (["run", "rates", "--journal", "j", "--from", "noon"], "--from: 'noon' is neither ISO 8601 nor milliseconds"),
+        (["run", "rates", "--journal", "j", "--format", "parquet"], "--format: parquet needs --output"),
+        (["run", "rates", "--journal", "j", "--output", "s3://b/x.csv"], "--output: csv is written to a local file"),
+        (
+            ["run", "rates", "--journal", "j", "--output", __file__, "--format", "json"],
+            "exists, and is not overwritten",
+        ),
+        (["run", "rates", "--journal", "j", "--output", "o.csv", "--stream"], "--stream: writes a folder of Parquet"),
+        (["run", "report", "--journal", "j", "--output", "o", "--format", "csv"], "report has a format of its own"),
+        (["sql", "SELECT 1"], "--journal: is required"),
+        (["sql", "SELECT 1", "--journal", "j", "--json", "--format", "csv"], "--json: conflicts with --format csv"),
         (["submit", "run", "rates"], "--master: is required: the cluster"),
         (["submit", "--master", "spark://h:1"], "ACTION: is required: the action to run"),
         (["pack"], "FILE: pack needs the file to write"),
@@ -145,13 +157,3 @@ def test_a_stream_runs_until_a_signal(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 143, errors
     assert set(counted(out)) == {60}
-
-
-def test_cells_are_formatted() -> None:
-    assert [cell(value) for value in (None, 0.25, b"\x01", bytes(50), "x")] == [
-        "-",
-        "0.25",
-        "01",
-        f"{'00' * 20}... (50 bytes)",
-        "x",
-    ]

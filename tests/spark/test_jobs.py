@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,18 @@ WRITE = ("documents", "report")  # write to --output and return nothing
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide a journal: a service that goes down, a topic with a gap, a duplicate, pauses, a document, a cluster."""
+    """Provide a journal: a service that goes down, gaps, a duplicate, pauses, a document, a cluster, a device."""
     records: list[dict[str, Any]] = [seen("s", "a", 10 * n, n not in (3, 4), 0.01) for n in range(8)]
     for number in (0, 1, 2, 5, 5):
         headers = {"id": eight(number), "seq": eight(number), "from": b"p", "sent": eight(micros(at(7 * number)) - 900)}
         records.append({"timestamp": at(7 * number), "peer": "tcp://10.0.0.1:1", "headers": headers})
     records += [each | {"topic": "documents"} for each in conversation("d", 12, random.Random(1))[0]]
     records += cluster_journal(50).rows
+    for what, peer in ((b"request", "tcp://10.0.0.2:1"), (b"reply", None)):
+        headers = {"number": eight(1)}
+        records.append({"topic": "d", "key": what, "protocol": "queue", "headers": headers, "peer": peer})
+    hours = [*(9 * 24 + 0.1 * number for number in range(8)), 9 * 24 + 3]  # more than a week before, in a whole hour
+    records += [{"topic": "late", "timestamp": at(3600 * hour), "peer": "p"} for hour in hours]
     folder = tmp_path_factory.mktemp("jobs") / "j"
     with opened(folder) as partition:
         append(partition, records)
@@ -94,4 +100,7 @@ def test_documents_job_resumes_where_it_ended(spark: SparkSession, journal: Path
 @pytest.mark.slow
 def test_report_is_written_to_output(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
     assert batch(spark, "report", JobOptions(str(journal), output=str(tmp_path / "page.html"))) is None
-    assert "tcp://10.0.0.1:1" in (tmp_path / "page.html").read_text()
+    text = (tmp_path / "page.html").read_text()
+    for part in ("Worst hours", "Requests", "Documents", "Sessions", "Hosts"):
+        assert re.search(f"<h2>{part}</h2>.*?<td", text), part
+    assert 'class="node" title="p"' in text

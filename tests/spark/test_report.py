@@ -67,6 +67,16 @@ def test_figures_match_the_records(spark: SparkSession) -> None:
     assert {round(value, 3) for _, value in figures.latency_by_topic["orders"]} == {0.9}
     assert {row[0]: row[5:] for row in figures.topics.rows}["orders"] == (1.01, 101.0)  # of 599.2 s
     assert figures.skipped == 0
+    activity = figures.activity
+    assert [(row[0], row[1], row[3], row[5]) for row in activity.hours.rows] == [
+        ("2026-11-01 12:00", figures.messages, 0.9, "6.1 %")  # 5 and 6 of 180 observations are down
+    ]
+    assert {row[0]: row[1:3] for row in activity.sessions.rows}["<shop>"] == (1, 603)
+    assert {(edge.source, edge.target, edge.weight) for edge in activity.edges} == {
+        ("<shop>", "orders", 603),
+        ("tcp://w", "weather", figures.messages - 603 - 180),
+    }
+    assert (activity.requests, activity.documents) == (None, None)
 
 
 @pytest.mark.slow
@@ -142,7 +152,7 @@ def test_page_is_self_contained_and_escapes_recorded_text(spark: SparkSession, t
     assert not re.search(r"https?://|src=|@import|url\(|<script", text)
     for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(svg)
-    assert text.count("<svg") == 3 + 3  # messages, bytes, latency; and one for each provider
+    assert text.count("<svg") == 4 + 3  # messages, bytes, latency, dependencies; and one for each provider
 
 
 def test_empty_journal_gives_a_page(spark: SparkSession) -> None:

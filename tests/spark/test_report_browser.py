@@ -1,4 +1,4 @@
-"""The report in a browser: text keeps its size on a phone, and nothing is cut off. Needs no Spark."""
+"""The report in a browser: text keeps its size on a phone, nothing is cut off, and it loads fast. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.spark.jobs.charts import Bar
-from nngkit.spark.jobs.figures import Figures, Table
+from nngkit.spark.jobs.activity import EDGES, Activity
+from nngkit.spark.jobs.charts import COLOURS, Bar
+from nngkit.spark.jobs.figures import BARS, PARTS, POINTS, ClusterFigures, Figures
+from nngkit.spark.jobs.graph import Edge
 from nngkit.spark.jobs.report import page
+from nngkit.spark.jobs.tables import ROWS, Table
 from tests.web.browsers import chromium
 
 pytestmark = [
@@ -40,6 +43,8 @@ def figures(days: int) -> Figures:
         Bar(f"answer tcp://warehouse-{number}.frankfurt.example.internal:9000", [(times[0], times[-1], True)], "99.0 %")
         for number in range(30)
     ]
+    edges = [Edge(f"service-{n % 7}", f"a.long.topic.{n}", "publishes", 10**n) for n in range(10)]
+    edges += [Edge(f"a.long.topic.{n}", "store", "calls", n) for n in range(10)]
     wide = Table(tuple(f"a column {number}" for number in range(9)), [tuple(range(9))], True)
     nothing = Table(("topic",), [])
     return Figures(
@@ -66,7 +71,45 @@ def figures(days: int) -> Figures:
         lost=589,
         lost_ranges=wide,
         skew=wide,
+        activity=Activity(wide, wide, edges, True, wide, wide),
     )
+
+
+def fullest() -> Figures:
+    """Return figures with as much of everything as `collect` fetches of a journal of any size, and long names."""
+    name = "a long name & more " * 20
+    series = {f"{number} {name}": [(LOW + at, at % 7.3) for at in range(POINTS + 1)] for number in range(COLOURS)}
+    bars = [Bar(f"{n} {name}", [(LOW + at, LOW + at + 1, at % 2 == 0) for at in range(PARTS)]) for n in range(BARS)]
+    table = Table(tuple(map(str, range(12))), [(name, *range(11))] * ROWS, True)
+    edges = [Edge(f"{n % 20} {name}", f"{n % 30 + 10} {name}", "calls", n) for n in range(EDGES)]
+    some = ClusterFigures(10**9, 1, series, table, table, bars, True, table)
+    return figures(1000)._replace(
+        by_topic=series,
+        bytes_by_topic=series,
+        latency_by_topic=series,
+        bars=bars,
+        cluster=some,
+        activity=Activity(table, table, edges, True, table, table),
+        topics=table,
+        latency=table,
+        providers=table,
+        replies=table,
+        edges=table,
+        silences=table,
+        lost_ranges=table,
+        skew=table,
+    )
+
+
+@pytest.mark.alone
+def test_page_of_a_journal_of_any_size_loads_in_two_seconds(tmp_path: Path) -> None:
+    text = page(fullest(), dt.datetime.now(dt.UTC), "a-journal")
+    (tmp_path / "report.html").write_text(text)
+    assert len(text) < 2_500_000
+    with chromium() as driver:
+        driver.get(f"file://{tmp_path}/report.html")
+        loaded = driver.execute_script("return performance.getEntriesByType('navigation')[0].loadEventEnd")
+    assert 0 < loaded < 2000, f"{len(text) / 1e6:.1f} MB took {loaded:.0f} ms"
 
 
 def test_text_keeps_its_size_at_every_width(tmp_path: Path) -> None:

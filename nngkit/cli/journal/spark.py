@@ -5,46 +5,54 @@
     $ nngkit spark doctor
     $ nngkit spark run availability --journal journal --window "1 hour"
     $ nngkit spark run report --journal journal --output report.html
+    $ nngkit spark sql --journal journal "SELECT topic, sum(messages) FROM rates GROUP BY topic"
     $ nngkit spark pack env.tar.gz
     $ nngkit spark submit --master spark://host:7077 --archive env.tar.gz run rates --journal s3://bucket/journal
 
-Rows are printed, or written as Parquet to --output.
+Rows are printed, or written to --output as Parquet, CSV or JSON lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import os
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.commands import COMMANDS
-from nngkit.cli.output import coloured, columns, json_line, out, wants_colour
+from nngkit.cli.journal import spark_results
+from nngkit.cli.journal.spark_progress import watched
+from nngkit.cli.output import coloured, json_line, out, wants_colour
 from nngkit.cli.stderr import say
 from nngkit.cli.suggestions import did_you_mean
 from nngkit.errors import ConfigError
+from nngkit.spark.durations import spark_text
 from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nngkit.spark.doctor import Check
+    from nngkit.spark.run import JobOptions
 
-__all__ = ["EPILOG", "add_arguments", "cell", "command", "doctor_fields", "run"]
+__all__ = ["EPILOG", "add_arguments", "command", "doctor_fields", "run"]
 
 NAME: Final = "nngkit spark"
 ACTIONS: Final = {
     "doctor": "check the requirements of Spark",
     "run": "run JOB",
+    "sql": "run the SQL statement that follows, or those of standard input; at a terminal, a prompt",
     "submit": "run the action that follows on a cluster, by spark-submit",
     "pack": "write the archive that brings nngkit to workers",
 }
-ON_CLUSTER: Final = ("run", "doctor")  # actions that `submit` can run
+ON_CLUSTER: Final = ("run", "doctor", "sql")  # actions that `submit` can run
+WRITERS: Final = ("documents", "report")  # write to --output themselves
 EPILOG: Final = """\
 actions:
 {}
@@ -54,8 +62,8 @@ jobs:
 
 docs/pipeline.md describes the results of each job. `submit` takes --master, --archive and --conf before the action;
 the rest runs on the cluster. Exit codes: 0 ok, 1 Spark failed, 2 usage or a missing requirement.""".format(
-    "\n".join(f"  {name:13} {what}" for name, what in ACTIONS.items()),
-    "\n".join(f"  {name:13} {job.what}" for name, job in JOBS.items()),
+    "\n".join(f"  {name:15} {what}" for name, what in ACTIONS.items()),
+    "\n".join(f"  {name:15} {job.what}" for name, job in JOBS.items()),
 )
 _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
@@ -67,10 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
     parser.add_argument("--archive", metavar="FILE", help="submit: the archive written by `pack`")
     parser.add_argument("--journal", metavar="DIR", help="the journal: a folder, or a URI of shared storage")
-    parser.add_argument("--output", metavar="PATH", help="write to this path: Parquet; report: an HTML page")
-    parser.add_argument("--window", metavar="TEXT", help='window of the job, such as "10 minutes" (default: 1 hour)')
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="write to this path: *.csv, *.json, or a folder of Parquet; report: an HTML page",
+    )
+    parser.add_argument(
+        "--format", choices=spark_results.FORMATS, metavar="FORMAT", help=f"one of {', '.join(spark_results.FORMATS)}"
+    )
+    parser.add_argument("--window", metavar="TIME", help="window of the job, such as 10m (default: 1h)")
+    parser.add_argument("--gap", metavar="TIME", help="sessions: pause that ends a session (default: 5m)")
     parser.add_argument("--topic", action="append", metavar="TEXT", help="only this topic; may be repeated")
-    parser.add_argument("--from", dest="since", metavar="TIME", help="only records from this time on (ISO 8601)")
+    parser.add_argument(
+        "--from", dest="since", metavar="TIME", help="only records from this time on (ISO 8601, or ms since 1970)"
+    )
     parser.add_argument("--to", dest="until", metavar="TIME", help="only records before this time")
     parser.add_argument(
         "--skip-missing", action="store_true", help="run: skip missing and damaged records, and report their number"
@@ -89,10 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows to print (default: 100)",
     )
+    parser.add_argument("--watch", action="store_true", help="show progress on stderr, also if that is no terminal")
     parser.add_argument("--small", action="store_true", help="for little data: compile less, start sooner")
     parser.add_argument("--start", action="store_true", help="doctor: also start Spark, which takes seconds")
     options.add(parser, "json")
-    parser.add_argument("job", metavar="JOB", nargs="?", help="run: the job, see below; pack: the file to write")
+    parser.add_argument(
+        "job", metavar="JOB", nargs="?", help="run: the job, see below; sql: the statement; pack: the file"
+    )
 
 
 def command(name: str, argv: list[str]) -> int:
@@ -116,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _submit(arguments)
     if arguments.action == "pack":
         return _pack(arguments)
-    return _run(arguments)
+    return _sql(arguments) if arguments.action == "sql" else _run(arguments)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
@@ -181,10 +202,58 @@ def _conf(given: list[str]) -> dict[str, str]:
     return conf
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    from nngkit.spark.options import endpoint
+@contextmanager
+def _session(arguments: argparse.Namespace, name: str, *packages: str) -> Iterator[Any]:
+    """Start Spark as the arguments say. Raises ConfigError for a missing one of `packages`, which workers import."""
     from nngkit.spark.session import SMALL, check_packages, session
 
+    check_packages("google_crc32c", *packages)
+    os.environ["TZ"] = "UTC"  # Spark returns times in this process's zone, without naming it
+    time.tzset()
+    # Under spark-submit the master is spark-submit's, otherwise this machine.
+    master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
+    conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
+    with session(master, f"nngkit {name}", conf) as spark:
+        yield spark
+
+
+def _job_options(arguments: argparse.Namespace) -> JobOptions:
+    from nngkit.spark.positions import parse_time
+    from nngkit.spark.run import JobOptions
+
+    for what, given in (("--from", arguments.since), ("--to", arguments.until)):
+        if given is not None:
+            parse_time(given, what)  # rejected here, before Spark starts
+    return JobOptions(
+        arguments.journal,
+        tuple(arguments.topic or ()),
+        arguments.since,
+        arguments.until,
+        spark_text(arguments.window or "1 hour", "--window"),
+        arguments.output,
+        arguments.late,
+        arguments.skip_missing,
+        spark_text(arguments.gap or "5 minutes", "--gap"),
+    )
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from nngkit.cli.journal import spark_sql
+
+    if not arguments.journal:
+        raise ConfigError("--journal", "is required")
+    if arguments.stream:
+        raise ConfigError("--stream", "is for run; sql runs statements that end")
+    spark_results.format_of(arguments)
+    asked = _job_options(arguments)
+    with _session(arguments, "sql") as spark:
+        from nngkit.spark.views import Views
+
+        return spark_sql.run(spark, Views(spark, asked), arguments)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Reject wrong usage of `run` before Spark starts."""
     name = arguments.job
     if name not in JOBS:
         raise ConfigError("JOB", f"is not one of {', '.join(JOBS)}{did_you_mean(name or '', JOBS)}", name)
@@ -193,55 +262,68 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--journal", "is required")
     if arguments.window and not job.windowed:
         raise ConfigError("--window", f"{name} has no windows", arguments.window)
-    if name in ("report", "documents") and not arguments.output:
-        raise ConfigError("--output", f"is required for {name}")
-    if arguments.stream and (not arguments.output or not job.stream):
-        raise ConfigError("--stream", "needs --output" if job.stream else f"{name} cannot stream: it looks back", name)
+    if arguments.gap and not job.gapped:
+        raise ConfigError("--gap", f"is for sessions; {name} has none", arguments.gap)
+    if name in WRITERS:
+        if not arguments.output:
+            raise ConfigError("--output", f"is required for {name}")
+        if arguments.format:
+            raise ConfigError("--format", f"{name} has a format of its own", arguments.format)
+    if arguments.stream:
+        if not arguments.output or not job.stream:
+            raise ConfigError(
+                "--stream", "needs --output" if job.stream else f"{name} cannot stream: it looks back", name
+            )
+        if spark_results.format_of(arguments) != "parquet":
+            raise ConfigError("--stream", "writes a folder of Parquet only", arguments.output)
+    elif name not in WRITERS:
+        spark_results.format_of(arguments)
+
+
+def _check_metrics(arguments: argparse.Namespace) -> None:
+    from nngkit.spark.options import endpoint
+
     if arguments.metrics:
         if not arguments.stream:
             raise ConfigError("--metrics", "is for --stream only", arguments.metrics)
         endpoint(arguments.metrics, "--metrics")
-    check_packages("google_crc32c", *(["pycrdt"] if name == "documents" else []))  # imported by workers
-    os.environ["TZ"] = "UTC"  # Spark returns times in this process's zone, without naming it
-    time.tzset()
-    # Under spark-submit the master is spark-submit's, otherwise this machine.
-    master = arguments.master or (None if os.environ.get("NNGKIT_SUBMITTED") else "local[*]")
-    conf = (SMALL if arguments.small else {}) | _conf(arguments.conf)
-    with session(master, f"nngkit {name}", conf) as spark:
-        from nngkit.spark.run import JobOptions, SkipCount, batch, in_a_line, stream
 
-        asked = JobOptions(
-            arguments.journal,
-            tuple(arguments.topic or ()),
-            arguments.since,
-            arguments.until,
-            arguments.window or "1 hour",
-            arguments.output,
-            arguments.late,
-            arguments.skip_missing,
-        )
+
+def _run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    _check_metrics(arguments)
+    name = arguments.job
+    asked = _job_options(arguments)
+    with _session(arguments, name, *(["pycrdt"] if name == "documents" else [])) as spark:
+        from nngkit.spark.run import SkipCount, batch, in_a_line, stream
+
         skips = SkipCount()
         with in_a_line():
             if arguments.stream:
                 return stream(spark, name, asked, arguments.metrics)
-            rows = batch(spark, name, asked, skips)
-            if rows is not None:
-                _print(rows, arguments)
+            form = "parquet" if name in WRITERS else spark_results.format_of(arguments)
+            if form != "parquet":
+                asked = replace(asked, output=None)
+            with watched(spark.sparkContext, arguments.watch):
+                rows = batch(spark, name, asked, skips)
+                show = None if rows is None else _results(rows, form, arguments)
+            if show is not None:
+                show()
             if arguments.skip_missing:
                 _print_skipped(skips.rows, arguments)
     return 0
 
 
-def _print(rows: Any, arguments: argparse.Namespace) -> None:
-    found = rows.take(arguments.rows + 1)
-    shown = found[: arguments.rows]
-    if arguments.json:
-        for row in shown:
-            out(json_line({key: _plain(value) for key, value in row.asDict(recursive=True).items()}))
-    else:
-        out(columns(rows.columns, [[cell(value) for value in row] for row in shown], wants_colour(sys.stdout)))
-    if len(found) > len(shown):
-        say(NAME, f"there are more than {len(shown)} rows: use --rows, or --output for all")
+def _results(rows: Any, form: str, arguments: argparse.Namespace) -> Callable[[], None]:
+    """Compute the rows once, and write them to --output, or return what prints the first ones."""
+    rows = rows.persist()
+    total = rows.count()
+    rows = rows.orderBy("start") if "start" in rows.columns else rows
+    if arguments.output:
+        spark_results.write_file(rows.columns, rows.toLocalIterator(), form, arguments.output)
+        return lambda: None
+    shown = rows.take(arguments.rows)
+    return lambda: spark_results.print_rows(rows.columns, shown, form, total - len(shown))
 
 
 def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
@@ -249,30 +331,3 @@ def _print_skipped(rows: int, arguments: argparse.Namespace) -> None:
         out(json_line({"skipped": rows}))
     if rows:
         say(NAME, f"{rows} records were skipped")
-
-
-def cell(value: Any) -> str:
-    """Format a value for a table."""
-    match value:
-        case None:
-            return "-"
-        case float():
-            return f"{value:.6g}"
-        case dt.datetime():
-            return value.isoformat(" ", timespec="milliseconds")
-        case bytes() | bytearray():
-            return bytes(value).hex() if len(value) <= 40 else f"{bytes(value[:20]).hex()}... ({len(value)} bytes)"
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dt.datetime():
-            return value.isoformat(timespec="microseconds") + ("" if value.tzinfo else "Z")
-        case bytes() | bytearray():
-            return bytes(value).hex()
-        case dict():
-            return {key: _plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-    return value

@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["COLOURS", "STYLE", "Bar", "lines", "ticks", "timeline"]
+__all__ = ["COLOURS", "STYLE", "Bar", "lines", "shortened", "ticks", "timeline"]
 
 SIDE: Final = 1000  # units of an SVG in each direction: rounding errors are below a pixel
 COLOURS: Final = 8  # distinguishable lines; callers aggregate the others
 NARROW: Final = 3  # times below a plot on a phone: "2026-11-22" three times takes 200 of its 300 pixels
 EDGE: Final = 8.0  # percent: labels closer to an edge are aligned to it, so that they are not cut off
+LONGEST: Final = 160  # characters of a name: a topic may have 64 KiB, and the page must not
 DAY: Final = 86400
 STEPS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
 MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
@@ -56,6 +57,11 @@ class Bar(NamedTuple):
     name: str
     parts: Sequence[tuple[float, float, bool]]
     share: str = ""
+
+
+def shortened(text: str) -> str:
+    """Return a name, cut off if it is very long."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -135,7 +141,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
     parts += [f'<path class="grid" d="M0 {y(value):.1f}H{SIDE}"/>' for value in marks]
     for number, (name, each) in enumerate(list(series.items())[:COLOURS]):
         ordered = sorted(each)
-        title = f"<title>{escape(name)}</title>"
+        title = f"<title>{escape(shortened(name))}</title>"
         if len(ordered) == 1:
             at = f"M{x(ordered[0][0]):.1f} {y(ordered[0][1]):.1f}h0"
             parts.append(f'<path class="c{number} dot" d="{at}">{title}</path>')
@@ -143,7 +149,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
         path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in ordered)
         parts.append(f'<polyline class="c{number} line" points="{path}">{title}</polyline>')
     key = "".join(
-        f'<span><i class="c{number} swatch"></i>{escape(name)}</span>'
+        f'<span><i class="c{number} swatch"></i>{escape(shortened(name))}</span>'
         for number, name in enumerate(list(series)[:COLOURS])
     )
     left = "".join(f'<span style="top:{y(value) / SIDE:.2%}">{_short(value)}</span>' for value in marks)
@@ -166,17 +172,24 @@ def timeline(bars: Sequence[Bar]) -> str:
     def x(at: float) -> float:
         return (at - low) / (high - low) * SIDE
 
+    def width(start: float, end: float) -> float:
+        return max(2.0, x(end) - x(start))
+
     rows = []
     for bar in bars:
-        boxes = []
-        for start, end, up in bar.parts:
-            kind, width = ("up" if up else "down"), max(2.0, x(end) - x(start))
-            boxes.append(
-                f'<rect class="{kind}" x="{x(start):.1f}" y="0" width="{width:.1f}" height="{SIDE}">'
-                f"<title>{kind} for {end - start:.1f} s</title></rect>"
-            )
-        words = f'<span class="name">{escape(bar.name)}</span><span class="share">{escape(bar.share)}</span>'
-        rows.append(f'<div class="bar">{words}{_svg(f"when {bar.name} was up")}{"".join(boxes)}</svg></div>')
+        # Half of the parts are "up", of which nobody asks how long: one path for them keeps the page small.
+        up = "".join(
+            f"M{x(start):.1f} 0h{width(start, end):.1f}v{SIDE}H{x(start):.1f}z" for start, end, ok in bar.parts if ok
+        )
+        boxes = [f'<path class="up" d="{up}"/>'] if up else []
+        boxes += [
+            f'<rect class="down" x="{x(start):.1f}" y="0" width="{width(start, end):.1f}" height="{SIDE}">'
+            f"<title>down for {end - start:.1f} s</title></rect>"
+            for start, end, ok in bar.parts
+            if not ok
+        ]
+        words = f'<span class="name">{escape(shortened(bar.name))}</span><span class="share">{escape(bar.share)}</span>'
+        rows.append(f'<div class="bar">{words}{_svg(f"when {shortened(bar.name)} was up")}{"".join(boxes)}</svg></div>')
     return "".join(rows) + f'<div class="under">{_under(low, high, x)}</div>'
 
 

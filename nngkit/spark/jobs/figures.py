@@ -16,26 +16,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs import availability, cluster, quality, traffic
+from nngkit.spark.jobs.activity import Activity, collect_activity
 from nngkit.spark.jobs.charts import COLOURS, Bar
 from nngkit.spark.jobs.headers import sent
+from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, seconds_since, share_text, utc
 
-__all__ = ["BARS", "PARTS", "ClusterFigures", "Figures", "Table", "collect"]
+__all__ = ["BARS", "PARTS", "POINTS", "ClusterFigures", "Figures", "collect"]
 
 POINTS: Final = 120  # of a plot over time
-ROWS: Final = 20  # of a table
 BARS: Final = 30  # providers in the timeline, by ascending uptime
 PARTS: Final = 400  # newest intervals of a provider in the timeline: a plot of 550 pixels shows no more
 STEPS: Final = (1, 5, 15, 60, 300, 900, 3600, 21600, 86400, 604800)  # seconds of a plot's points
 
 Points = dict[str, list[tuple[float, float]]]
-
-
-class Table(NamedTuple):
-    """Rows for the page; `more`: further rows were left out."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    more: bool = False
 
 
 class ClusterFigures(NamedTuple):
@@ -83,6 +76,7 @@ class Figures(NamedTuple):
     lost: int
     lost_ranges: Table
     skew: Table
+    activity: Activity
     cluster: ClusterFigures | None = None
 
 
@@ -113,8 +107,8 @@ def _collect(rows: DataFrame) -> Figures:
     topics = by_size.orderBy(F.desc("n"), "topic").limit(ROWS + 1).collect()
     busiest = rows.groupBy("topic").agg(F.count("*").alias("n")).orderBy(F.desc("n"), "topic")
     named = [row.topic for row in busiest.limit(COLOURS if whole.topics <= COLOURS else COLOURS - 1).collect()]
-    first = None if whole.a is None else _seconds(whole.a)
-    last = None if whole.b is None else _seconds(whole.b)
+    first = None if whole.a is None else seconds_since(whole.a)
+    last = None if whole.b is None else seconds_since(whole.b)
     span = (last or 0.0) - (first or 0.0)
     step = next((each for each in STEPS if span / each <= POINTS), STEPS[-1] * math.ceil(span / STEPS[-1] / POINTS))
     messages, volume = _by_topic(rows, named, step)
@@ -134,35 +128,35 @@ def _collect(rows: DataFrame) -> Figures:
         bytes_by_topic=volume,
         latency_by_topic=_latency_by_topic(rows, named, step),
         topic_count=whole.topics,
-        topics=_table(
+        topics=as_table(
             ("topic", "protocol", "messages", "bytes", "mean size", "messages/s", "bytes/s"),
             [
                 (row.topic, row.protocol, row.n, row.bytes, round(row.bytes / row.n, 1))
-                + ((_rounded(row.n / span), _rounded(row.bytes / span)) if span else ("-", "-"))
+                + ((rounded(row.n / span), rounded(row.bytes / span)) if span else ("-", "-"))
                 for row in topics
             ],
         ),
-        latency=_table(
+        latency=as_table(
             ("topic", "messages", "p50 ms", "p95 ms", "p99 ms", "slowest ms"),
-            [(row.topic, row.messages, *map(_ms, (*row.q, row.slowest))) for row in _latency(rows)],
+            [(row.topic, row.messages, *map(ms, (*row.q, row.slowest))) for row in _latency(rows)],
         ),
         bars=bars,
         bars_cut=bars_cut,
         providers=providers,
         providers_more=more,
-        replies=_table(
+        replies=as_table(
             ("service", "provider", "replies", "p50 ms", "p95 ms", "p99 ms"),
             [
                 (
                     row.service,
                     row.provider,
                     row.replies,
-                    *map(_ms, (row.p50, row.p95, row.p99)),
+                    *map(ms, (row.p50, row.p95, row.p99)),
                 )
                 for row in traffic.slowest(seen, ROWS + 1).collect()
             ],
         ),
-        edges=_table(
+        edges=as_table(
             ("from", "topic", "protocol", "messages", "bytes"),
             [
                 (row.source, row.target, row.protocol, row.messages, row["bytes"])
@@ -172,16 +166,16 @@ def _collect(rows: DataFrame) -> Figures:
                 .collect()
             ],
         ),
-        silences=_table(
+        silences=as_table(
             ("topic", "from", "messages", "usual pause s", "silent after s", "silences", "longest s"),
             [
                 (
                     row.topic,
                     row.peer,
                     row.messages,
-                    *map(_rounded, (row.usual, row.over)),
+                    *map(rounded, (row.usual, row.over)),
                     row.silences,
-                    _rounded(row.longest),
+                    rounded(row.longest),
                 )
                 for row in traffic.silences(rows)
                 .where("silences > 0")
@@ -193,17 +187,18 @@ def _collect(rows: DataFrame) -> Figures:
         skipped=int(skipped),
         duplicates=int(duplicates),
         lost=int(lost),
-        lost_ranges=_table(
+        lost_ranges=as_table(
             ("topic", "from", "first", "last", "count"),
             [(row.topic, row.sender, row.first, row.last, row["count"]) for row in longest],
         ),
-        skew=_table(
+        skew=as_table(
             ("from", "messages", "least ms", "median ms", "most ms"),
             [
-                (row.sender, row.messages, *map(_ms, (row.least, row.median, row.most)))
+                (row.sender, row.messages, *map(ms, (row.least, row.median, row.most)))
                 for row in quality.skew(rows, "3650 days").orderBy("least", "sender").limit(ROWS + 1).collect()
             ],
         ),
+        activity=collect_activity(rows, seen),
         cluster=_cluster(rows, step, whole.a, whole.b) if whole.cluster else None,
     )
 
@@ -296,23 +291,27 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
         drawn = parts.withColumn("age", F.row_number().over(newest)).where(F.col("age") <= PARTS)
         for row in drawn.join(wanted, list(who)).orderBy("start").collect():
             key = (row.service, row.provider, row.daemon)
-            spans.setdefault(key, []).append((_seconds(row.start), _seconds(row.end), bool(row.up)))
+            spans.setdefault(key, []).append((seconds_since(row.start), seconds_since(row.end), bool(row.up)))
     bars = [
-        Bar(f"{row.service} {row.provider}", spans.get((row.service, row.provider, row.daemon), []), _share(row.share))
+        Bar(
+            f"{row.service} {row.provider}",
+            spans.get((row.service, row.provider, row.daemon), []),
+            share_text(row.share),
+        )
         for row in shown
     ]
     table = [
         (
             row.service,
             row.provider,
-            _share(row.share),
+            share_text(row.share),
             row.flaps,
             row.rounds,
         )
         for row in found
     ]
     head = ("service", "provider", "time up", "went down", "rounds")
-    return bars, any(row.parts > PARTS for row in shown), _table(head, table), len(found) > BARS
+    return bars, any(row.parts > PARTS for row in shown), as_table(head, table), len(found) > BARS
 
 
 def _cluster(rows: DataFrame, step: int, first: dt.datetime, last: dt.datetime) -> ClusterFigures:
@@ -328,11 +327,11 @@ def _cluster(rows: DataFrame, step: int, first: dt.datetime, last: dt.datetime) 
             unreadable=int(bad or 0),
             by_kind=_by_kind(jobs, step, first, last),
             work=_work(jobs),
-            dead=_table(
+            dead=as_table(
                 ("time", "kind", "job", "worker", "end", "tries", "error"),
                 [
                     (
-                        _utc(row.at),
+                        utc(row.at),
                         row.kind,
                         row.id,
                         row.worker,
@@ -378,12 +377,12 @@ def _work(jobs: DataFrame) -> Table:
         "run p50 ms",
         "run p95 ms",
     )
-    return _table(
+    return as_table(
         (*head, "retries"),
         [
             (
-                *(row.worker or "-", row.kind, row.jobs, row.done, row.dead, _rounded(row.busy)),
-                *("-" if row[name] is None else _ms(row[name]) for name in times),
+                *(row.worker or "-", row.kind, row.jobs, row.done, row.dead, rounded(row.busy)),
+                *("-" if row[name] is None else ms(row[name]) for name in times),
                 row.retries,
             )
             for row in busiest.limit(ROWS + 1).collect()
@@ -392,12 +391,12 @@ def _work(jobs: DataFrame) -> Table:
 
 
 def _reigns(reigns: Sequence[Any]) -> Table:
-    return _table(
+    return as_table(
         ("cluster", "term", "host", "from", "until", "seconds", "then no host s", "jobs", "reported end"),
         [
             (
-                *(row.cluster, row.term, row.host, _utc(row.start), _utc(row.end) if row.ended else "-"),
-                *(_rounded(row.seconds), "-" if row.gap is None else _rounded(row.gap), row.jobs, row.why or "-"),
+                *(row.cluster, row.term, row.host, utc(row.start), utc(row.end) if row.ended else "-"),
+                *(rounded(row.seconds), "-" if row.gap is None else rounded(row.gap), row.jobs, row.why or "-"),
             )
             for row in reigns[: ROWS + 1]
         ],
@@ -408,32 +407,5 @@ def _host_bars(reigns: Sequence[Any]) -> list[Bar]:
     """Return a bar for each host with its newest reigns, the newest host first."""
     found: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
     for row in reigns:
-        found.setdefault((row.cluster, row.host), []).append((_seconds(row.start), _seconds(row.end), True))
+        found.setdefault((row.cluster, row.host), []).append((seconds_since(row.start), seconds_since(row.end), True))
     return [Bar(f"{name} {host}", parts[PARTS - 1 :: -1], str(len(parts))) for (name, host), parts in found.items()]
-
-
-def _utc(moment: dt.datetime) -> str:
-    return dt.datetime.fromtimestamp(_seconds(moment), dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _share(share: float | None) -> str:
-    """Return the share in percent, rounded down: only a provider that was never down has 100 %."""
-    return "-" if share is None else f"{math.floor(share * 1000 + 1e-6) / 10:.1f} %"
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
-
-
-def _rounded(value: float) -> float:
-    """Round to three digits, or to an integer from 100 on."""
-    return float(f"{value:.3g}") if abs(value) < 100 else round(value)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    return Table(head, rows[:ROWS], len(rows) > ROWS)
-
-
-def _seconds(moment: dt.datetime) -> float:
-    # Spark returns times without a zone, in this process's zone; Python's timestamp() converts them back.
-    return moment.timestamp()

@@ -5,6 +5,7 @@
 ``sent``    8 bytes, big-endian, signed: send time in microseconds since 1970, by the sender's clock
 ``seq``     8 bytes, big-endian: sequence number of the sender on this topic
 ``from``    UTF-8: name of the sender; without it, its address is used
+``number``  8 bytes, big-endian: of a device's record, the number of a request, and of its reply
 ``origin``  bytes, ``epoch`` 8 bytes, ``seq`` 8 bytes, ``deps`` CBOR: those of a document's update, or
             ``versions`` CBOR and ``deps``: those of a merge of many (docs/wire.md)
 ==========  ==========================================================================================
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 from nngkit.errors import ConfigError
 
-__all__ = ["header", "need", "number", "sender", "sent"]
+__all__ = ["header", "need", "number", "peer", "sender", "sent"]
 
 
 def need(rows: DataFrame, *columns: str) -> None:
@@ -47,3 +48,8 @@ def sent() -> Column:
 def sender() -> Column:
     """Return the sender: its name, else its address."""
     return F.coalesce(header("from").cast("string"), F.col("peer"), F.lit("unknown"))
+
+
+def peer(rows: DataFrame) -> Column:
+    """Return the sender, for rows that may lack `headers`."""
+    return sender() if "headers" in rows.columns else F.coalesce("peer", F.lit("unknown"))

@@ -12,8 +12,8 @@ Given = Literal["rows", "seen", "updates", "ended"]
 class Job(NamedTuple):
     """`given`: the journal's rows, or those of availability.observations, documents.updates or cluster.ended.
 
-    `windowed`: takes a window. `stream`: the function for a stream, "" if batch only. `watermark`: the column of a
-    stream's watermark.
+    `windowed`: takes a window; `gapped`: takes a gap. `stream`: the function for a stream, "" if batch only.
+    `watermark`: the column of a stream's watermark.
     """
 
     what: str
@@ -23,6 +23,7 @@ class Job(NamedTuple):
     windowed: bool = False
     stream: str = ""
     watermark: str = "timestamp"
+    gapped: bool = False
 
 
 def _windowed(what: str, module: str, function: str, given: Given = "rows") -> Job:
@@ -46,6 +47,27 @@ JOBS: Final = {
     "silences": Job("pauses over ten times the usual one, by topic and peer", "traffic", "silences"),
     "slowest": Job("providers with the slowest responses to surveys", "traffic", "slowest", "seen"),
     "edges": Job("senders and their topics", "traffic", "edges"),
+    "sessions": Job(
+        "records of a peer without a gap between them, as sessions",
+        "sessions",
+        "sessions",
+        stream="sessions",
+        gapped=True,
+    ),
+    "anomalies": Job(
+        "windows with far more or fewer messages than a week before, by topic and peer",
+        "anomalies",
+        "anomalies",
+        windowed=True,
+    ),
+    "request-latency": Job(
+        "p50, p95, p99 from request to reply through a device, by service and window",
+        "requests",
+        "request_latency",
+        windowed=True,
+    ),
+    "dependencies": Job("which node calls, publishes or sends to which", "dependencies", "dependencies"),
+    "schemas": Job("kinds of values and fields of maps, by topic, from a sample", "schemas", "schemas"),
     "documents": Job("incremental snapshots of documents, in --output", "documents", "compact"),
     "edits": _windowed("updates and bytes, by document, author and window", "documents", "edits", "updates"),
     "work": _windowed("jobs, outcomes, queue and run times, by worker, kind and window", "cluster", "work", "ended"),

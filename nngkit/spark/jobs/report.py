@@ -20,9 +20,12 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from nngkit.spark.jobs import charts
+from nngkit.spark.jobs import charts, graph
+from nngkit.spark.jobs.activity import EDGES, Activity
 from nngkit.spark.jobs.charts import lines, timeline
-from nngkit.spark.jobs.figures import BARS, PARTS, ROWS, ClusterFigures, Figures, Table, collect
+from nngkit.spark.jobs.figures import BARS, PARTS, ClusterFigures, Figures, collect
+from nngkit.spark.jobs.sessions import GAP
+from nngkit.spark.jobs.tables import ROWS, Table
 from nngkit.spark.jobs.traffic import PACE
 
 __all__ = ["page", "report", "write"]
@@ -47,7 +50,8 @@ th,td{text-align:left;padding:6px 12px;border-bottom:1px solid var(--rule);white
 th{color:var(--soft);font-weight:600}
 tr:last-child td{border-bottom:0}td.n,th.n{text-align:right}.none{padding:8px 4px;margin:0}
 @media(max-width:640px){main{padding:20px 12px 48px}h1{font-size:22px;overflow-wrap:anywhere}.facts{gap:8px}
-.facts div{min-width:0;flex:1 1 30%;padding:8px 10px}.facts b{font-size:18px}th,td{padding:6px 8px}figure{padding:10px}}
+.facts div{min-width:min-content;flex:1 1 30%;padding:8px 10px}.facts b{font-size:18px}
+th,td{padding:6px 8px}figure{padding:10px}}
 """
 
 
@@ -94,6 +98,8 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         "<h2>Latency</h2><p>Recorder's clock minus sender's, for messages with the header sent: p95.</p>",
         *([f"<figure>{lines(figures.latency_by_topic, 'ms')}</figure>"] if figures.latency_by_topic else []),
         _html(figures.latency),
+        "<h2>Worst hours</h2><p>Hours (UTC) with p95 latency and failed rounds furthest above the mean of all.</p>",
+        _html(figures.activity.hours),
         "<h2>Uptime</h2><p>As observed by the discovery daemon, by round"
         + ("; lowest uptime first" if len(figures.bars) > 1 else "")
         + (f"; only the {BARS} with the lowest" if figures.providers_more else "")
@@ -102,6 +108,7 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         "<h2>Availability</h2><p>Lowest uptime first.</p>" + _html(figures.providers),
         "<h2>Response times</h2><p>Of surveys, slowest first.</p>" + _html(figures.replies),
         *([] if figures.cluster is None else _cluster(figures.cluster, figures.step)),
+        *_activity(figures.activity),
         "<h2>Senders and topics</h2>" + _html(figures.edges),
         f"<h2>Silences</h2><p>Pauses over {PACE:g} times the usual pause of that sender on that topic.</p>"
         + _html(figures.silences),
@@ -113,7 +120,7 @@ def page(figures: Figures, made: dt.datetime, journal: str = "") -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
         f"{title}</title>"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{STYLE}{charts.STYLE}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+        f"<style>{STYLE}{charts.STYLE}{graph.STYLE}</style></head><body><main>{''.join(body)}</main></body></html>\n"
     )
 
 
@@ -128,6 +135,20 @@ def _cluster(figures: ClusterFigures, step: int) -> list[str]:
         f"<h2>Hosts</h2><p>When each node was host, and how many times.{cut}</p>",
         f"<figure>{timeline(figures.bars)}</figure>" + _html(figures.reigns),
     ]
+
+
+def _activity(figures: Activity) -> list[str]:
+    cut = f" Only the {EDGES} with the most messages." if figures.edges_cut else ""
+    parts = [
+        f"<h2>Dependencies</h2><p>Who publishes, calls, sends and submits to whom.{cut}</p>",
+        f"<figure>{graph.graph(figures.edges)}</figure>",
+    ]
+    if figures.requests is not None:
+        parts.append("<h2>Requests</h2><p>From request to reply, as devices saw them.</p>" + _html(figures.requests))
+    if figures.documents is not None:
+        parts.append("<h2>Documents</h2><p>Most edited first.</p>" + _html(figures.documents))
+    ends = f"<h2>Sessions</h2><p>A session ends with a pause of {GAP}. Most messages first.</p>"
+    return [*parts, ends + _html(figures.sessions)]
 
 
 def _html(table: Table) -> str:
@@ -150,7 +171,7 @@ def _kind(is_number: bool) -> str:
 
 
 def _cell(value: Any) -> str:
-    return _number(value) if isinstance(value, int) else escape(str(value))
+    return _number(value) if isinstance(value, int) else escape(charts.shortened(str(value)))
 
 
 def _number(value: int) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.availability import ACCURACY
-from nngkit.spark.jobs.headers import need, sender, sent
+from nngkit.spark.jobs.headers import need, peer, sent
 
 __all__ = ["PACE", "SHORTEST", "edges", "latency", "rates", "silences", "slowest"]
 
@@ -33,17 +33,13 @@ def _apart(quantiles: str) -> list[Column]:
     return [F.col(quantiles)[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)]
 
 
-def _peer(rows: DataFrame) -> Column:
-    return (sender() if "headers" in rows.columns else F.coalesce("peer", F.lit("unknown"))).alias("peer")
-
-
 def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     """Return, by window, topic and peer, messages and bytes, both also a second, and message sizes."""
     need(rows, "value", "topic", "timestamp", "peer")
     size = F.octet_length("value")
     seconds = F.col("w.end").cast("double") - F.col("w.start").cast("double")
     return (
-        rows.groupBy(F.window("timestamp", window).alias("w"), "topic", _peer(rows))
+        rows.groupBy(F.window("timestamp", window).alias("w"), "topic", peer(rows).alias("peer"))
         .agg(
             F.count("*").alias("messages"),
             F.sum(size).alias("bytes"),
@@ -77,7 +73,7 @@ def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     return (
         rows.withColumn("seconds", seconds)
         .where("seconds is not null")
-        .groupBy(F.window("timestamp", window).alias("w"), "topic", _peer(rows))
+        .groupBy(F.window("timestamp", window).alias("w"), "topic", peer(rows).alias("peer"))
         .agg(F.count("*").alias("messages"), _quantiles(F.col("seconds")).alias("q"), F.max("seconds").alias("slowest"))
         .select(
             F.col("w.start").alias("start"),
@@ -98,8 +94,7 @@ def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
     So a topic with one message an hour is not always silent, and one with a hundred a second is after 0.1 s.
     """
     need(rows, "topic", "timestamp", "peer", "partition", "offset")
-    peer = _peer(rows)
-    named = rows.select("topic", peer, "timestamp", "partition", "offset")
+    named = rows.select("topic", peer(rows).alias("peer"), "timestamp", "partition", "offset")
     before = F.lag("timestamp").over(Window.partitionBy("topic", "peer").orderBy("timestamp", "partition", "offset"))
     paused = named.withColumn("seconds", F.col("timestamp").cast("double") - before.cast("double"))
     who = ["topic", "peer"]
@@ -133,7 +128,7 @@ def slowest(seen: DataFrame, most: int = 10) -> DataFrame:
 def edges(rows: DataFrame) -> DataFrame:
     """Return edges from senders to topics, by protocol, with messages, bytes, first and last time."""
     need(rows, "value", "topic", "timestamp", "peer", "protocol")
-    return rows.groupBy(_peer(rows).alias("source"), F.col("topic").alias("target"), "protocol").agg(
+    return rows.groupBy(peer(rows).alias("source"), F.col("topic").alias("target"), "protocol").agg(
         F.count("*").alias("messages"),
         F.sum(F.octet_length("value")).alias("bytes"),
         F.min("timestamp").alias("first"),

@@ -1,0 +1,73 @@
+"""Sessions of peers, and peers that a journal has not seen before. Both can be streamed.
+
+::
+
+    sessions(rows, "5 minutes").show()
+    before = peers(spark.read.format("nng").load("journal"))      # a batch aggregate
+    with_unseen(spark.readStream.format("nng").load("journal"), before).where("unseen")
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from nngkit.spark.jobs.headers import need, peer
+
+__all__ = ["GAP", "peers", "sessions", "with_unseen"]
+
+GAP: Final = "5 minutes"  # the usual end of a visit; a sender that beats every minute may miss four
+
+
+def sessions(rows: DataFrame, gap: str = GAP) -> DataFrame:
+    """Return the sessions of each peer: records with less than `gap` between two, with their bytes and topics.
+
+    `start` and `end` are the times of the first and of the last record, `seconds` is between them. As a stream, with a
+    watermark on `timestamp`, a session is returned when the watermark has passed `gap` after its end.
+    """
+    need(rows, "value", "topic", "timestamp", "peer")
+    return (
+        rows.groupBy(F.session_window("timestamp", gap).alias("w"), peer(rows).alias("peer"))
+        .agg(
+            F.min("timestamp").alias("start"),
+            F.max("timestamp").alias("end"),
+            F.count("*").alias("messages"),
+            F.sum(F.octet_length("value")).alias("bytes"),
+            F.sort_array(F.collect_set("topic")).alias("topics"),
+        )
+        .select(
+            "peer",
+            "start",
+            "end",
+            (F.col("end").cast("double") - F.col("start").cast("double")).alias("seconds"),
+            "messages",
+            "bytes",
+            "topics",
+        )
+    )
+
+
+def peers(rows: DataFrame) -> DataFrame:
+    """Return each peer with its first and last time, its messages and topics. Batch only."""
+    need(rows, "topic", "timestamp", "peer")
+    return rows.groupBy(peer(rows).alias("peer")).agg(
+        F.min("timestamp").alias("first"),
+        F.max("timestamp").alias("last"),
+        F.count("*").alias("messages"),
+        F.sort_array(F.collect_set("topic")).alias("topics"),
+    )
+
+
+def with_unseen(rows: DataFrame, before: DataFrame) -> DataFrame:
+    """Return `rows`, usually a stream, with `sender` and with `unseen`: True if it is not one of the peers `before`.
+
+    `before` is a result of `peers`. If that is read from the journal that the stream continues, limit it to the time
+    before the stream's start: otherwise each micro-batch reads the journal again, with the stream's own records in it.
+    """
+    need(rows, "peer")
+    known = before.select(F.col("peer").alias("sender"), F.lit(False).alias("unseen"))
+    named = rows.withColumn("sender", peer(rows))
+    # Peers are few compared with records, so that each task gets all of them, and the stream is not shuffled.
+    return named.join(F.broadcast(known), "sender", "left").withColumn("unseen", F.coalesce("unseen", F.lit(True)))
