@@ -6,8 +6,9 @@
     views.sql("SELECT topic, sum(messages) FROM rates GROUP BY topic").show()
     views.columns("rates")                      # [("start", "timestamp"), ...]
 
-A view is made when a statement names it for the first time, and nothing is read before Spark runs the statement. So all
-of them cost nothing that are not used. `from_cbor(value)`, CBOR as JSON text, is a function of these statements.
+A view is made when a statement names it, from what the journal has then, and nothing is read before Spark runs the
+statement. So all of them cost nothing that are not used. `from_cbor(value)`, CBOR as JSON text, is a function of these
+statements.
 """
 
 from __future__ import annotations
@@ -66,12 +67,15 @@ class Views:
         from pyspark.errors import PySparkException
 
         used = [name for name in VIEWS if name in words(statement)]
-        try:
-            for name in used:
-                self._frame(name)
-            return self._spark.sql(statement)
-        except PySparkException as error:
-            raise Broken(self.reason(error, used)) from error
+        self._made.clear()
+        self.__dict__.pop("_rows", None)  # segments that were planned for earlier statements may be merged and gone
+        with in_a_line():
+            try:
+                for name in used:
+                    self._frame(name)
+                return self._spark.sql(statement)
+            except PySparkException as error:
+                raise Broken(self.reason(error, used)) from error
 
     def run(self, statement: str, use: Callable[[DataFrame], T]) -> T:
         """Return `use` of the statement's rows; in the main thread. Ctrl-C cancels both.
@@ -80,10 +84,11 @@ class Views:
         """
         from pyspark.errors import PySparkException
 
-        try:
-            return cancellable(self._spark, next(self._groups), lambda: use(self.sql(statement)))
-        except PySparkException as error:
-            raise Broken(self.reason(error)) from error
+        with in_a_line():
+            try:
+                return cancellable(self._spark, next(self._groups), lambda: use(self.sql(statement)))
+            except PySparkException as error:
+                raise Broken(self.reason(error)) from error
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Return names and types of a view's columns. Raises NotFound, and Broken if the journal cannot be read."""
