@@ -59,7 +59,7 @@ def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
     opened = open_journal(given.path, spool=given.spool)
     files: list[str] = []
     wanted, unsealed = [], []
-    for asked in BatchReader(given, ()).ranges(opened):
+    for asked, _ in BatchReader(given, ()).ranges(opened):
         manifest = opened.manifest(asked.partition)
         files += _files(opened, manifest, asked, given)
         if asked.start > manifest.start or asked.end < manifest.end:

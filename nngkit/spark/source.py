@@ -282,8 +282,8 @@ class BatchReader(_Reading, DataSourceReader):
         )
         return True
 
-    def ranges(self, journal: Journal) -> list[OffsetRange]:
-        """Return the requested offsets of each partition, by options and offset filters. Raises ConfigError, NotFound.
+    def ranges(self, journal: Journal) -> list[tuple[OffsetRange, Available]]:
+        """Return the requested and the available offsets of each partition. Raises ConfigError, NotFound.
 
         Offsets given as options must exist; a filter merely selects among them.
         """
@@ -298,12 +298,12 @@ class BatchReader(_Reading, DataSourceReader):
                 OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
             )
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
-            ranges += without_lost(OffsetRange(partition, first, last), bounds)
+            ranges.append((OffsetRange(partition, first, max(first, last)), bounds))
         return ranges
 
     def partitions(self) -> list[InputPartition]:
         journal = self._journal()
-        ranges = self.ranges(journal)
+        ranges = [part for asked, bounds in self.ranges(journal) for part in without_lost(asked, bounds)]
         if self.options.starting_time is not None or self.options.ending_time is not None:
             ranges = [part for each in ranges for part in self._in_time(journal, each)]
         pieces = split(ranges, self.options.max_records, self.options.min_partitions)
