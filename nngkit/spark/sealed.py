@@ -65,8 +65,7 @@ def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
     wanted, unsealed = [], []
     reader = BatchReader(given, ())
     manifests = reader.manifests(opened)
-    ranges, _ = reader.ranges(opened, manifests)
-    for asked in ranges:
+    for asked, _ in reader.ranges(opened, manifests)[0]:
         manifest = manifests[asked.partition]
         files += _files(opened, manifest, asked, given)
         if asked.start > manifest.start or asked.end < manifest.end:

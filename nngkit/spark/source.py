@@ -283,8 +283,10 @@ class BatchReader(Pushdown, _Reading, DataSourceReader):
         self._asked = options  # before filters are pushed
         self._told = {}
 
-    def ranges(self, journal: Journal, manifests: Mapping[int, Manifest]) -> tuple[list[OffsetRange], list[Missing]]:
-        """Return the requested offsets of each partition, by options and offset filters, and those that are gone.
+    def ranges(
+        self, journal: Journal, manifests: Mapping[int, Manifest]
+    ) -> tuple[list[tuple[OffsetRange, Available]], list[Missing]]:
+        """Return the requested and the available offsets of each partition, and those that are gone.
 
         Offsets given as options must exist; a filter merely selects among them. Raises ConfigError, NotFound.
         """
@@ -305,13 +307,14 @@ class BatchReader(Pushdown, _Reading, DataSourceReader):
             )
             missing += gone
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
-            ranges += self._parts(OffsetRange(partition, first, last), bounds)
+            ranges.append((OffsetRange(partition, first, max(first, last)), bounds))
         return ranges, missing
 
     def partitions(self) -> list[InputPartition]:
         journal = self._journal()
         manifests = self.manifests(journal)
-        ranges, missing = self.ranges(journal, manifests)
+        found, missing = self.ranges(journal, manifests)
+        ranges = [part for asked, bounds in found for part in self._parts(asked, bounds)]
         if self.options.starting_time is not None or self.options.ending_time is not None:
             ranges = [part for each in ranges for part in self._in_time(journal, manifests[each.partition], each)]
         return self._tasks(ranges, missing, manifests)

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from nngkit.journal import open_journal
 from nngkit.journal.partition import Partition, Retention
 from nngkit.spark.options import ReadOptions
+from nngkit.spark.sealed import scan
 from nngkit.spark.source import BatchReader
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at
@@ -213,6 +214,7 @@ def test_offsets_skipped_after_a_lost_head_cost_no_tasks(spark: SparkSession, tm
     rows = read(spark, tmp_path / "j", maxRecordsPerPartition="1000000")  # the lost range alone would make 4,295 tasks
     assert rows.rdd.getNumPartitions() == 2
     assert values(rows) == list(range(20))
+    assert values(scan(spark, str(tmp_path / "j"))) == list(range(20))
 
 
 @pytest.mark.slow
