@@ -45,10 +45,12 @@ PYTHON = VENV / "bin" / "python"
 LOCKS = ROOT / "requirements"
 NEEDS_PIP = (22, 3)  # the first version with `pip --python`
 
+EXTRAS = ("documents", "journal", "spark", "java", "template", "iceberg", "delta")
+
 # The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
 LOCKED = (
     ("run", "pyproject.toml --group install --extra pretty"),
-    ("extras", "pyproject.toml --extra documents --extra journal --extra spark --extra java --extra template"),
+    ("extras", "pyproject.toml " + " ".join(f"--extra {name}" for name in EXTRAS)),
     ("test", "--group test"),
     ("lint", "--group lint"),
     ("docs", "--group docs"),

@@ -15,11 +15,11 @@ was committed or not. Segments are linked into the table, or referred to in plac
 ::
 
     pure     plan                  which files a commit adds and removes, by offset ranges
-    shells   export  placing       from a journal to a table; the lock, and segments as files of a table
+    shells   exporting  placing    from a journal to a table; the lock, and segments as files of a table
              iceberg  delta        one table format each, behind the interface in `table`
              table                 reading back: snapshots, their files, and their rows as of an offset
 
-Requires an extra: `pip install 'nngkit[iceberg]'` or `'nngkit[delta]'`. docs/lakehouse.md says which engines were tried.
+Requires an extra: `pip install 'nngkit[iceberg]'` or `'nngkit[delta]'`. docs/lakehouse.md says what was tried.
 """
 
 from importlib import import_module

@@ -29,6 +29,7 @@ from nngkit.lakehouse.table import OFFSETS, Conflict, Snapshot, Table, decoded
 
 __all__ = ["DeltaLakeTable"]
 
+RECENT: Final = 10  # commits: the last is of another program only if that has maintained the table
 APPLICATION: Final = "nngkit"  # its version in the log is the number of the export: two at once conflict
 
 
@@ -71,6 +72,13 @@ class DeltaLakeTable(Table):
             if OFFSETS in each
         ]
 
+    def reached(self) -> dict[int, int]:
+        """Return the offsets of the last of these snapshots; none if there is none."""
+        for each in self._table.history(RECENT):  # one file is read for each commit
+            if OFFSETS in each:
+                return decoded(each[OFFSETS])
+        return super().reached()
+
     def entries(self, snapshot: int | None = None) -> list[tuple[str, int]]:
         """Return (path, size) of the files of a snapshot; default: of the last one."""
         table = self._table
@@ -97,7 +105,7 @@ class DeltaLakeTable(Table):
         self._sync(0)
 
     def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
-        """Commit one snapshot and return its id; all of it or nothing. Adds missing columns. Raises Conflict, OSError."""
+        """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError."""
         self._evolve(add)
         now = int(time.time() * 1000)
         actions: list[Any] = [_added(self.folder, name, now, data_change=not remove) for name in add]

@@ -12,7 +12,6 @@ what the table says. There is no other state.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError
 from nngkit.journal.files import folder_of
-from nngkit.lakehouse.placing import DATA, LOCK, locked, parse, place
-from nngkit.lakehouse.plan import File, Listed, Plan, decide
+from nngkit.lakehouse.placing import LOCK, locked, parse, place
+from nngkit.lakehouse.plan import File, Listed, decide
 from nngkit.lakehouse.table import (
     FORMAT_KEY,
     FORMATS,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from nngkit.journal import Journal
 
 __all__ = ["Exported", "export"]
-
-log_ = logging.getLogger("nngkit.lakehouse")
 
 ATTEMPTS: Final = 10  # to find segments that are merged or retired meanwhile, which takes the recorder seconds
 LINKED: Final = "linked"
@@ -76,24 +73,32 @@ def export(
     them (Iceberg only, decided when the table is created). `follow_retention`: remove what the journal has removed;
     always so in place. Blocks while it writes; a kill at any time leaves the table as it was or with the whole commit.
 
-    Raises ConfigError (also for a target that is not this journal's table, or has another writer), Damaged, OSError.
+    Raises ConfigError: options, a target that is not this journal's table or has another writer, a full disk; Damaged.
     """
     from nngkit.journal.reader import Journal, open_journal
 
     opened = journal if isinstance(journal, Journal) else open_journal(journal)
     folder = Path(target).absolute()
     _check_target(folder, kind, in_place=in_place)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        for attempt in range(ATTEMPTS):
-            try:
-                return _exported(opened, folder, kind, in_place=in_place, follow=follow_retention)
-            except FileNotFoundError:  # merged or retired since it was listed
-                if attempt == ATTEMPTS - 1:
-                    raise
-            except Conflict:  # a writer without the lock: decide again with what it has committed
-                if attempt == ATTEMPTS - 1:
-                    raise ConfigError("target", f"{folder}: another program keeps writing this table") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            return _persistent(opened, folder, kind, in_place=in_place, follow=follow_retention)
+    except OSError as error:
+        raise ConfigError("target", f"{error.filename or folder}: {error.strerror or error}", str(folder)) from error
+
+
+def _persistent(journal: Journal, folder: Path, kind: str, *, in_place: bool, follow: bool) -> Exported:
+    """Export; decide again if the journal or the table changes meanwhile."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return _exported(journal, folder, kind, in_place=in_place, follow=follow)
+        except FileNotFoundError:  # merged or retired since it was listed
+            if attempt == ATTEMPTS - 1:
+                raise
+        except Conflict:  # a writer without the lock
+            if attempt == ATTEMPTS - 1:
+                raise ConfigError("target", f"{folder}: another program keeps writing this table") from None
     raise AssertionError
 
 
@@ -123,11 +128,7 @@ def _exported(journal: Journal, folder: Path, kind: str, *, in_place: bool, foll
     check(table)
     _check_source(table, journal, in_place=in_place)
     table.settle()
-    snapshots = table.snapshots()
-    offsets = snapshots[-1].offsets if snapshots else {}
-    plan = decide(_files(table), _listed(journal), offsets, follow=follow or in_place)
-    if in_place:
-        _report_gone(journal, plan)
+    plan = decide(_files(table), _listed(journal), table.reached(), follow=follow or in_place)
     if plan.empty:
         return Exported(None, 0, 0, len(plan.kept), plan.offsets)
     if in_place:
@@ -148,8 +149,8 @@ def _check_source(table: Table, journal: Journal, *, in_place: bool) -> None:
     if source != _location(journal):
         raise ConfigError(
             "target",
-            f"{table.folder}: a table of the journal {source}, and not of {_location(journal)}; export to another folder"
-            f" (or, if that journal was moved here, set the table's property {JOURNAL_KEY})",
+            f"{table.folder}: a table of the journal {source}, and not of {_location(journal)}; export to another "
+            f"folder (if that journal was moved here, set the table's property {JOURNAL_KEY})",
             str(table.folder),
         )
     if in_place != (table.properties.get(PLACE_KEY) == IN_PLACE):
@@ -192,8 +193,3 @@ def _listed(journal: Journal) -> dict[int, Listed]:
         )
         found[partition] = Listed(bounds.start, bounds.sealed, tuple(sorted(files)))
     return found
-
-
-def _report_gone(journal: Journal, plan: Plan) -> None:
-    for each in plan.remove:
-        log_.info("%s: no longer in the journal, removed from the table", each.path)

@@ -8,7 +8,7 @@
     TABLE/data/partition-00000/*.parquet
 
 A commit is the hard link that gives the next number to a complete metadata file: it fails if another writer was first.
-What a killed export wrote before that belongs to no snapshot. pyiceberg writes the lists and metadata, and this file has
+What a killed export wrote before that belongs to no snapshot. pyiceberg writes the lists and metadata; this file has
 the part of a catalog. Spark (a catalog of type `hadoop`), DuckDB and pyiceberg read such a folder.
 """
 
@@ -116,7 +116,7 @@ class IcebergTable(Table):
         self._loaded = self._catalog.create(properties)
 
     def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
-        """Commit one snapshot and return its id; all of it or nothing. Adds missing columns. Raises Conflict, OSError."""
+        """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError."""
         paths = [path if os.path.isabs(path) or "://" in path else os.path.join(self.folder, path) for path in add]
         transaction = self._table.transaction()
         self._evolve(transaction, paths)
@@ -236,7 +236,9 @@ class _Folder(NoopCatalog):
         metadata = update_table_metadata(table.metadata, updates, metadata_location=table.metadata_location)
         self._sync_lists(metadata, table)
         self._publish(version + 1, metadata)
-        return CommitTableResponse(metadata=metadata, metadata_location=str(self._path(version + 1)))
+        return CommitTableResponse.model_validate(
+            {"metadata": metadata, "metadata-location": str(self._path(version + 1))}
+        )
 
     def _sync_lists(self, metadata: TableMetadata, table: Loaded) -> None:
         snapshot = metadata.current_snapshot()

@@ -67,9 +67,7 @@ class Plan:
         return not self.add and not self.remove
 
 
-def decide(
-    table: Iterable[File], journal: Mapping[int, Listed], offsets: Mapping[int, int], *, follow: bool
-) -> Plan:
+def decide(table: Iterable[File], journal: Mapping[int, Listed], offsets: Mapping[int, int], *, follow: bool) -> Plan:
     """Return the commit that brings `table` to the state of `journal`.
 
     `offsets`: by partition, up to where the table was exported. `follow`: remove what the journal no longer lists.
@@ -144,7 +142,7 @@ def _ranges(files: Iterable[File]) -> list[tuple[int, int]]:
 
 
 def _covered(files: Iterable[File], by: Iterable[File], *, above: int = 0) -> bool:
-    """Return True if the offsets of `files`, from `above` on, are all in `by`. Both are sorted, `by` without overlaps."""
+    """Return True if the offsets of `files`, from `above` on, are all in `by`, which is sorted, without overlaps."""
     spans: list[list[int]] = []
     for each in by:
         if spans and each.first <= spans[-1][1]:
@@ -157,6 +155,7 @@ def _covered(files: Iterable[File], by: Iterable[File], *, above: int = 0) -> bo
 def _other(file: File, segment: File, why: str) -> ConfigError:
     return ConfigError(
         "journal",
-        f"{segment.path}: not what the table has as {file.path}: {why}; it is another journal, or an older copy; {ADVICE}",
+        f"{segment.path}: not what the table has as {file.path}: {why}; it is another journal, or an older copy; "
+        f"{ADVICE}",
         segment.path,
     )

@@ -68,6 +68,11 @@ class Table(ABC):
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that `export` has committed, oldest first."""
 
+    def reached(self) -> dict[int, int]:
+        """Return the offsets of the last of these snapshots; none if there is none."""
+        snapshots = self.snapshots()
+        return snapshots[-1].offsets if snapshots else {}
+
     @abstractmethod
     def entries(self, snapshot: int | None = None) -> list[tuple[str, int]]:
         """Return (path, size) of the files of a snapshot; default: of the last one."""
@@ -78,7 +83,7 @@ class Table(ABC):
 
     @abstractmethod
     def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
-        """Commit one snapshot and return its id; all of it or nothing. Adds missing columns. Raises Conflict, OSError.
+        """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError.
 
         `add`: paths, relative to the table's folder, or full ones. `offsets`: JSON for the snapshot.
         """
@@ -162,8 +167,8 @@ def check(table: Table) -> None:
     if version != VERSION:
         raise ConfigError(
             "target",
-            f"{table.folder}: export version {version}; this nngkit writes version {VERSION}; use the nngkit that wrote "
-            "it, or a newer one, or export to a new folder",
+            f"{table.folder}: export version {version}; this nngkit writes version {VERSION}; use the nngkit that "
+            "wrote it, or a newer one, or export to a new folder",
             version,
         )
 
