@@ -21,6 +21,7 @@ from typing import Any, Final
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import parquet
 
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal.files import sync_file, sync_folder
@@ -106,9 +107,13 @@ class DeltaLakeTable(Table):
 
     def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
         """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError."""
-        self._evolve(add)
+        footers = {name: parquet.read_metadata(self.folder / name) for name in add}
+        self._evolve(footers)
         now = int(time.time() * 1000)
-        actions: list[Any] = [_added(self.folder, name, now, data_change=not remove) for name in add]
+        sizes = {name: (self.folder / name).stat().st_size for name in add}
+        actions: list[Any] = [
+            AddAction(name, sizes[name], {}, now, not remove, _statistics(footer)) for name, footer in footers.items()
+        ]
         actions += [RemoveAction(each.path, not add, now, each.size, {}) for each in remove]
         number = self._table.transaction_version(APPLICATION)
         try:
@@ -137,13 +142,11 @@ class DeltaLakeTable(Table):
         sync_file(log / f"{version:020}.json")
         sync_folder(log)
 
-    def _evolve(self, add: Sequence[str]) -> None:
+    def _evolve(self, footers: Mapping[str, Any]) -> None:
         """Add the columns that the new files have and the table has not. Raises ConfigError."""
-        from pyarrow import parquet
-
         known = {field.name: field for field in self._table.schema().fields}
-        for name in add:
-            columns = Schema.from_arrow(parquet.read_schema(self.folder / name).remove_metadata()).fields
+        for name, footer in footers.items():
+            columns = Schema.from_arrow(footer.schema.to_arrow_schema().remove_metadata()).fields
             for column in columns:
                 if column.name in known and column.type != known[column.name].type:
                     raise ConfigError(
@@ -159,12 +162,8 @@ class DeltaLakeTable(Table):
                 known |= {column.name: column for column in missing}
 
 
-def _added(folder: Path, name: str, now: int, *, data_change: bool) -> AddAction:
-    """Return the action that adds a file, with the statistics of its footer."""
-    from pyarrow import parquet
-
-    path = folder / name
-    footer = parquet.read_metadata(path)
+def _statistics(footer: Any) -> str:
+    """Return the statistics of a Parquet footer as those of Delta, JSON."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     for group in range(footer.num_row_groups):
@@ -177,8 +176,7 @@ def _added(folder: Path, name: str, now: int, *, data_change: bool) -> AddAction
     if "timestamp" in low:
         low["timestamp"] = _millis(low["timestamp"])
         high["timestamp"] = _millis(high["timestamp"] + timedelta(microseconds=999))  # rounded up
-    stats = json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high})
-    return AddAction(name, path.stat().st_size, {}, now, data_change, stats)
+    return json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high})
 
 
 def _millis(time: datetime) -> str:

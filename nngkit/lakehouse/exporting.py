@@ -134,7 +134,7 @@ def _exported(journal: Journal, folder: Path, kind: str, *, in_place: bool, foll
     if in_place:
         paths = [journal.storage.shown(each.path) for each in plan.add]
     else:
-        paths = [place(journal.storage, each, folder) for each in plan.add]
+        paths = place(journal.storage, plan.add, folder)
     text = json.dumps({str(partition): end for partition, end in plan.offsets.items()})
     snapshot = table.commit(paths, plan.remove, text)
     return Exported(snapshot, len(plan.add), len(plan.remove), len(plan.kept), plan.offsets)

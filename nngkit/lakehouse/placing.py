@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,11 +36,18 @@ def parse(path: str, size: int) -> File | None:
     return None if found is None else File(int(found[1]), int(found[2]), int(found[3]), size, path)
 
 
-def place(storage: Storage, segment: File, table: Path) -> str:
-    """Link or copy a segment into a table's folder, synced; return its path there, relative to that folder.
+def place(storage: Storage, segments: Sequence[File], table: Path) -> list[str]:
+    """Link or copy segments into a table's folder, synced; return their paths there, relative to that folder.
 
-    Raises FileNotFoundError if the journal has it no more; ConfigError if the name is another file's; OSError.
+    Raises FileNotFoundError if the journal has one no more; ConfigError if its name is another file's; OSError.
     """
+    names = [_placed(storage, each, table) for each in segments]
+    for folder in sorted({table / name.rpartition("/")[0] for name in names}):
+        sync_folder(folder)
+    return names
+
+
+def _placed(storage: Storage, segment: File, table: Path) -> str:
     name = f"{DATA}/{folder_of(segment.partition)}/{segment.path.rpartition('/')[2]}"
     target = table / name
     if target.exists():  # a killed export has left it, or an older snapshot has it
@@ -58,7 +65,6 @@ def place(storage: Storage, segment: File, table: Path) -> str:
             shutil.copyfileobj(source, file, 1 << 20)
         sync_file(scratch)
         scratch.replace(target)
-    sync_folder(target.parent)
     return name
 
 

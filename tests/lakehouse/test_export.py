@@ -268,7 +268,7 @@ def test_the_loser_of_two_commits_decides_again(
     monkeypatch.setattr(exporting, "locked", lambda folder: nullcontext())
     place, raced = exporting.place, list[int]()
 
-    def slow(*arguments: Any) -> str:
+    def slow(*arguments: Any) -> list[str]:
         if not raced:
             raced.append(1)
             export(journal, target, kind)
