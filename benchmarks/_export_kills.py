@@ -131,8 +131,9 @@ def run(folder: Path, kind: str, kills: int, seed: int) -> dict[str, Any]:
             _, status = os.waitpid(child, 0)
             if not os.WIFSIGNALED(status):
                 raise SystemExit("an exporter failed by itself")
-            commits = len(list((target / ("metadata" if kind == "iceberg" else "_delta_log")).glob("[v0]*.json")))
-            after, seen = after + (commits != seen), commits
+            log = target / ("metadata" if kind == "iceberg" else "_delta_log")
+            commit = max((int(path.name.lstrip("v").partition(".")[0]) for path in log.glob("[v0]*.json")), default=0)
+            after, seen = after + (commit != seen), commit
     finally:
         stop.touch()
         os.waitpid(recorder, 0)

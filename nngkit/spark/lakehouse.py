@@ -12,9 +12,9 @@ with its pushdown of columns and filters. A session that has the JARs reads the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -45,7 +45,7 @@ def table(
     if offsets is not None and snapshot is None:
         snapshot = opened.snapshot_at(offsets).id
     ddl = ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in NAMES)
-    paths = [path if "://" in path else Path(path).as_uri() for path in opened.paths(snapshot)]
+    paths = [_literal(path if "://" in path else f"file://{path}") for path in opened.paths(snapshot)]
     if not paths:
         return spark.createDataFrame([], ddl)
     rows = spark.read.schema(ddl).parquet(*paths)
@@ -53,3 +53,8 @@ def table(
         return rows
     wanted = [(F.col("partition") == partition) & (F.col("offset") < end) for partition, end in offsets.items()]
     return rows.where(reduce(lambda one, other: one | other, wanted, F.lit(False)))
+
+
+def _literal(path: str) -> str:
+    """Return a path in which Spark finds no patterns. It decodes no percent signs either."""
+    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,6 +123,7 @@ def _export(journal: Journal, arguments: argparse.Namespace, reported: int) -> i
             what = "nothing new" if done.snapshot is None else f"snapshot {done.snapshot}"
             ends = ", ".join(f"partition {partition} up to offset {end}" for partition, end in done.offsets.items())
             out(f"{what}: {done.added} files added, {done.removed} removed" + (f"; {ends}" if ends else ""))
+        sys.stdout.flush()  # a reader of --watch waits for it
     if done.kept and done.kept != reported:
         say(
             NAME,
