@@ -42,7 +42,7 @@ class DeltaLakeTable(Table):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         try:
-            self._loaded = DeltaTable(folder.as_uri()) if folder.is_dir() else None
+            self._loaded = DeltaTable(str(folder)) if folder.is_dir() else None
         except TableNotFoundError:
             self._loaded = None
         except DeltaError as error:
@@ -85,7 +85,7 @@ class DeltaLakeTable(Table):
         table = self._table
         if snapshot is not None:
             try:
-                table = DeltaTable(self.folder.as_uri(), version=snapshot)
+                table = DeltaTable(str(self.folder), version=snapshot)
             except DeltaError as error:
                 raise NotFound(f"{self.folder}: no snapshot {snapshot}") from error
         rows = table.get_add_actions(flatten=True)
@@ -97,7 +97,7 @@ class DeltaLakeTable(Table):
 
         # Deltalake refuses keys that do not start with "delta." unless they are in the commit that creates the table.
         self._loaded = DeltaTable.create(
-            self.folder.as_uri(),
+            str(self.folder),
             Schema.from_arrow(SCHEMA),
             mode="error",
             configuration=dict(properties),
@@ -129,7 +129,7 @@ class DeltaLakeTable(Table):
             )
         except CommitFailedError as error:
             raise Conflict from error
-        self._loaded = DeltaTable(self.folder.as_uri())
+        self._loaded = DeltaTable(str(self.folder))
         version = self._loaded.version()
         self._sync(version)
         return version
@@ -158,7 +158,7 @@ class DeltaLakeTable(Table):
             missing = [column for column in columns if column.name not in known]
             if missing:
                 self._table.alter.add_columns(missing)
-                self._loaded = DeltaTable(self.folder.as_uri())
+                self._loaded = DeltaTable(str(self.folder))
                 known |= {column.name: column for column in missing}
 
 

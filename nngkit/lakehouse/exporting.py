@@ -12,6 +12,7 @@ what the table says. There is no other state.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from nngkit.journal import Journal
 
 __all__ = ["Exported", "export"]
+
+log_ = logging.getLogger("nngkit.lakehouse")
 
 ATTEMPTS: Final = 10  # to find segments that are merged or retired meanwhile, which takes the recorder seconds
 LINKED: Final = "linked"
@@ -66,13 +69,16 @@ def export(
     *,
     in_place: bool = False,
     follow_retention: bool = False,
+    keep_snapshots: int | None = None,
 ) -> Exported:
     """Bring the table at `target` to the state of the journal, in at most one commit; create the table if needed.
 
     `kind`: "iceberg" or "delta". `target`: a local folder. `in_place`: refer to the journal's files instead of linking
     them (Iceberg only, decided when the table is created). `follow_retention`: remove what the journal has removed;
-    always so in place. Blocks while it writes; a kill at any time leaves the table as it was or with the whole commit.
+    always so in place. `keep_snapshots`: remove older snapshots, and the files that only they have (Iceberg only: for
+    Delta, use deltalake's `DeltaTable.vacuum`); default: keep all.
 
+    Blocks while it writes. A kill at any time leaves the table as it was, or with the whole commit.
     Raises ConfigError: options, a target that is not this journal's table or has another writer, a full disk; Damaged.
     """
     from nngkit.journal.reader import Journal, open_journal
@@ -80,10 +86,16 @@ def export(
     opened = journal if isinstance(journal, Journal) else open_journal(journal)
     folder = Path(target).absolute()
     _check_target(folder, kind, in_place=in_place)
+    if keep_snapshots is not None and (kind == "delta" or keep_snapshots < 1):
+        why = "is for Iceberg; for Delta, deltalake has DeltaTable.vacuum()" if kind == "delta" else "is less than 1"
+        raise ConfigError("keep_snapshots", why, keep_snapshots)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            return _persistent(opened, folder, kind, in_place=in_place, follow=follow_retention)
+            done = _persistent(opened, folder, kind, in_place=in_place, follow=follow_retention)
+            if keep_snapshots is not None:
+                _forget(folder, keep_snapshots)
+            return done
     except OSError as error:
         raise ConfigError("target", f"{error.filename or folder}: {error.strerror or error}", str(folder)) from error
 
@@ -102,11 +114,22 @@ def _persistent(journal: Journal, folder: Path, kind: str, *, in_place: bool, fo
     raise AssertionError
 
 
+def _forget(folder: Path, keep: int) -> None:
+    from nngkit.lakehouse.iceberg import IcebergTable
+
+    try:
+        IcebergTable(folder).forget(keep)
+    except Conflict:
+        log_.warning("%s: another program has written the table; its old snapshots stay until the next export", folder)
+
+
 def _check_target(folder: Path, kind: str, *, in_place: bool) -> None:
     if kind not in FORMATS:
         raise ConfigError("format", f"{kind!r} is not one of {', '.join(FORMATS)}", kind)
     if in_place and kind == "delta":
         raise ConfigError("in_place", "Delta tables have their files in their folder; leave it out, or use Iceberg")
+    if kind == "delta" and "%" in str(folder):
+        raise ConfigError("target", f"{folder}: deltalake decodes percent signs; choose another name", str(folder))
     there = kind_of(folder)
     if there is not None and there != kind:
         raise ConfigError("target", f"{folder}: has {_article(there)} table; choose another folder", str(folder))

@@ -34,6 +34,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal.files import SCRATCH, sync_file, sync_folder
+from nngkit.lakehouse.placing import DATA
 from nngkit.lakehouse.plan import File
 from nngkit.lakehouse.table import OFFSETS, PLACE_KEY, Conflict, Snapshot, Table, decoded
 
@@ -137,6 +138,31 @@ class IcebergTable(Table):
     def settle(self) -> None:
         """Let the hint name the last version: a kill may come between a commit and that. Raises OSError."""
         self._catalog.point(self._catalog.version())
+
+    def forget(self, keep: int) -> None:
+        """Remove all but the last `keep` snapshots, and files that then belong to none. Raises Conflict, OSError.
+
+        A kill in between leaves files of no snapshot, which the next call removes.
+        """
+        snapshots = sorted(self._table.snapshots(), key=lambda each: each.sequence_number or 0)
+        old = [each.snapshot_id for each in snapshots[:-keep]]
+        if not old:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of metadata that it could not delete
+            self._table.maintenance.expire_snapshots().by_ids(old).commit()
+        self._loaded = self._catalog.load()
+        used: set[str] = set()
+        manifests = {}
+        for each in self._table.snapshots():
+            used.add(each.manifest_list)
+            manifests |= {manifest.manifest_path: manifest for manifest in each.manifests(self._table.io)}
+        for path, manifest in manifests.items():
+            used.add(path)
+            used |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(self._table.io)}
+        for path in (*self.folder.glob("metadata/*.avro"), *self.folder.glob(f"{DATA}/partition-*/*.parquet")):
+            if str(path) not in used:
+                path.unlink()
 
     def _evolve(self, transaction: Any, paths: Sequence[str]) -> None:
         """Add the columns that the new files have and the table has not. Raises ConfigError."""

@@ -215,6 +215,44 @@ def test_a_target_that_is_not_this_journals_table_is_refused_and_kept(kind: str,
     assert os.listdir(full) == ["notes.txt"]
 
 
+@pytest.mark.slow
+def test_old_snapshots_of_iceberg_go_with_the_files_that_only_they_have(journal: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    first = export(journal, target, "iceberg")
+    seal(journal, 5, 25)
+    second = export(journal, target, "iceberg")
+    stray = target / "data" / "partition-00000" / "00000000000000000900-00000000000000000901.parquet"
+    stray.write_bytes(b"of a killed export")
+    one = merged(journal, open_journal(journal).segments(0))
+    third = export(Changed(journal, [one]), target, "iceberg", keep_snapshots=2)
+    table = open_table(target)
+    assert [each.id for each in table.snapshots()] == [second.snapshot, third.snapshot]
+    assert [table.arrow(snapshot=each.id).count_rows() for each in table.snapshots()] == [30, 30]
+    with pytest.raises(NotFound, match=f"no snapshot {first.snapshot}"):
+        table.paths(first.snapshot)
+    assert not stray.exists()
+    export(Changed(journal, [one]), target, "iceberg", keep_snapshots=1)
+    assert [path.name for path in target.glob("data/*/*")] == [one.file]
+    assert len(list(target.glob("metadata/snap-*.avro"))) == 1
+    assert offsets(scanned(target)) == list(range(30))
+    assert all(path_of(journal, each).exists() for each in open_journal(journal).segments(0))
+
+
+def test_old_files_of_delta_go_by_its_own_vacuum(journal: Path, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    target = tmp_path / "t"
+    export(journal, target, "delta")
+    one = merged(journal, open_journal(journal).segments(0))
+    export(Changed(journal, [one]), target, "delta")
+    DeltaTable(str(target)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert [path.name for path in target.glob("data/*/*")] == [one.file]
+    assert export(Changed(journal, [one]), target, "delta").snapshot is None
+    assert offsets(scanned(target)) == list(range(25))
+    with pytest.raises(ConfigError, match="vacuum"):
+        export(journal, target, "delta", keep_snapshots=1)
+
+
 def test_a_foreign_table_and_one_of_another_version_are_refused(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +364,20 @@ def test_a_copy_replaces_the_link_on_another_file_system_and_of_shared_storage(j
         os.path.samefile(path, journal / "partition-00000" / os.path.basename(path)) for path in table.paths()
     )
     assert json.loads(json.dumps(dict(table.properties)))["nngkit.journal"] == uri
+
+
+@BOTH
+def test_a_target_may_have_any_name_but_a_percent_sign_for_delta(kind: str, journal: Path, tmp_path: Path) -> None:
+    target = tmp_path / "ein Tisch [1] {ü}#?"
+    export(journal, target, kind)
+    assert offsets(scanned(target)) == offsets(open_table(target).arrow().to_table()) == list(range(25))
+    percent = tmp_path / "a%20b"
+    if kind == "delta":
+        with pytest.raises(ConfigError, match="percent"):
+            export(journal, percent, kind)
+    else:
+        export(journal, percent, kind)
+        assert offsets(scanned(percent)) == list(range(25))
 
 
 def test_an_empty_journal_and_a_missing_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ __all__ = ["pool"]
 def test_a_table_is_the_journal_now_or_as_of_a_snapshot_or_an_offset(
     spark: SparkSession, pool: None, tmp_path: Path, kind: str
 ) -> None:
-    journal, target = tmp_path / "j", tmp_path / "a table [1] %20"
+    journal, target = tmp_path / "j", tmp_path / "a table [1]"
     write(journal, 20, topics=("a", "b"))
     first = export(journal, target, kind)
     write(journal, 10, topics=("a", "b"), first=20)

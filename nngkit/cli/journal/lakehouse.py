@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["add_table_options", "exported_fields", "run_table", "wants_table"]
 
 NAME: Final = "nngkit journal export"
-OPTIONS: Final = ("iceberg", "delta", "in_place", "follow_retention", "watch")
+OPTIONS: Final = ("iceberg", "delta", "in_place", "follow_retention", "keep_snapshots", "watch")
 RANGE: Final = ("topic", "partition", "from_offset", "to_offset", "from_time", "to_time")
 
 
@@ -40,6 +40,12 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--follow-retention", action="store_true", help="export: remove from the table what the journal has removed"
+    )
+    parser.add_argument(
+        "--keep-snapshots",
+        type=lambda text: options.whole(text, 1, 1_000_000),
+        metavar="N",
+        help="export --iceberg: remove older snapshots, and files that only they have (default: keep all)",
     )
     parser.add_argument(
         "--watch",
@@ -115,6 +121,7 @@ def _export(journal: Journal, arguments: argparse.Namespace, reported: int) -> i
         kind,
         in_place=arguments.in_place,
         follow_retention=arguments.follow_retention,
+        keep_snapshots=arguments.keep_snapshots,
     )
     if done.snapshot is not None or arguments.watch is None:
         if arguments.json:
