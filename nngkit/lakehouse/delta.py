@@ -25,8 +25,8 @@ from pyarrow import parquet
 
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal.files import sync_file, sync_folder
-from nngkit.lakehouse.plan import File
-from nngkit.lakehouse.table import OFFSETS, Conflict, Snapshot, Table, decoded
+from nngkit.lakehouse.plan import Commit
+from nngkit.lakehouse.table import OFFSETS, Conflict, Snapshot, Table, decoded, encoded
 
 __all__ = ["DeltaLakeTable"]
 
@@ -105,16 +105,17 @@ class DeltaLakeTable(Table):
         )
         self._sync(0)
 
-    def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
+    def commit(self, paths: Sequence[str], commit: Commit) -> int:
         """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError."""
-        footers = {name: parquet.read_metadata(self.folder / name) for name in add}
+        footers = {name: parquet.read_metadata(self.folder / name) for name in paths}
         self._evolve(footers)
         now = int(time.time() * 1000)
-        sizes = {name: (self.folder / name).stat().st_size for name in add}
+        change = commit.changes_rows
         actions: list[Any] = [
-            AddAction(name, sizes[name], {}, now, not remove, _statistics(footer)) for name, footer in footers.items()
+            AddAction(name, file.size, {}, now, change, _statistics(footers[name]))
+            for name, file in zip(paths, commit.add, strict=True)
         ]
-        actions += [RemoveAction(each.path, not add, now, each.size, {}) for each in remove]
+        actions += [RemoveAction(each.path, change, now, each.size, {}) for each in commit.remove]
         number = self._table.transaction_version(APPLICATION)
         try:
             self._table.create_write_transaction(
@@ -122,7 +123,7 @@ class DeltaLakeTable(Table):
                 "append",
                 self._table.schema(),
                 commit_properties=CommitProperties(
-                    {OFFSETS: offsets},
+                    {OFFSETS: encoded(commit.offsets)},
                     max_commit_retries=0,  # a retry would append again what another export has appended
                     app_transactions=[Transaction(APPLICATION, 1 if number is None else number + 1)],
                 ),

@@ -11,7 +11,6 @@ what the table says. There is no other state.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from dataclasses import dataclass
@@ -49,9 +48,9 @@ IN_PLACE: Final = "in place"
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Result of an export. `snapshot`: its id; None if there was nothing to commit.
+    """Result of an export. `snapshot`: id of the last commit; None if there was nothing to commit.
 
-    `added`, `removed`: files of that snapshot. `kept`: files of the table that the journal no longer lists. `offsets`:
+    `added`, `removed`: number of files. `kept`: files of the table that the journal no longer lists. `offsets`:
     by partition, one past the last offset in the table.
     """
 
@@ -71,7 +70,9 @@ def export(
     follow_retention: bool = False,
     keep_snapshots: int | None = None,
 ) -> Exported:
-    """Bring the table at `target` to the state of the journal, in at most one commit; create the table if needed.
+    """Bring the table at `target` to the state of the journal; create the table if needed.
+
+    New segments are one commit, and removed or merged ones, if there are any, one before that.
 
     `kind`: "iceberg" or "delta". `target`: a local folder. `in_place`: refer to the journal's files instead of linking
     them (Iceberg only, decided when the table is created). `follow_retention`: remove what the journal has removed;
@@ -151,15 +152,15 @@ def _exported(journal: Journal, folder: Path, kind: str, *, in_place: bool, foll
     check(table)
     _check_source(table, journal, in_place=in_place)
     table.settle()
-    plan = decide(_files(table), _listed(journal), table.reached(), follow=follow or in_place)
-    if plan.empty:
-        return Exported(None, 0, 0, len(plan.kept), plan.offsets)
-    if in_place:
-        paths = [journal.storage.shown(each.path) for each in plan.add]
-    else:
-        paths = place(journal.storage, plan.add, folder)
-    text = json.dumps({str(partition): end for partition, end in plan.offsets.items()})
-    snapshot = table.commit(paths, plan.remove, text)
+    before = table.reached()
+    plan = decide(_files(table), _listed(journal), before, follow=follow or in_place)
+    snapshot = None
+    for each in plan.commits(before):
+        if in_place:
+            paths = [journal.storage.shown(file.path) for file in each.add]
+        else:
+            paths = place(journal.storage, each.add, folder)
+        snapshot = table.commit(paths, each)
     return Exported(snapshot, len(plan.add), len(plan.remove), len(plan.kept), plan.offsets)
 
 

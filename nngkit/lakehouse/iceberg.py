@@ -35,11 +35,11 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal.files import SCRATCH, sync_file, sync_folder
 from nngkit.lakehouse.placing import DATA
-from nngkit.lakehouse.plan import File
-from nngkit.lakehouse.table import OFFSETS, PLACE_KEY, Conflict, Snapshot, Table, decoded
+from nngkit.lakehouse.plan import Commit
+from nngkit.lakehouse.table import OFFSETS, PLACE_KEY, Conflict, Snapshot, Table, decoded, encoded
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 __all__ = ["IcebergTable"]
@@ -116,17 +116,17 @@ class IcebergTable(Table):
         """Create the table, with the journal's columns. Raises Conflict, OSError."""
         self._loaded = self._catalog.create(properties)
 
-    def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
+    def commit(self, paths: Sequence[str], commit: Commit) -> int:
         """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError."""
-        paths = [path if os.path.isabs(path) or "://" in path else os.path.join(self.folder, path) for path in add]
+        paths = [path if "://" in path else os.path.join(self.folder, path) for path in paths]
         transaction = self._table.transaction()
         self._evolve(transaction, paths)
-        update = transaction.update_snapshot(snapshot_properties={OFFSETS: offsets})
-        with update.overwrite() if remove else update.merge_append() as producer:
+        update = transaction.update_snapshot(snapshot_properties={OFFSETS: encoded(commit.offsets)})
+        with update.overwrite() if commit.remove else update.merge_append() as producer:
             for file in _described(self._table.io, transaction.table_metadata, paths):
                 producer.append_data_file(file)
-            if remove:
-                gone = {each.path for each in remove}
+            if commit.remove:
+                gone = {each.path for each in commit.remove}
                 for file in self._data_files():
                     if file.file_path in gone:
                         producer.delete_data_file(file)
@@ -153,16 +153,16 @@ class IcebergTable(Table):
             self._table.maintenance.expire_snapshots().by_ids(old).commit()
         self._loaded = self._catalog.load()
         used: set[str] = set()
-        manifests = {}
+        manifests: dict[str, ManifestFile] = {}
         for each in self._table.snapshots():
             used.add(each.manifest_list)
             manifests |= {manifest.manifest_path: manifest for manifest in each.manifests(self._table.io)}
         for path, manifest in manifests.items():
             used.add(path)
             used |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(self._table.io)}
-        for path in (*self.folder.glob("metadata/*.avro"), *self.folder.glob(f"{DATA}/partition-*/*.parquet")):
-            if str(path) not in used:
-                path.unlink()
+        for there in (*self.folder.glob("metadata/*.avro"), *self.folder.glob(f"{DATA}/partition-*/*.parquet")):
+            if str(there) not in used:
+                there.unlink()
 
     def _evolve(self, transaction: Any, paths: Sequence[str]) -> None:
         """Add the columns that the new files have and the table has not. Raises ConfigError."""

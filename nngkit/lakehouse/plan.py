@@ -1,4 +1,4 @@
-"""Which files a commit adds to a table and removes from it. Pure.
+"""Which files an export adds to a table and removes from it, in which commits. Pure.
 
 Files are compared by partition and offset range. The ranges of the table's files and of the journal's segments are
 grouped where they overlap:
@@ -24,7 +24,7 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["File", "Listed", "Plan", "decide"]
+__all__ = ["Commit", "File", "Listed", "Plan", "decide"]
 
 ADVICE: Final = "export this journal to a new folder"
 
@@ -50,8 +50,22 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """Files of one commit, and the `offsets` up to which the table then goes."""
+
+    add: tuple[File, ...]
+    remove: tuple[File, ...]
+    offsets: dict[int, int]
+
+    @property
+    def changes_rows(self) -> bool:
+        """False if the added files have the offsets of the removed ones, and no others."""
+        return _spans(self.add) != _spans(self.remove)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """One commit: the segments to `add`, the table's files to `remove`, and the `offsets` up to which it then goes.
+    """One export: the segments to `add`, the table's files to `remove`, and the `offsets` up to which it then goes.
 
     `kept`: files of the table whose segments the journal no longer lists.
     """
@@ -61,14 +75,25 @@ class Plan:
     kept: tuple[File, ...]
     offsets: dict[int, int]
 
-    @property
-    def empty(self) -> bool:
-        """True if there is nothing to commit."""
-        return not self.add and not self.remove
+    def commits(self, before: Mapping[int, int]) -> list[Commit]:
+        """Return the commits: of removed and merged files, then of new ones. `before`: the offsets of the table.
+
+        They are separate, as readers of a table's changes may skip commits that remove files.
+        """
+        if not self.remove:
+            return [Commit(self.add, (), self.offsets)] if self.add else []
+        news = tuple(each for each in self.add if not any(_overlap(each, other) for other in self.remove))
+        if not news:
+            return [Commit(self.add, self.remove, self.offsets)]
+        merged = tuple(each for each in self.add if each not in news)
+        reached = dict(before)
+        for each in merged:
+            reached[each.partition] = max(reached.get(each.partition, 0), each.end)
+        return [Commit(merged, self.remove, reached), Commit(news, (), self.offsets)]
 
 
 def decide(table: Iterable[File], journal: Mapping[int, Listed], offsets: Mapping[int, int], *, follow: bool) -> Plan:
-    """Return the commit that brings `table` to the state of `journal`.
+    """Return what brings `table` to the state of `journal`.
 
     `offsets`: by partition, up to where the table was exported. `follow`: remove what the journal no longer lists.
     Raises ConfigError if the table's files cannot be of this journal.
@@ -137,19 +162,29 @@ def _resolved(
     raise _other(files[0], segments[0], "their offsets overlap, and neither has all of the other's")
 
 
+def _overlap(one: File, other: File) -> bool:
+    return one.partition == other.partition and one.first < other.end and other.first < one.end
+
+
+def _spans(files: Iterable[File]) -> list[list[int]]:
+    """Return [partition, first, end] of the offsets of sorted files, joined where one ends as the next begins."""
+    spans: list[list[int]] = []
+    for each in files:
+        if spans and spans[-1][0] == each.partition and each.first <= spans[-1][2]:
+            spans[-1][2] = each.end
+        else:
+            spans.append([each.partition, each.first, each.end])
+    return spans
+
+
 def _ranges(files: Iterable[File]) -> list[tuple[int, int]]:
     return [(each.first, each.end) for each in files]
 
 
 def _covered(files: Iterable[File], by: Iterable[File], *, above: int = 0) -> bool:
     """Return True if the offsets of `files`, from `above` on, are all in `by`, which is sorted, without overlaps."""
-    spans: list[list[int]] = []
-    for each in by:
-        if spans and each.first <= spans[-1][1]:
-            spans[-1][1] = each.end
-        else:
-            spans.append([each.first, each.end])
-    return all(any(first <= max(each.first, above) and each.end <= end for first, end in spans) for each in files)
+    spans = _spans(by)
+    return all(any(first <= max(each.first, above) and each.end <= end for _, first, end in spans) for each in files)
 
 
 def _other(file: File, segment: File, why: str) -> ConfigError:

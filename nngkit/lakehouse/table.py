@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nngkit.errors import ConfigError, NotFound
-from nngkit.lakehouse.plan import File
+from nngkit.lakehouse.plan import Commit
 
 __all__ = ["FORMATS", "OFFSETS", "VERSION", "Conflict", "Snapshot", "Table", "kind_of", "open_table"]
 
@@ -82,10 +82,10 @@ class Table(ABC):
         """Create the table, with the journal's columns. Raises Conflict, OSError."""
 
     @abstractmethod
-    def commit(self, add: Sequence[str], remove: Sequence[File], offsets: str) -> int:
+    def commit(self, paths: Sequence[str], commit: Commit) -> int:
         """Commit one snapshot, whole or not at all; return its id. Adds missing columns. Raises Conflict, OSError.
 
-        `add`: paths, relative to the table's folder, or full ones. `offsets`: JSON for the snapshot.
+        `paths`: of the files to add, relative to the table's folder, or full ones.
         """
 
     @abstractmethod
@@ -127,6 +127,11 @@ class Table(ABC):
         for each in wanted[1:]:
             condition = condition | each
         return found.filter(condition)
+
+
+def encoded(offsets: Mapping[int, int]) -> str:
+    """Return offsets by partition as a snapshot's JSON."""
+    return json.dumps({str(partition): end for partition, end in offsets.items()})
 
 
 def decoded(text: str) -> dict[int, int]:

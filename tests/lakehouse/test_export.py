@@ -298,19 +298,19 @@ def test_the_loser_of_two_commits_decides_again(
     """Without the lock, as on a file system that has none, the second commit finds the first and adds nothing twice."""
     from contextlib import nullcontext
 
-    from nngkit.lakehouse import exporting
+    from nngkit.lakehouse import exporting, placing
 
     target = tmp_path / "t"
     export(journal, target, kind)
     seal(journal, 5, 25)
     monkeypatch.setattr(exporting, "locked", lambda folder: nullcontext())
-    place, raced = exporting.place, list[int]()
+    raced: list[int] = []
 
     def slow(*arguments: Any) -> list[str]:
         if not raced:
             raced.append(1)
             export(journal, target, kind)
-        return place(*arguments)
+        return placing.place(*arguments)
 
     monkeypatch.setattr(exporting, "place", slow)
     assert export(journal, target, kind).snapshot is None

@@ -37,17 +37,27 @@ def test_merged_segments_replace_those_in_the_table_also_if_they_reach_further()
     assert ranges(plan.add) == [(0, 20), (20, 40)]
 
 
+def test_merged_segments_are_a_commit_before_that_of_new_ones() -> None:
+    before = [file(0, 10), file(10, 20)]
+    plan = decide(before, listed(file(0, 20), file(20, 25)), {0: 20}, follow=False)
+    merging, adding = plan.commits({0: 20})
+    assert (ranges(merging.add), merging.remove, merging.offsets) == ([(0, 20)], tuple(before), {0: 20})
+    assert not merging.changes_rows
+    assert (ranges(adding.add), adding.remove, adding.offsets) == ([(20, 25)], (), {0: 25})
+    assert adding.changes_rows
+
+
 def test_a_retired_segment_stays_unless_retention_is_followed() -> None:
     journal = listed(file(10, 20), start=10)
     kept = decide([file(0, 10), file(10, 20)], journal, {0: 20}, follow=False)
-    assert kept.empty
+    assert kept.commits({0: 20}) == []
     assert ranges(kept.kept) == [(0, 10)]
     assert ranges(decide([file(0, 10), file(10, 20)], journal, {0: 20}, follow=True).remove) == [(0, 10)]
 
 
 def test_a_merged_file_of_which_a_part_is_retired_stays_whole_unless_retention_is_followed() -> None:
     journal = listed(file(10, 20), start=10)
-    assert decide([file(0, 20)], journal, {0: 20}, follow=False).empty
+    assert decide([file(0, 20)], journal, {0: 20}, follow=False).commits({0: 20}) == []
     plan = decide([file(0, 20)], journal, {0: 20}, follow=True)
     assert (ranges(plan.remove), ranges(plan.add)) == ([(0, 20)], [(10, 20)])
 
@@ -97,10 +107,16 @@ class Model:
     def export(self, *, follow: bool) -> None:
         journal = {0: Listed(self.start, self.end, tuple(self.segments))}
         plan = decide(self.table, journal, self.offsets, follow=follow)
-        assert set(plan.remove) <= set(self.table)
-        self.table = sorted({*self.table} - {*plan.remove}) + list(plan.add)
-        self.offsets = plan.offsets
-        assert decide(self.table, journal, self.offsets, follow=follow).empty
+        for commit in plan.commits(self.offsets):
+            assert set(commit.remove) <= set(self.table)
+            before = {offset for each in self.table for offset in range(each.first, each.end)}
+            self.table = sorted({*self.table} - {*commit.remove}) + list(commit.add)
+            after = {offset for each in self.table for offset in range(each.first, each.end)}
+            assert commit.changes_rows or before == after
+            assert commit.offsets[0] >= max(after, default=-1) + 1
+            self.offsets = commit.offsets
+        assert self.offsets.get(0, 0) == plan.offsets[0]
+        assert decide(self.table, journal, self.offsets, follow=follow).commits(self.offsets) == []
 
 
 OPERATIONS = st.lists(
