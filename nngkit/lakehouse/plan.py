@@ -1,4 +1,4 @@
-"""Which files an export adds to a table and removes from it, in which commits. Pure.
+"""Files that an export adds to a table and removes from it, and in which commits. Pure.
 
 Files are compared by partition and offset range. The ranges of the table's files and of the journal's segments are
 grouped where they overlap:

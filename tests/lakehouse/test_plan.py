@@ -1,4 +1,4 @@
-"""Which files an export adds and removes: by offset ranges, whatever the journal has merged or retired."""
+"""Files that an export adds and removes: by offset ranges, whatever the journal has merged or retired."""
 
 from __future__ import annotations
 
