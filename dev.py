@@ -223,7 +223,7 @@ PARTS = (
         lambda: (ROOT / "pyproject.toml").read_bytes() + (VENV / "venv.stamp").read_bytes(),
         install_nngkit,
     ),
-    locked("extras", "adds the extras, with Spark and a Java: 590 MB to download, 880 MB on disk"),
+    locked("extras", "adds the extras, with Spark and a Java: 660 MB to download, 1,060 MB on disk"),
     locked("test", "adds the test tools: 50 MB to download"),
     locked("lint", "adds the linters: 30 MB to download"),
     locked("docs", "adds the site builder: 26 MB to download"),

@@ -129,7 +129,7 @@ class DeltaLakeTable(Table):
                 ),
             )
         except CommitFailedError as error:
-            raise Conflict from error
+            raise Conflict(str(error).splitlines()[0]) from error
         self._loaded = DeltaTable(str(self.folder))
         version = self._loaded.version()
         self._sync(version)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nngkit.errors import ConfigError
+from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.files import folder_of
 from nngkit.lakehouse.placing import LOCK, locked, parse, place
 from nngkit.lakehouse.plan import File, Listed, decide
@@ -42,6 +42,7 @@ __all__ = ["Exported", "export"]
 log_ = logging.getLogger("nngkit.lakehouse")
 
 ATTEMPTS: Final = 10  # to find segments that are merged or retired meanwhile, which takes the recorder seconds
+ADVICE: Final = "restore it from a copy; nngkit journal verify lists all such files"
 LINKED: Final = "linked"
 IN_PLACE: Final = "in place"
 
@@ -106,12 +107,12 @@ def _persistent(journal: Journal, folder: Path, kind: str, *, in_place: bool, fo
     for attempt in range(ATTEMPTS):
         try:
             return _exported(journal, folder, kind, in_place=in_place, follow=follow)
-        except FileNotFoundError:  # merged or retired since it was listed
+        except FileNotFoundError as error:  # merged or retired since it was listed
             if attempt == ATTEMPTS - 1:
-                raise
-        except Conflict:  # a writer without the lock
+                raise Damaged(str(error.filename or error), "the file is missing", advice=ADVICE) from error
+        except Conflict as error:  # a writer without the lock
             if attempt == ATTEMPTS - 1:
-                raise ConfigError("target", f"{folder}: another program keeps writing this table") from None
+                raise ConfigError("target", f"{folder}: another program keeps writing this table: {error}") from error
     raise AssertionError
 
 
@@ -156,12 +157,21 @@ def _exported(journal: Journal, folder: Path, kind: str, *, in_place: bool, foll
     plan = decide(_files(table), _listed(journal), before, follow=follow or in_place)
     snapshot = None
     for each in plan.commits(before):
+        for file in each.add:
+            _check_segment(journal, file)
         if in_place:
             paths = [journal.storage.shown(file.path) for file in each.add]
         else:
             paths = place(journal.storage, each.add, folder)
         snapshot = table.commit(paths, each)
     return Exported(snapshot, len(plan.add), len(plan.remove), len(plan.kept), plan.offsets)
+
+
+def _check_segment(journal: Journal, segment: File) -> None:
+    size = journal.storage.size(segment.path)
+    if size != segment.size:
+        shown = journal.storage.shown(segment.path)
+        raise Damaged(shown, f"it has {size} bytes, and the manifest says {segment.size}", advice=ADVICE)
 
 
 def _location(journal: Journal) -> str:

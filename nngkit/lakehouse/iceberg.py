@@ -256,7 +256,7 @@ class _Folder(NoopCatalog):
         """Write the next version of the table. Raises Conflict, and not pyiceberg's error, which would try it again."""
         version = int(Path(table.metadata_location).name.removeprefix("v").partition(".")[0])
         if version != self.version():
-            raise Conflict
+            raise Conflict(f"version {version + 1} is there")
         for each in requirements:
             each.validate(table.metadata)
         metadata = update_table_metadata(table.metadata, updates, metadata_location=table.metadata_location)
@@ -283,7 +283,7 @@ class _Folder(NoopCatalog):
         try:
             os.link(scratch, path)  # unlike a rename, it fails if there is one
         except FileExistsError as error:
-            raise Conflict from error
+            raise Conflict(f"version {version} is there") from error
         finally:
             scratch.unlink()
         sync_folder(self._metadata)

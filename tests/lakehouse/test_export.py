@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute, parquet
 
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal import Journal, Retention, open_journal
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse import table as tables
@@ -378,6 +378,24 @@ def test_a_target_may_have_any_name_but_a_percent_sign_for_delta(kind: str, jour
     else:
         export(journal, percent, kind)
         assert offsets(scanned(percent)) == list(range(25))
+
+
+@BOTH
+def test_a_damaged_segment_is_reported_and_the_table_stays(kind: str, journal: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    export(journal, target, kind)
+    seal(journal, 5, 25)
+    last = path_of(journal, open_journal(journal).segments(0)[-1])
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-10])
+    with pytest.raises(Damaged, match=rf"{last}: damaged: it has {len(whole) - 10} bytes"):
+        export(journal, target, kind)
+    last.unlink()
+    with pytest.raises(Damaged, match=rf"{last}.*missing; restore it"):
+        export(journal, target, kind)
+    assert offsets(scanned(target)) == list(range(25))
+    last.write_bytes(whole)
+    assert export(journal, target, kind).offsets == {0: 30}
 
 
 def test_an_empty_journal_and_a_missing_one(tmp_path: Path) -> None:
