@@ -171,14 +171,17 @@ def _statistics(footer: Any) -> str:
         for number in range(footer.num_columns):
             column = footer.row_group(group).column(number)
             if column.path_in_schema in ("partition", "offset", "timestamp") and column.is_stats_set:
-                least, most = column.statistics.min, column.statistics.max
+                # Raw: 32 and 64-bit integers, and microseconds. As Python objects, times would load pandas.
+                least, most = column.statistics.min_raw, column.statistics.max_raw
                 low[column.path_in_schema] = min(low.get(column.path_in_schema, least), least)
                 high[column.path_in_schema] = max(high.get(column.path_in_schema, most), most)
     if "timestamp" in low:
         low["timestamp"] = _millis(low["timestamp"])
-        high["timestamp"] = _millis(high["timestamp"] + timedelta(microseconds=999))  # rounded up
+        high["timestamp"] = _millis(high["timestamp"] + 999)  # rounded up
     return json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high})
 
 
-def _millis(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _millis(micros: int) -> str:
+    """Return a time in microseconds since 1970 as ISO 8601, rounded down to milliseconds: Delta's statistics."""
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=micros // 1000)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
