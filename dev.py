@@ -45,7 +45,7 @@ PYTHON = VENV / "bin" / "python"
 LOCKS = ROOT / "requirements"
 NEEDS_PIP = (22, 3)  # the first version with `pip --python`
 
-EXTRAS = ("documents", "journal", "spark", "java", "template", "iceberg", "delta")
+EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "iceberg", "delta")
 
 # The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
 LOCKED = (

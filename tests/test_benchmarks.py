@@ -41,6 +41,7 @@ SHORT = {
     ],
     "mesh": ["--messages", "100000"],
     "consumers": ["--records", "20000"],
+    "journal_size": ["--only", ", 100 segments"],
     "fanout": ["--only", "as fast as it goes", "--only", "late joins"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],

@@ -71,6 +71,9 @@ from nngkit.cluster.work_messages import (
 
 __all__ = ["Crew"]
 
+HELD_BACK: Final = (
+    64  # messages that wait for a path to the host; results come from below only until that is known there
+)
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
 
 
@@ -133,7 +136,7 @@ class Crew:
     def detached(self, now: float) -> None:
         """Hold back what is for the host, until the node is attached again."""
         self._attached = False
-        self._up = [each for each in self._up if isinstance(each, Lost | Returned)]
+        self._up = [each for each in self._up if isinstance(each, Lost | Returned | Results)]
         self._now = now
 
     def child_up(self, link: int) -> None:
@@ -175,7 +178,8 @@ class Crew:
         if isinstance(message, Demand):
             self.stats.bad += take_demand(groups, message, MOST_GROUPS)
         elif isinstance(message, Results):
-            if self._attached:  # else the child sends them again
+            # Without a path they wait for one: the child has forgotten the jobs, so they must not stay listed as there.
+            if self._attached or len(self._up) < HELD_BACK:  # else the worker sends them again
                 for serial in message.serials:
                     where.pop(serial, None)
                 for row in message.failures:

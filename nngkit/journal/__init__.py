@@ -19,17 +19,20 @@ from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from nngkit.journal.ingest import IngestRequest, Stored, encode_request, parse_reply
-    from nngkit.journal.manifest import Lost, Manifest, Segment
+    from nngkit.journal.manifest import Lost, Manifest
+    from nngkit.journal.merging import Compacted, compact
     from nngkit.journal.partition import Retention
     from nngkit.journal.reader import Bounds, Journal, open_journal, read
     from nngkit.journal.rebuild import Rebuilt, rebuild_manifest
     from nngkit.journal.record import Record
     from nngkit.journal.recorder import Recorder, RecorderStats, StreamStats
     from nngkit.journal.replaying import Replayed, replay
+    from nngkit.journal.segments import Segment
     from nngkit.journal.selection import Skipped
 
 __all__ = [
     "Bounds",
+    "Compacted",
     "IngestRequest",
     "Journal",
     "Lost",
@@ -44,6 +47,7 @@ __all__ = [
     "Skipped",
     "Stored",
     "StreamStats",
+    "compact",
     "encode_request",
     "open_journal",
     "parse_reply",
@@ -54,7 +58,9 @@ __all__ = [
 
 _LATE = {  # name -> module: a reader loads no event loop, a recorder no Parquet until it seals
     **dict.fromkeys(("IngestRequest", "Stored", "encode_request", "parse_reply"), "ingest"),
-    **dict.fromkeys(("Lost", "Manifest", "Segment"), "manifest"),
+    **dict.fromkeys(("Lost", "Manifest"), "manifest"),
+    "Segment": "segments",
+    **dict.fromkeys(("Compacted", "compact"), "merging"),
     **dict.fromkeys(("Bounds", "Journal", "open_journal", "read"), "reader"),
     "Record": "record",
     "Skipped": "selection",

@@ -7,7 +7,9 @@ an older copy. The offsets of a segment are read from the file, not from its nam
 unlisted segment                                         result
 =======================================================  ==========================================================
 has offsets that no listed segment has                   listed under its own name
-has the offsets of a listed segment whose file is gone   listed in place of that segment
+has all offsets of listed ones, some of whose files are  listed in place of these segments
+gone
+is a merge of listed segments (merging.py)               deleted: the recorder was killed before it listed it
 overlaps a listed segment, or begins before `start`      `.orphan`
 differs from a log that holds the same offsets           `.orphan`
 cannot be read, or belongs to another partition          `.orphan`
@@ -18,10 +20,13 @@ cannot be read, or belongs to another partition          `.orphan`
 
 from __future__ import annotations
 
+import bisect
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +43,10 @@ from nngkit.journal.files import (
     sync_file,
 )
 from nngkit.journal.logfile import open_log
-from nngkit.journal.manifest import Lost, Manifest, Segment
-from nngkit.journal.segmentfile import METADATA, crc_of, range_of
+from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
+from nngkit.journal.manifest import Lost, Manifest
+from nngkit.journal.segmentfile import MERGED, METADATA, crc_of, range_of
+from nngkit.journal.segments import Segment, Segments
 
 __all__ = ["ORPHAN", "Adoption", "describe_segment", "gap_error", "plan_adoption", "without"]
 
@@ -57,7 +64,8 @@ class Adoption:
     """Manifest including the adopted segments, and the renames that make it true.
 
     `adopted`: (file, listed name). `orphans`: (file, reason). `gaps`: offsets in no segment that the given manifest did
-    not list as lost; not yet in `manifest`. `end`: all offsets below it have been assigned.
+    not list as lost; not yet in `manifest`. `end`: all offsets below it have been assigned. `copies`: merged
+    files whose records listed segments have.
     """
 
     manifest: Manifest
@@ -65,10 +73,13 @@ class Adoption:
     orphans: tuple[tuple[str, str], ...] = ()
     gaps: tuple[Lost, ...] = ()
     end: int = 0
+    copies: tuple[str, ...] = ()
 
     def apply(self, storage: Storage) -> None:
-        """Rename the files and log each rename. Raises OSError."""
+        """Rename the files and log each rename; delete the copies. Raises OSError."""
         folder = folder_of(self.manifest.partition)
+        for file in self.copies:
+            storage.remove(f"{folder}/{file}")
         for file, why in self.orphans:
             aside = storage.set_aside(f"{folder}/{file}", ORPHAN)
             log_.warning("%s: not in the manifest, renamed to %s: %s", storage.shown(f"{folder}/{file}"), aside, why)
@@ -82,35 +93,58 @@ class Adoption:
             log_.warning("%s: not in the manifest, adopted as %s", storage.shown(f"{folder}/{file}"), name)
 
 
-@dataclass(slots=True)
 class _Fitting:
     """Segments accepted so far, and rejected files."""
 
-    manifest: Manifest
-    gone: set[str]  # listed segments without a file
-    adopted: list[tuple[str, Segment]] = field(default_factory=list)
-    orphans: list[tuple[str, str]] = field(default_factory=list)
-    end: int = 0
+    def __init__(self, manifest: Manifest, here: Collection[str]) -> None:
+        self.segments = list(manifest.segments)
+        self.adopted: list[tuple[str, Segment]] = []
+        self.orphans: list[tuple[str, str]] = []
+        self.replaced: list[str] = []
+        self.end = manifest.end
+        self._manifest = manifest
+        self._lost: tuple[Lost, ...] = manifest.lost
+        self._gone = {each.file for each in self.segments} - set(here)  # listed segments without a file
 
     def offer(self, file: str, segment: Segment) -> None:
         self.end = max(self.end, segment.end)
-        if segment.first < self.manifest.start:
-            self.orphans.append((file, f"the journal begins with offset {self.manifest.start}"))
+        if segment.first < self._manifest.start:
+            self.orphans.append((file, f"the journal begins with offset {self._manifest.start}"))
             return
-        for other in self.manifest.segments:
-            if other.first < segment.end and segment.first < other.end:
-                if other.file in self.gone and (other.first, other.end) == (segment.first, segment.end):
-                    self.gone.discard(other.file)
-                    rest = tuple(each for each in self.manifest.segments if each != other)
-                    self.manifest = replace(self.manifest, segments=rest)
-                    break
-                self.orphans.append((file, f"{other.file} has its offsets"))
+        place, over = self._overlapped(segment)
+        if over:
+            inside = segment.first <= over[0].first and over[-1].end <= segment.end
+            if not inside or not any(each.file in self._gone for each in over):
+                self.orphans.append((file, f"{over[0].file} has its offsets"))
                 return
-        found = sorted((*self.manifest.segments, segment), key=lambda each: each.first)
-        lost = tuple(without(self.manifest.lost, segment.first, segment.end))
-        end = max(self.manifest.end, segment.end)
-        self.manifest = replace(self.manifest, segments=tuple(found), lost=lost, end=end)
+            self.replaced += [each.file for each in over if each.file not in self._gone]
+            self._gone -= {each.file for each in over}
+        self.segments[place : place + len(over)] = [segment]
+        self._lost = tuple(without(self._lost, segment.first, segment.end))
         self.adopted.append((file, segment))
+
+    def has_all(self, segment: Segment) -> bool:
+        """Return True if the listed segments have all records of this one, and their files are there."""
+        _, over = self._overlapped(segment)
+        whole = all(before.end == after.first for before, after in pairwise(over))
+        same = bool(over) and (over[0].first, over[-1].end) == (segment.first, segment.end)
+        rows = sum(each.rows for each in over)
+        return same and whole and rows == segment.rows and not any(each.file in self._gone for each in over)
+
+    def _overlapped(self, segment: Segment) -> tuple[int, list[Segment]]:
+        """Return the place of a segment in the list, and those there that have some of its offsets."""
+        place = bisect.bisect_right(self.segments, segment.first, key=lambda each: each.end)
+        behind = bisect.bisect_left(self.segments, segment.end, key=lambda each: each.first)
+        return place, self.segments[place:behind]
+
+    def result(self) -> Manifest:
+        """Return the manifest with the accepted segments."""
+        if not self.adopted:
+            return self._manifest
+        listed = Segments(self.segments, start=self._manifest.start)
+        end = max(self._manifest.end, *(each.end for _, each in self.adopted))
+        now = time.time()
+        return replace(self._manifest.listing(listed, now).retiring(self.replaced, now), lost=self._lost, end=end)
 
 
 def plan_adoption(
@@ -125,12 +159,17 @@ def plan_adoption(
     folder = folder_of(partition)
     names = storage.names(folder)
     given = manifest or fresh
-    listed = {each.file for each in given.segments} | {each.file for each in given.retired}
+    try:
+        segments = list(given.segments)
+    except FileNotFoundError as error:
+        raise Damaged(str(error.filename), "the file is missing", advice=MANIFEST_ADVICE) from error
+    known = {each.file for each in segments} | {each.file for each in given.retired}
     firsts = {first for first, _ in logs_in(logs)}
-    strays = [name for name in names if name not in listed and _may_be(name, orphans)]
-    fitting = _Fitting(given, {each.file for each in given.segments} - set(names), end=given.end)
+    strays = [name for name in names if name not in known and _may_be(name, orphans)]
+    fitting = _Fitting(given, names)
     found: list[tuple[str, Segment]] = []
     refused: list[tuple[str, str]] = []
+    copies: list[str] = []
     for name in strays:
         try:
             found.append((name, describe_segment(storage, partition, name)))
@@ -145,17 +184,20 @@ def plan_adoption(
         elif why := _differs(storage, partition, name, segment, logs):
             refused.append((name, why))
             fitting.end = max(fitting.end, segment.end)
+        elif fitting.has_all(segment) and _is_merge(storage, f"{folder}/{name}"):
+            copies.append(name)
         else:
             fitting.offer(name, segment)
-    result = fitting.manifest
+    result = fitting.result()
     if manifest is None:
-        start = min((*(each.first for each in result.segments), *firsts), default=0)
-        result = replace(result, start=start, end=max(result.end, start))
+        start = min((*(each.first for each in fitting.segments), *firsts), default=0)
+        listed = Segments(fitting.segments, start=start)
+        result = replace(result, start=start, end=max(result.end, start), segments=listed)
     gaps = tuple(_gaps(result, given.end if manifest is not None else result.start))
     refused += fitting.orphans
     refused = [(name, why) for name, why in refused if name.endswith((SEGMENT, SEGMENT + SCRATCH))]
     adopted = tuple((name, segment.file) for name, segment in fitting.adopted)
-    return Adoption(result, adopted, tuple(refused), gaps, max(fitting.end, result.end))
+    return Adoption(result, adopted, tuple(refused), gaps, max(fitting.end, result.end), tuple(copies))
 
 
 def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
@@ -207,6 +249,13 @@ def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
 def _may_be(name: str, orphans: bool) -> bool:
     """Return True if the file could be a segment. A scratch file may be complete while its log is damaged."""
     return name.endswith((SEGMENT, SEGMENT + SCRATCH)) or (orphans and name.endswith(ORPHAN) and SEGMENT in name)
+
+
+def _is_merge(storage: Storage, name: str) -> bool:
+    from pyarrow import parquet
+
+    with opened(storage, name) as file:
+        return MERGED in (parquet.read_schema(file).metadata or {})
 
 
 def _differs(storage: Storage, partition: int, file: str, segment: Segment, logs: Path) -> str | None:

@@ -1,13 +1,14 @@
-"""File names of a journal, and its storage: a local folder, or shared storage through pyarrow.
+"""File names of a journal, and its storage: a local folder, a shared one through pyarrow, or an object store.
 
 ::
 
     JOURNAL/journal.json
-    JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet
+    JOURNAL/partition-00000/manifest.json  head  lock  00000000000000000000.log  ...-....parquet  ...-...-....block
 
-A path names a local folder. A URI (`s3://...`, `hdfs://...`, or `file:///mnt/...` for a mounted share) names storage
-shared by several machines. Only sealed segments and manifests are written there, atomically. Logs need a disk that
-honours fsync, so each recorder keeps its logs in a local `spool` folder.
+A path names a local folder. A URI (`s3://...`, `gs://...` and `az://...`, see objects.py; `hdfs://...`; or
+`file:///mnt/...` for a mounted share) names storage shared by several machines. Only sealed segments and manifests are
+written there, atomically. Logs need a disk that honours fsync, so each recorder keeps its logs in a local `spool`
+folder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ HEAD: Final = "head"
 LOG: Final = ".log"
 INDEX: Final = ".index"
 SEGMENT: Final = ".parquet"
+BLOCK: Final = ".block"
 SCRATCH: Final = ".tmp"
+OBJECTS: Final = ("s3", "gs", "az")  # schemes of object stores
+ABSENT: Final = ""  # version of a file that does not exist
 MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
 
 
@@ -78,6 +82,10 @@ def sync_file(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+class Changed(OSError):
+    """Another process has replaced a file meanwhile."""
+
+
 class Storage(Protocol):
     """Files by name below a root. All methods raise OSError; FileNotFoundError for a missing file."""
 
@@ -86,11 +94,15 @@ class Storage(Protocol):
     def shown(self, name: str) -> str:
         """Return the full name for error messages."""
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a small file."""
+    def read(self, name: str) -> tuple[bytes, str | None]:
+        """Return the content of a small file, and its version; None: this storage has no versions."""
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Replace the content atomically: a reader sees the old or the new content."""
+    def replace(self, name: str, data: bytes, tag: str | None = None) -> str | None:
+        """Replace the content atomically: a reader sees the old or the new content. Return the new version.
+
+        `tag`: raise Changed unless the file is of that version, `ABSENT` if there must be none; only if this storage
+        has versions.
+        """
 
     def publish(self, source: Path, name: str) -> None:
         """Move the local file `source` to `name`, atomically and synced; `source` is removed."""
@@ -107,6 +119,9 @@ class Storage(Protocol):
     def size(self, name: str) -> int:
         """Return the file's size in bytes."""
 
+    def exists(self, name: str) -> bool:
+        """Return True if there is such a file."""
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; an empty list if it does not exist."""
 
@@ -114,7 +129,7 @@ class Storage(Protocol):
         """Append `ending` to the file's name, with a number if that name is taken. Return the new name."""
 
 
-class _SetAside:
+class SetAside:
     """Shared implementation of `set_aside`."""
 
     def set_aside(self: Storage, name: str, ending: str) -> str:
@@ -128,7 +143,7 @@ class _SetAside:
         return aside
 
 
-class LocalStorage(_SetAside):
+class LocalStorage(SetAside):
     """Local folder."""
 
     def __init__(self, root: Path) -> None:
@@ -138,10 +153,10 @@ class LocalStorage(_SetAside):
     def shown(self, name: str) -> str:
         return str(self._root / name)
 
-    def read(self, name: str) -> bytes:
-        return (self._root / name).read_bytes()
+    def read(self, name: str) -> tuple[bytes, str | None]:
+        return (self._root / name).read_bytes(), None
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, tag: str | None = None) -> str | None:
         target = self._root / name
         scratch = target.with_name(target.name + SCRATCH)
         with scratch.open("wb") as file:
@@ -150,6 +165,7 @@ class LocalStorage(_SetAside):
             os.fsync(file.fileno())
         scratch.replace(target)
         sync_folder(target.parent)
+        return None
 
     def publish(self, source: Path, name: str) -> None:
         target = self._root / name
@@ -177,6 +193,9 @@ class LocalStorage(_SetAside):
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
 
+    def exists(self, name: str) -> bool:
+        return (self._root / name).exists()
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / folder))
@@ -184,7 +203,7 @@ class LocalStorage(_SetAside):
             return []
 
 
-class SharedStorage(_SetAside):
+class SharedStorage(SetAside):
     """Storage behind a pyarrow filesystem. A file becomes visible by its rename, or when it is closed."""
 
     def __init__(self, filesystem: Any, root: str, uri: str) -> None:
@@ -199,17 +218,17 @@ class SharedStorage(_SetAside):
     def shown(self, name: str) -> str:
         return f"{self._uri}/{name}"
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str) -> tuple[bytes, str | None]:
         with self._filesystem.open_input_stream(self._path(name)) as stream:
-            data: bytes = stream.read()
-        return data
+            return stream.read(), None
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, tag: str | None = None) -> str | None:
         self._filesystem.create_dir(self._path(name).rpartition("/")[0], recursive=True)
         scratch = self._path(name) + SCRATCH
         with self._filesystem.open_output_stream(scratch) as stream:
             stream.write(data)
         self._filesystem.move(scratch, self._path(name))
+        return None
 
     def publish(self, source: Path, name: str) -> None:
         self._filesystem.create_dir(self._path(name).rpartition("/")[0], recursive=True)
@@ -235,6 +254,11 @@ class SharedStorage(_SetAside):
     def size(self, name: str) -> int:
         return int(self._filesystem.get_file_info(self._path(name)).size)
 
+    def exists(self, name: str) -> bool:
+        from pyarrow.fs import FileType
+
+        return bool(self._filesystem.get_file_info(self._path(name)).type != FileType.NotFound)
+
     def names(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector
 
@@ -247,6 +271,10 @@ def open_storage(location: str | os.PathLike[str]) -> Storage:
     text = os.fspath(location)
     if "://" not in text:
         return LocalStorage(Path(text).absolute())
+    if text.partition(":")[0] in OBJECTS:
+        from nngkit.journal.objects import open_objects
+
+        return open_objects(text)
     import pyarrow as pa
     from pyarrow import fs
 

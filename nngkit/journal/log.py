@@ -83,8 +83,8 @@ class _Group:
 class Log:
     """One partition's log. `folder` exists and is used by this log alone; the next record gets offset `first`.
 
-    `most_bytes`, `most_seconds`: a log over either is closed and passed to `on_closed` with its first and end offset; a
-    new one is begun.
+    A log over `most_bytes`, over `most_seconds` with `least_bytes`, or over `oldest_seconds` is closed and passed to
+    `on_closed` with its first and end offset; a new one is begun.
     `buffer_bytes`: bytes that may wait for the disk. `deliver`: called on the writer's thread after each sync with
     the callbacks to run; without it they run on that thread.
     """
@@ -97,6 +97,8 @@ class Log:
         *,
         most_bytes: int = 64 << 20,
         most_seconds: float = 60.0,
+        least_bytes: int = 0,
+        oldest_seconds: float = 60.0,
         buffer_bytes: int = 64 << 20,
         on_closed: Callable[[Path, int, int], object] | None = None,
         deliver: Callable[[list[Callable[[], None]]], object] | None = None,
@@ -109,6 +111,8 @@ class Log:
         self._end = first
         self._most_bytes = most_bytes
         self._most_seconds = most_seconds
+        self._least_bytes = least_bytes
+        self._oldest_seconds = max(oldest_seconds, most_seconds)
         self._buffer_bytes = buffer_bytes
         self._on_closed = on_closed
         self._deliver = deliver
@@ -195,7 +199,7 @@ class Log:
             groups = self._take()
             if groups:
                 self._store(groups)
-            if self._file is not None and self._file.is_over(self._most_bytes, time.monotonic() - self._most_seconds):
+            if self._file is not None and (self._file.position >= self._most_bytes or self._left(self._file) <= 0):
                 self._finish()
             if not groups and self._stopping:
                 break
@@ -206,7 +210,7 @@ class Log:
         with self._changed:
             while not self._waiting and not self._stopping:
                 left = None
-                if self._file is not None and (left := self._file.begun + self._most_seconds - time.monotonic()) <= 0:
+                if self._file is not None and (left := self._left(self._file)) <= 0:
                     return []
                 self._idle = True
                 self._changed.wait(left)
@@ -223,6 +227,11 @@ class Log:
                 if groups[-1].done is not None:
                     self._urgent -= 1
             return groups
+
+    def _left(self, file: _File) -> float:
+        """Return the seconds until this log is closed for its age."""
+        is_small = file.position < self._least_bytes
+        return file.begun + (self._oldest_seconds if is_small else self._most_seconds) - time.monotonic()
 
     def _store(self, groups: list[_Group]) -> None:
         for attempt in range(1 << 62):
@@ -419,9 +428,6 @@ class _File:
         except OSError:
             return False
         return True
-
-    def is_over(self, most_bytes: int, begun_before: float) -> bool:
-        return self.position >= most_bytes or (self.begun <= begun_before and self.position > LogHeader.size)
 
     def set_aside(self) -> None:
         """Rename the file so that readers ignore it; never overwrite a file."""

@@ -9,9 +9,9 @@
 A thread seals each log that is full or old: Parquet under a scratch name, fsync, rename, fsync of the folder. It then
 replaces the manifest in the same way, and only then deletes the log. If killed in between, the records are in the log,
 in the segment, or in both, and the next recorder adopts the segment (adoption.py). If the disk is full, the logs stay
-and sealing is retried.
+and sealing is retried. When it has nothing to seal, it merges small segments (merging.py).
 
-Only retention deletes segments. An unlisted segment is adopted or renamed.
+Only retention deletes records. An unlisted segment is adopted or renamed.
 
 The thread shares its interpreter with the recorder, so it works in small pieces and sleeps in between; pyarrow writes
 Parquet without holding the GIL.
@@ -19,11 +19,8 @@ Parquet without holding the GIL.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -35,9 +32,10 @@ from typing import Final
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.adoption import ORPHAN, Adoption, gap_error, plan_adoption
 from nngkit.journal.files import (
+    ABSENT,
+    BLOCK,
     HEAD,
     INDEX,
-    LOCK,
     MOST_PARTITIONS,
     SCRATCH,
     Storage,
@@ -50,7 +48,9 @@ from nngkit.journal.files import (
 )
 from nngkit.journal.log import Log
 from nngkit.journal.logfile import ADVICE, read_head
-from nngkit.journal.manifest import RETIRE, Lost, Manifest, check_journal, load_manifest, save_manifest
+from nngkit.journal.manifest import Lost, Manifest, check_journal, load_manifest, save_manifest
+from nngkit.journal.merging import delete_retired, merged_into, plan_merge, settled
+from nngkit.journal.ownership import lock_partition, owner_of
 from nngkit.journal.record import Head
 from nngkit.journal.recovery import OldLog, Recovered, recover
 from nngkit.journal.segmentfile import write_segment
@@ -60,6 +60,7 @@ __all__ = ["Partition", "Retention", "SealStats"]
 log_ = logging.getLogger("nngkit.journal")
 
 RETRY: Final = 5.0  # seconds between retries of sealing, and between retention checks
+OLDEST: Final = 900.0  # seconds until a small log of a local journal is sealed
 SKIPPED: Final = 1 << 32  # offsets skipped after a lost head: more than can have been assigned since
 
 
@@ -73,10 +74,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class SealStats:
-    """Counters: `sealed` records in `segments`; `retired` segments; `failures` of sealing, each of them retried."""
+    """Counters: `sealed` records in `segments`; `merged` and `retired` segments; `failures`, each of them retried."""
 
     sealed: int = 0
     segments: int = 0
+    merged: int = 0
     retired: int = 0
     failures: int = 0
 
@@ -85,7 +87,14 @@ class Partition:
     """Partition owned by one recorder: lock, log and sealing thread. Created by `open`."""
 
     def __init__(
-        self, storage: Storage, folder: Path, manifest: Manifest, lock: int, found: Recovered, retention: Retention
+        self,
+        storage: Storage,
+        folder: Path,
+        manifest: Manifest,
+        lock: int,
+        found: Recovered,
+        retention: Retention,
+        target: int,
     ) -> None:
         self.storage = storage
         self.folder = folder
@@ -96,6 +105,8 @@ class Partition:
         self.log: Log  # set by `open`
         self._lock = lock
         self._retention = retention
+        self._target = target
+        self._settled: set[str] = set()  # blocks without segments to merge, and damaged segments
         self._logs = deque(found.logs)
         self._changed = threading.Condition(threading.Lock())
         self._stopping = False
@@ -112,13 +123,17 @@ class Partition:
         retention: Retention | None = None,
         segment_bytes: int = 64 << 20,
         segment_seconds: float = 60.0,
+        segment_least: int = 1 << 20,
+        segment_oldest: float | None = None,
         buffer_bytes: int = 64 << 20,
         deliver: Callable[[list[Callable[[], None]]], object] | None = None,
     ) -> Partition:
         """Lock the partition for this recorder; create the journal if there is none. The caller must `close` it.
 
         `spool`: the folder for logs if the journal is on shared storage. `salvage`: continue behind damage.
-        `segment_bytes`, `segment_seconds`: a log over either is sealed. `buffer_bytes`: bytes that may wait for the
+        `segment_bytes`: a log over it is sealed, and segments are merged up to it. A log is also sealed after
+        `segment_seconds` if it has `segment_least` bytes, and anyway after `segment_oldest` (default: 15 minutes; on
+        shared storage, whose readers do not see logs, `segment_seconds`). `buffer_bytes`: bytes that may wait for the
         disk. Raises ConfigError, Damaged.
         """
         if not 0 <= partition < MOST_PARTITIONS:
@@ -149,7 +164,7 @@ class Partition:
                     f"spool is {owner}; use another partition (--partition), or that recorder's spool",
                     partition,
                 )
-            there = plan_adoption(storage, folder, before, Manifest(partition, owner))
+            there = plan_adoption(storage, folder, before, Manifest(partition, owner, tag=ABSENT))
             if before is None and not there.end and not logs_in(folder):
                 # The head comes before the manifest: a manifest without a head means that the head is lost. An
                 # unreadable head remains if an older nngkit was killed, or its disk full, while it created one.
@@ -157,16 +172,20 @@ class Partition:
             manifest, found = _recovered(storage, folder, there, salvage=salvage)
             there.apply(storage)
             if manifest != before or found.end > manifest.end or not manifest.segments:
-                save_manifest(storage, manifest)  # also to fail now, not in an hour, if storage is read-only
+                manifest = save_manifest(storage, manifest)  # also to fail now, not in an hour, if storage is read-only
             _write_head(folder, found.end)  # if salvage continues without one
             _tidy(storage, folder, manifest, found)
-            self = cls(storage, folder, manifest, lock, found, retention or Retention())
+            self = cls(storage, folder, manifest, lock, found, retention or Retention(), segment_bytes)
+            if segment_oldest is None:
+                segment_oldest = OLDEST if storage.folder is not None else segment_seconds
             self.log = Log(
                 folder,
                 partition,
                 found.end,
                 most_bytes=segment_bytes,
                 most_seconds=segment_seconds,
+                least_bytes=segment_least,
+                oldest_seconds=segment_oldest,
                 buffer_bytes=buffer_bytes,
                 on_closed=self._closed,
                 deliver=deliver,
@@ -214,6 +233,7 @@ class Partition:
                     with self._changed:
                         self._logs.popleft()
                 self._retire()
+                self._merge()
                 self.failure = None
             except Exception as error:  # a full disk, unreachable storage, a damaged log
                 self.failure = error
@@ -231,7 +251,7 @@ class Partition:
             try:
                 sync_file(old.path)  # may hold records written before a crash and never synced
                 written = write_segment(old, partition, scratch, gently=not self._stopping)
-                if name in self.storage.names(folder):  # put there since this recorder started
+                if self.storage.exists(f"{folder}/{name}"):  # put there since this recorder started
                     aside = self.storage.set_aside(f"{folder}/{name}", ORPHAN)
                     log_.warning(
                         "%s: not in the manifest, renamed to %s", self.storage.shown(f"{folder}/{name}"), aside
@@ -240,9 +260,7 @@ class Partition:
             except BaseException:
                 scratch.unlink(missing_ok=True)
                 raise
-            manifest = manifest.sealed(written)
-            save_manifest(self.storage, manifest)
-            self.manifest = manifest
+            self.manifest = save_manifest(self.storage, manifest.sealed(written))
             stats = self.stats
             self.stats = replace(stats, sealed=stats.sealed + written.rows, segments=stats.segments + 1)
         if old.damaged:
@@ -255,51 +273,28 @@ class Partition:
     def _retire(self) -> None:
         """Unlist expired segments, and delete those unlisted long enough ago."""
         now = time.time()
-        manifest = self.manifest.retained(now, age=self._retention.age, size=self._retention.size)
-        due = [each for each in manifest.retired if each.at + RETIRE <= now]
-        for each in due:
-            self.storage.remove(f"{folder_of(manifest.partition)}/{each.file}")
-        manifest = replace(manifest, retired=tuple(each for each in manifest.retired if each not in due))
-        if manifest != self.manifest:
-            save_manifest(self.storage, manifest)
-            gone = len(self.manifest.segments) - len(manifest.segments)
-            self.manifest = manifest
+        before = self.manifest
+        manifest = before.retained(now, age=self._retention.age, size=self._retention.size)
+        gone = len(before.segments) - len(manifest.segments) if manifest is not before else 0
+        manifest = delete_retired(self.storage, manifest, now)
+        if manifest is not before:
+            self.manifest = save_manifest(self.storage, manifest)
             self.stats = replace(self.stats, retired=self.stats.retired + gone)
 
-
-def lock_partition(folder: Path) -> int:
-    """Lock the partition's folder; return the descriptor that holds the lock. Raises ConfigError, OSError."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        by = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        if not isinstance(error, BlockingIOError):
-            raise
-        raise ConfigError(
-            "partition",
-            f"{folder / LOCK}: another recorder has this partition ({by or 'unknown'}); "
-            "use another partition (--partition), or stop that recorder",
-            str(folder),
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return descriptor
-
-
-def owner_of(folder: Path, partition: int, *, shared: bool) -> str:
-    """Return the partition's owner: on shared storage, which has no lock, a name kept in the spool."""
-    if not shared:
-        return "local"
-    path = folder / "owner"
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
-    name = f"{socket.gethostname()}-{partition}-{os.urandom(4).hex()}"
-    path.write_text(name + "\n")
-    sync_file(path)
-    sync_folder(folder)
-    return name
+    def _merge(self) -> None:
+        """Merge small segments, until a log is to be sealed."""
+        while not self._logs and not self._stopping:
+            run = plan_merge(self.manifest.segments, self._target, self._settled)
+            if run is None:
+                self._settled |= settled(self.manifest.segments, self._target, self._settled)
+                return
+            try:
+                self.manifest = merged_into(self.storage, self.folder, self.manifest, run)
+            except Damaged as error:
+                log_.warning("not merged: %s", error)
+                self._settled |= {each.file for each in run if each.first == error.offset}
+                continue
+            self.stats = replace(self.stats, merged=self.stats.merged + len(run))
 
 
 def _recovered(storage: Storage, folder: Path, there: Adoption, *, salvage: bool) -> tuple[Manifest, Recovered]:
@@ -358,6 +353,10 @@ def _tidy(storage: Storage, folder: Path, manifest: Manifest, found: Recovered) 
     for entry in os.scandir(folder):
         if entry.name.endswith(SCRATCH):  # incomplete: complete ones have been renamed
             os.unlink(entry.path)
+    known = {each.file for each in manifest.segments.blocks} | {each.file for each in manifest.retired}
+    for name in here:
+        if name.endswith(BLOCK) and name not in known:  # written by a recorder that was killed before it listed it
+            storage.remove(f"{folder_of(manifest.partition)}/{name}")
 
 
 def _set_aside(path: Path, why: str) -> None:

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
-from nngkit.journal.files import MANIFEST, SEGMENT, folder_of, logs_in, open_storage
+from nngkit.journal.files import BLOCK, MANIFEST, SEGMENT, folder_of, logs_in, open_storage
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
-from nngkit.journal.manifest import Manifest, Segment, check_journal, load_manifest
+from nngkit.journal.manifest import Manifest, attached, check_journal, load_manifest
 from nngkit.journal.record import RawRecord, Record
+from nngkit.journal.segments import Segment
 from nngkit.journal.selection import ADVICE, Selection, Skipped, log_skipped
 
 if TYPE_CHECKING:
@@ -150,9 +151,9 @@ class Journal:
         """Return the sealed segments."""
         return list(self.manifest(partition).segments)
 
-    def bounds(self, partition: int) -> Bounds:
-        """Return the readable offsets."""
-        manifest = self.manifest(partition)
+    def bounds(self, partition: int, manifest: Manifest | None = None) -> Bounds:
+        """Return the readable offsets. `manifest`: the partition's, if it is loaded already."""
+        manifest = manifest or self.manifest(partition)
         folder = self.logs(partition)
         head = None if folder is None else read_head(folder)
         end = manifest.end if head is None else max(manifest.end, head.end)
@@ -216,14 +217,16 @@ class Journal:
         missing: Literal["raise", "skip"] = "raise",
         batch_rows: int = BATCH,
         skipped: Callable[[Skipped], object] = log_skipped,
+        planned: Manifest | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records `start` to `end` - 1 in batches of `SCHEMA`, or of `columns`; none is empty.
 
         `start` defaults to the earliest retained offset, `end` to the current end. `missing`: records that are
         expired, damaged or beyond the end raise OffsetGone, Damaged or ConfigError, or are skipped. Damage in a
-        segment skips one row group; `skipped` is called for each.
+        segment skips one row group; `skipped` is called for each. `planned`: a manifest from which this read was
+        planned, or its part `within` the offsets; the journal's is then read only if files have moved.
         """
-        bounds = self.bounds(partition)
+        bounds = self.bounds(partition) if planned is None else Bounds(planned.start, end or planned.end, planned.end)
         at = bounds.start if start is None else start
         stop = bounds.end if end is None else end
         if stop > bounds.end:
@@ -234,8 +237,9 @@ class Journal:
             stop = bounds.end
         selection = Selection(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
         looks = 0
+        planned = None if planned is None else attached(self.storage, planned)
         while at < stop:
-            manifest = self.manifest(partition)
+            manifest = planned or self.manifest(partition)
             if at < manifest.start:
                 if start is not None and missing == "raise":
                     raise OffsetGone(self.storage.shown(f"{folder_of(partition)}/{MANIFEST}"), at, manifest.start)
@@ -249,7 +253,11 @@ class Journal:
                     at = behind
             except FileNotFoundError as error:
                 looks = looks + 1 if at == before else 0
-                unchanged = str(error.filename).endswith(SEGMENT) and self.manifest(partition) == manifest
+                name = str(error.filename)
+                unchanged = name.endswith((SEGMENT, BLOCK)) and self.manifest(partition) == manifest
+                planned = None
+                if name.endswith(BLOCK) and (unchanged or looks >= LOOKS):
+                    raise Damaged(name, "the file is missing", offset=at, advice=MANIFEST_ADVICE) from error
                 if looks >= LOOKS or unchanged:
                     if missing == "raise":
                         name = str(error.filename or error)
@@ -282,8 +290,8 @@ class Journal:
     def _behind(self, manifest: Manifest, at: int, stop: int, selection: Selection) -> int:
         """Report the missing file that should hold `at`; return the offset at which to continue."""
         why = "the file is missing"
-        for segment in manifest.segments:
-            if segment.first <= at < segment.end:
+        for segment in manifest.segments.covering(at, at + 1):
+            if isinstance(segment, Segment):
                 shown = self.storage.shown(f"{folder_of(manifest.partition)}/{segment.file}")
                 selection.skip_rows(shown, (segment.first, segment.end, segment.rows), at, stop, why)
                 return segment.end
@@ -297,14 +305,10 @@ class Journal:
         self, manifest: Manifest, at: int, stop: int, selection: Selection
     ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         """Yield (end offset, batch). Raises FileNotFoundError if a file has moved."""
-        for segment in manifest.segments:
-            if at >= stop:
-                return
-            if segment.end <= at:
-                continue
+        for segment in manifest.segments.covering(at, stop, selection.start_time, selection.end_time):
             at = self._over_lost(manifest, at, min(segment.first, stop), selection)
             if at < stop:
-                if not selection.excludes(segment):
+                if isinstance(segment, Segment) and not selection.excludes(segment):
                     for batch in selection.of_segment(self.storage, manifest.partition, segment, at, stop):
                         yield batch.column("offset")[-1].as_py() + 1, selection.cut(batch)
                 at = min(segment.end, stop)

@@ -14,8 +14,10 @@ from pathlib import Path
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.adoption import plan_adoption, without
 from nngkit.journal.files import MANIFEST, folder_of, open_storage
-from nngkit.journal.manifest import Lost, Manifest, Segment, check_journal, load_manifest, save_manifest
-from nngkit.journal.partition import in_order, lock_partition, owner_of
+from nngkit.journal.manifest import Lost, Manifest, check_journal, load_manifest, save_manifest
+from nngkit.journal.ownership import lock_partition, owner_of
+from nngkit.journal.partition import in_order
+from nngkit.journal.segments import Block, Segment, Segments
 
 __all__ = ["Rebuilt", "rebuild_manifest"]
 
@@ -41,6 +43,8 @@ def rebuild_manifest(
 ) -> Rebuilt:
     """Create a partition's manifest from its segments. The old file is kept, renamed to `.replaced`.
 
+    Also if blocks of the manifest are lost or unreadable: their segments are found again.
+
     Retention and lost ranges of the old manifest are kept if it is readable. Offsets in no segment and no log are
     listed as lost. Raises ConfigError if a recorder is running, Damaged, OSError.
     """
@@ -65,14 +69,18 @@ def rebuild_manifest(
         here = set(storage.names(folder_of(partition)))
         known: Manifest | None = None
         missing: tuple[Segment, ...] = ()
+        unknown: tuple[Block, ...] = ()
         if old is not None:
-            missing = tuple(each for each in old.segments if each.file not in here)
-            known = replace(old, segments=tuple(each for each in old.segments if each.file in here))
+            listed, unknown = _readable(old.segments)
+            missing = tuple(each for each in listed if each.file not in here)
+            known = replace(old, segments=Segments((each for each in listed if each.file in here), start=old.start))
         there = plan_adoption(storage, folder, known, Manifest(partition, owner), orphans=True)
         manifest = there.manifest
         lost = [*there.gaps]
         for each in missing:
-            lost += _uncovered(each.first, each.end, manifest)
+            lost += _uncovered(each.first, each.end, manifest, "its segment is missing")
+        for block in unknown:
+            lost += _uncovered(max(block.first, manifest.start), block.end, manifest, "no segment has them")
         if not manifest.segments and old is None:
             manifest = replace(manifest, end=manifest.start)
         lost = list(in_order(tuple(lost)))
@@ -80,18 +88,30 @@ def rebuild_manifest(
         kept = None
         if MANIFEST in here:
             kept = f"{MANIFEST}.{int(time.time() * 1e6)}.replaced"
-            storage.replace(f"{folder_of(partition)}/{kept}", storage.read(name))
+            storage.replace(f"{folder_of(partition)}/{kept}", storage.read(name)[0])
         there.apply(storage)
-        save_manifest(storage, manifest)
+        manifest = save_manifest(storage, manifest)
         files = tuple(each.file for each in missing if each.file not in {one.file for one in manifest.segments})
         return Rebuilt(manifest, tuple(name for _, name in there.adopted), there.orphans, files, tuple(lost), kept)
     finally:
         os.close(lock)
 
 
-def _uncovered(first: int, end: int, manifest: Manifest) -> list[Lost]:
+def _readable(segments: Segments) -> tuple[list[Segment], tuple[Block, ...]]:
+    """Return the listed segments, and the blocks that cannot be read."""
+    found: list[Segment] = []
+    unknown: list[Block] = []
+    for block in segments.blocks:
+        try:
+            found += segments.entries(block)
+        except (Damaged, OSError):
+            unknown.append(block)
+    return [each for each in (*found, *segments.recent) if each.end > segments.start], tuple(unknown)
+
+
+def _uncovered(first: int, end: int, manifest: Manifest, why: str) -> list[Lost]:
     """Return the ranges of `first` to `end` - 1 that are in no segment and not listed as lost."""
-    left = [Lost(first, end, "its segment is missing")]
+    left = [Lost(first, end, why)]
     have: list[Segment | Lost] = [*manifest.segments, *manifest.lost]
     for each in have:
         left = list(without(left, each.first, each.end))

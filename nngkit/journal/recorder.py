@@ -124,6 +124,8 @@ class Recorder(UnderTrio):
         retention: Retention | None = None,
         segment_bytes: int = 64 << 20,
         segment_seconds: float = 60.0,
+        segment_least: int = 1 << 20,
+        segment_oldest: float | None = None,
         buffer_bytes: int = 64 << 20,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -136,6 +138,8 @@ class Recorder(UnderTrio):
             retention=retention,
             segment_bytes=segment_bytes,
             segment_seconds=segment_seconds,
+            segment_least=segment_least,
+            segment_oldest=segment_oldest,
             buffer_bytes=buffer_bytes,
             deliver=self._deliver,
         )

@@ -11,24 +11,46 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.errors import Damaged
 from nngkit.journal.files import segment_name
 from nngkit.journal.logfile import open_log
-from nngkit.journal.manifest import Segment
 from nngkit.journal.record import crc32c, decode_origin
 from nngkit.journal.recovery import OldLog
+from nngkit.journal.segments import Segment
 
-__all__ = ["METADATA", "crc_of", "range_of", "write_segment"]
+if TYPE_CHECKING:
+    from pyarrow import parquet
+
+__all__ = ["MERGED", "METADATA", "crc_of", "range_of", "segment_writer", "write_segment"]
 
 METADATA: Final = b"nngkit.journal"  # format version, 1
 FIRST: Final = b"nngkit.first"
 END: Final = b"nngkit.end"
+MERGED: Final = b"nngkit.merged"  # how many segments were merged into it
 ROW_GROUP: Final = 65_536  # rows: the unit of reading; 6 MB at 100 B a record
 ROW_GROUP_BYTES: Final = 64 << 20  # fewer rows if they are large
 PIECE: Final = 512  # records decoded before yielding to other threads: 1 ms
 PAUSE: Final = 0.0003  # seconds of that yield
+
+
+def segment_writer(target: Path, first: int, end: int, merged: int = 0) -> parquet.ParquetWriter:
+    """Return a writer of a segment with the offsets `first` to `end` - 1. `merged`: how many segments it replaces."""
+    from pyarrow import parquet
+
+    from nngkit.journal.schema import SCHEMA
+
+    metadata = {METADATA: b"1", FIRST: b"%d" % first, END: b"%d" % end}
+    return parquet.ParquetWriter(
+        target,
+        SCHEMA.with_metadata(metadata | ({MERGED: b"%d" % merged} if merged else {})),
+        compression="zstd",
+        compression_level=1,  # text shrinks to half its size, at 1 GB a minute on one core
+        use_dictionary=["topic", "partition", "protocol", "peer", "key"],
+        write_statistics=["topic", "partition", "offset", "timestamp"],
+        write_page_checksum=True,
+    )
 
 
 def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = True) -> Segment:
@@ -37,25 +59,12 @@ def write_segment(old: OldLog, partition: int, target: Path, *, gently: bool = T
     `gently`: yield to other threads in between.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     from nngkit.journal.schema import SCHEMA, batch_of
 
     topics: Counter[str] = Counter()
     rows, low, high = 0, 1 << 62, -(1 << 62)
-    schema = SCHEMA.with_metadata({METADATA: b"1", FIRST: b"%d" % old.first, END: b"%d" % old.end})
-    with (
-        open_log(old.path) as log,
-        parquet.ParquetWriter(
-            target,
-            schema,
-            compression="zstd",
-            compression_level=1,  # text shrinks to half its size, at 1 GB a minute on one core
-            use_dictionary=["topic", "partition", "protocol", "peer", "key"],
-            write_statistics=["topic", "partition", "offset", "timestamp"],
-            write_page_checksum=True,
-        ) as writer,
-    ):
+    with open_log(old.path) as log, segment_writer(target, old.first, old.end) as writer:
         batches: list[Any] = []
         count = size = 0
         for piece in log.chunks(old.first, old.end, most=PIECE, skip=old.damaged):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.errors import Damaged
 from nngkit.journal.files import folder_of, logs_in, opened
 from nngkit.journal.logfile import open_log, read_head
-from nngkit.journal.manifest import Segment
+from nngkit.journal.segments import Segment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,9 +10,10 @@ from typing import Final, Literal
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.files import MANIFEST, folder_of, logs_in, opened
 from nngkit.journal.logfile import read_head, scan
-from nngkit.journal.manifest import Manifest
+from nngkit.journal.manifest import ADVICE, Manifest
 from nngkit.journal.reader import Journal
 from nngkit.journal.segmentfile import crc_of
+from nngkit.journal.segments import Segment, Segments
 
 __all__ = ["Finding", "verify"]
 
@@ -52,13 +54,34 @@ def verify(journal: Journal, partition: int | None = None) -> Iterator[Finding]:
             yield Finding(number, shown, "manifest", "damaged", 0, 0, why=str(error))
             continue
         yield Finding(number, shown, "manifest", "good", manifest.start, manifest.end)
+        yield from _blocks(journal, manifest)
         yield from _segments(journal, manifest)
         yield from _logs(journal, manifest)
 
 
+def _blocks(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
+    for block in manifest.segments.blocks:
+        shown = journal.storage.shown(f"{folder_of(manifest.partition)}/{block.file}")
+        try:
+            manifest.segments.entries(block)
+        except FileNotFoundError:
+            why = f"the file is missing; {ADVICE}"
+            yield Finding(manifest.partition, shown, "manifest", "missing", block.first, block.end, why=why)
+        except Damaged as error:
+            why = f"{error.why}; {ADVICE}"
+            yield Finding(manifest.partition, shown, "manifest", "damaged", block.first, block.end, why=why)
+
+
+def _readable(segments: Segments) -> Iterator[Segment]:
+    for block in segments.blocks:
+        with contextlib.suppress(Damaged, FileNotFoundError):
+            yield from (each for each in segments.entries(block) if each.end > segments.start)
+    yield from segments.recent
+
+
 def _segments(journal: Journal, manifest: Manifest) -> Iterator[Finding]:
     storage, at = journal.storage, manifest.start
-    for segment in manifest.segments:
+    for segment in _readable(manifest.segments):
         name = f"{folder_of(manifest.partition)}/{segment.file}"
         shown, first, end = storage.shown(name), segment.first, segment.end
         if at < first and not any(lost.first <= at and first <= lost.end for lost in manifest.lost):

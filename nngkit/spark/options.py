@@ -36,7 +36,7 @@ EARLIEST: Final = -2
 
 READ: Final = {
     "path": "the journal: a folder, or a URI of shared storage",
-    "spool": "the folder of the recorder's logs, if the journal is a URI and unsealed records are wanted too",
+    "spool": "if the journal is a URI, the folder of a recorder's logs, the query's own or one to read with it",
     "startingOffsets": 'earliest, latest, or {"partition": offset}; -2 is earliest, -1 latest',
     "endingOffsets": 'latest, or {"partition": offset}; batch only',
     "startingTimestamp": "a time, ISO 8601 or milliseconds since 1970: begin at the first record from that time on",

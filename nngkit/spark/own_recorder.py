@@ -45,14 +45,17 @@ USAGE: Final = 2  # exit code for invalid arguments: retrying is useless
 class OwnRecorder:
     """Recorder of one stream; call its methods from one thread."""
 
-    def __init__(self, journal: str, listening: RecorderOptions) -> None:
-        if "://" in journal:
-            raise ConfigError("path", "the query's own recorder writes to a local folder, not to a URI", journal)
-        self.journal = Path(journal)
+    def __init__(self, journal: str, listening: RecorderOptions, spool: str | None = None) -> None:
+        if "://" in journal and spool is None:
+            why = "the journal is shared storage: name a local folder for the logs of the query's own recorder"
+            raise ConfigError("spool", why, journal)
+        self.journal = journal
         self.listening = listening
-        # Beside the journal, as its folder holds only files of the journal.
-        self.lease = self.journal.with_name(self.journal.name + ".lease")
-        self._output = self.journal.with_name(self.journal.name + ".recorder.log")
+        self._spool = spool
+        self._logs = Path(spool or journal)
+        # Beside the logs, as their folder holds only files of the journal.
+        self.lease = self._logs.with_name(self._logs.name + ".lease")
+        self._output = self._logs.with_name(self._logs.name + ".recorder.log")
         self._child: subprocess.Popen[bytes] | None = None
         self._toucher: threading.Thread | None = None
         self._released = threading.Event()
@@ -63,7 +66,7 @@ class OwnRecorder:
 
         Raises Broken with the recorder's last lines if it cannot run, ConfigError if its options are invalid.
         """
-        self.journal.parent.mkdir(parents=True, exist_ok=True)
+        self._logs.parent.mkdir(parents=True, exist_ok=True)
         if self._toucher is None:
             self._touch()
             self._toucher = threading.Thread(target=self._touch_always, name="nngkit-lease", daemon=True)
@@ -110,7 +113,7 @@ class OwnRecorder:
 
     def _ready(self) -> bool:
         """Return True if the recorder receives: its sockets are open. A found one has been ready before."""
-        if not (self.journal / "partition-00000" / "head").exists():
+        if not (self._logs / "partition-00000" / "head").exists():
             return False
         return self._child is None or READY in self._output.read_bytes()
 
@@ -130,7 +133,8 @@ class OwnRecorder:
         for name, value in (("listen", options.listen), ("dial", options.dial), ("subscribe", options.prefix)):
             words += [f"{name}={value}"] if value else []
         stream = shlex.join(words)
-        command = [sys.executable, "-m", "nngkit", "record", str(self.journal), "--stream", stream]
+        command = [sys.executable, "-m", "nngkit", "record", self.journal, "--stream", stream]
+        command += ["--spool", self._spool] if self._spool is not None else []
         with open(self._output, "wb") as output:
             self._child = subprocess.Popen(
                 [*command, "--lease", str(self.lease)],

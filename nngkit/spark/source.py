@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ from nngkit.spark.worker import freeze
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nngkit.journal import Journal, Skipped
+    from nngkit.journal import Journal, Manifest, Skipped
     from nngkit.spark.own_recorder import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
@@ -109,11 +109,20 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     return names_of((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
-class Slice(InputPartition):
-    """Range of one task; None for an empty one, where Spark needs a task anyway."""
+def _available(journal: Journal, manifest: Manifest) -> Available:
+    bounds = journal.bounds(manifest.partition, manifest)
+    return Available(bounds.start, bounds.end, tuple((each.first, each.end) for each in manifest.lost))
 
-    def __init__(self, range_: OffsetRange | None) -> None:
+
+class Slice(InputPartition):
+    """Range of one task, None for an empty one, where Spark needs a task anyway; and what the manifest has of it.
+
+    The driver reads the manifests; a worker reads the segments that its slice names.
+    """
+
+    def __init__(self, range_: OffsetRange | None, manifest: Manifest | None = None) -> None:
         super().__init__(range_)
+        self.manifest = manifest
 
 
 class _Reading:
@@ -128,12 +137,15 @@ class _Reading:
         return open_journal(self.options.path, spool=self.options.spool)
 
     def _kept(self, journal: Journal) -> dict[int, Available]:
-        kept = {}
-        for partition in journal.partitions():
-            bounds = journal.bounds(partition)
-            lost = tuple((each.first, each.end) for each in journal.manifest(partition).lost)
-            kept[partition] = Available(bounds.start, bounds.end, lost)
-        return kept
+        return {partition: _available(journal, manifest) for partition, manifest in self._manifests(journal).items()}
+
+    def _manifests(self, journal: Journal) -> dict[int, Manifest]:
+        return {partition: journal.manifest(partition) for partition in journal.partitions()}
+
+    def _slices(self, ranges: Iterable[OffsetRange], manifests: Mapping[int, Manifest]) -> list[InputPartition]:
+        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
+        slices = [Slice(each, manifests[each.partition].within(each.start, each.end)) for each in pieces]
+        return list(slices or [Slice(None)])
 
     def _check(self, wanted: OffsetRange, kept: Available) -> OffsetRange:
         found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
@@ -150,9 +162,10 @@ class _Reading:
         """Return the Arrow batches of one slice. Runs in a worker."""
         if (wanted := partition.value) is None:
             return iter(())
-        return self._batches(wanted)
+        assert isinstance(partition, Slice)
+        return self._batches(wanted, partition.manifest)
 
-    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    def _batches(self, wanted: OffsetRange, planned: Manifest | None) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
         needed = [name for name in self.columns if name not in ("timestampType", "skipped")] or ["offset"]
         journal = self._journal()
@@ -174,6 +187,7 @@ class _Reading:
             columns=needed,
             missing="raise" if self.options.fail_on_data_loss else "skip",
             skipped=skipped,
+            planned=planned,
         )
         for batch in batches:
             yield to_spark(batch, schema)
@@ -283,7 +297,8 @@ class BatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         journal = self._journal()
-        kept = self._kept(journal)
+        manifests = self._manifests(journal)
+        kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
         starts = resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
         ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
         ranges = []
@@ -298,8 +313,7 @@ class BatchReader(_Reading, DataSourceReader):
             if self.options.starting_time is not None:
                 first = max(first, journal.offset_at(partition, self.options.starting_time))
             ranges += without_lost(OffsetRange(partition, first, last), bounds)
-        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
-        return [Slice(piece) for piece in pieces] or [Slice(None)]
+        return self._slices(ranges, manifests)
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -320,7 +334,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._recorder is None:
                 from nngkit.spark.own_recorder import OwnRecorder
 
-                self._recorder = OwnRecorder(self.options.path, self.options.listening)
+                self._recorder = OwnRecorder(self.options.path, self.options.listening, self.options.spool)
             self._recorder.ensure()
         return self._journal()
 
@@ -362,7 +376,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         begun, until = from_json(start), from_json(end)
         # A restarted driver first repeats its last batch, and asks for new offsets only after it.
-        kept = self._kept(self._recorded())
+        journal = self._recorded()
+        manifests = self._manifests(journal)
+        kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
         ranges = []
         for partition, last in until.items():
             bounds = kept.get(partition, Available(0, 0))
@@ -371,8 +387,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             )  # a partition that appeared during the query is read from its start
             if first < last:
                 ranges += without_lost(self._check(OffsetRange(partition, first, last), bounds), bounds)
-        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
-        return [Slice(piece) for piece in pieces] or [Slice(None)]
+        return self._slices(ranges, manifests)
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: retention is configured at the recorder, and other readers need the records too."""

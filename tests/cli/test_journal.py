@@ -398,3 +398,16 @@ def test_stats_count_skipped_records_by_partition(journal: Path) -> None:
     text = nngkit("journal", "stats", str(journal), "--skip-missing")
     assert "skipped" not in text.stdout
     assert text.stderr.splitlines()[-1] == "nngkit journal: 10 records were skipped"
+
+
+def test_compact_reports_segments_and_refuses_other_options(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j", segment_bytes=1)
+    for number in range(20):
+        stored(partition, [entry(b"%d" % number)])
+    partition.close()
+    done = nngkit("journal", "compact", str(tmp_path / "j"), "--json")
+    fields = valid(done.stdout, "journal-compact.json")
+    assert (fields["before"], fields["after"], fields["damaged"]) == (20, 1, [])
+    again = nngkit("journal", "compact", str(tmp_path / "j"))
+    assert again.stdout == "partition 0: 1 segments, now 1; 0 bytes rewritten\n"
+    assert_fails(nngkit("journal", "ls", str(tmp_path / "j"), "--target", "5"), 2, "--target", "is for compact only")

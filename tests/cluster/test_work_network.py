@@ -26,6 +26,7 @@ def test_many_histories() -> None:
 BROKEN = {
     35: "an old parent, attached anew, reported jobs that the node itself had: a hung one was never stopped",
     324: "a deposed host that did not know it said of a job of the next term that it was lost",
+    1006665: "a node without a path dropped a result, and listed the job as at its child from then on",
     414: "the same, for a job accepted before the submitter moved below the old host",
 }
 

@@ -1,6 +1,6 @@
-"""A recorder is killed repeatedly under load: each acknowledged record is stored, once.
+"""A recorder, and `nngkit journal compact`, are killed repeatedly: each acknowledged record is stored, once.
 
-20 kills; set NNGKIT_KILLS=100 for more.
+20 kills of a recorder under load, and between them 10 of a compaction; set NNGKIT_KILLS=100 for more.
 """
 
 from __future__ import annotations
@@ -43,11 +43,24 @@ class Killed:
             "--segment-size",
             "60000",
         )
+        self._compacting = command("journal", "compact", str(self.journal), "--target", "2000000")
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             self._argv, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
+
+    def kill_compaction(self, seconds: float) -> bool:
+        """Kill a compaction that has begun to write, after some time; return False if it had ended."""
+        process = subprocess.Popen(
+            self._compacting, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        folder = self.journal / "partition-00000"
+        while process.poll() is None and not any(folder.glob("*.tmp")):
+            time.sleep(0.001)
+        time.sleep(seconds)
+        process.kill()
+        return process.wait() == -signal.SIGKILL
 
 
 @pytest.mark.slow
@@ -58,6 +71,7 @@ async def test_no_acknowledged_record_is_lost_or_stored_twice(tmp_path: Path) ->
     acknowledged: set[bytes] = set()
     pushed: list[int] = []
     kills: list[int] = []
+    compactions: list[bool] = []
     async with (
         Req(dial=killed.orders) as req,
         Push(dial=killed.jobs, send_buffer=1) as push,
@@ -77,7 +91,9 @@ async def test_no_acknowledged_record_is_lost_or_stored_twice(tmp_path: Path) ->
             for worker in range(IN_FLIGHT):
                 asking.start_soon(ask, req, worker, acknowledged, stopping)
             flow.start_soon(work)
-            for _ in range(RUNS):
+            for run in range(RUNS):
+                if run % 2:
+                    compactions.append(await trio.to_thread.run_sync(killed.kill_compaction, chance.random() * 0.05))
                 process = killed.start()
                 before = len(acknowledged)
                 try:
@@ -97,6 +113,8 @@ async def test_no_acknowledged_record_is_lost_or_stored_twice(tmp_path: Path) ->
 
     found = [each for each in verify(open_journal(killed.journal)) if each.state != "good"]
     assert found == []
+    assert sum(compactions) >= RUNS // 8, "most compactions ended before they were killed"
+    assert not list((killed.journal / "partition-00000").glob("*.orphan"))
     records = list(read(killed.journal))
     assert [record.offset for record in records] == list(range(len(records))), "offsets have gaps or duplicates"
     stored = [record.value for record in records if record.topic == "orders"]

@@ -103,7 +103,7 @@ def test_partition_is_locked_against_a_second_recorder(tmp_path: Path) -> None:
 def test_retention_retires_segments_and_reading_them_names_the_earliest_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.journal.partition.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
     now = int(time.time() * 1e6)
     for number, age in enumerate((5000, 4000, 0)):
         partition = Partition.open(tmp_path / "j")

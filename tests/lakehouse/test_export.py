@@ -172,10 +172,10 @@ def test_a_column_of_another_type_is_refused(kind: str, journal: Path, tmp_path:
 class Grown(Changed):
     """Journal whose manifest does not list its last segment yet."""
 
-    def bounds(self, partition: int) -> Any:
+    def bounds(self, partition: int, manifest: Any = None) -> Any:
         from dataclasses import replace
 
-        return replace(super().bounds(partition), sealed=self.segments(partition)[-1].end)
+        return replace(super().bounds(partition, manifest), sealed=self.segments(partition)[-1].end)
 
 
 @pytest.mark.slow

@@ -194,9 +194,18 @@ def test_partition_locked_by_another_recorder_is_left_alone(tmp_path: Path) -> N
     assert [record.value for record in read(tmp_path / "j")] == [b"0"]
 
 
-def test_own_recorder_needs_a_local_journal(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="writes to a local folder"):
+def test_own_recorder_of_shared_storage_keeps_its_logs_in_a_local_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"spool.*name a local folder for the logs"):
         OwnRecorder("s3://bucket/j", PULL)
+    (tmp_path / "share").mkdir()
+    uri, address = f"file://{tmp_path}/share/j", free_address(tmp_path)
+    recorder = OwnRecorder(uri, PULL._replace(listen=address), str(tmp_path / "spool"))
+    with ended_at_last(recorder):
+        recorder.ensure()
+        with Push(dial=address) as push:
+            push.send(b"shared")
+            eventually(lambda: open_journal(uri, spool=tmp_path / "spool").end(0) == 1, 20)
+    assert not (tmp_path / "share" / "j" / "partition-00000" / "head").exists()
 
 
 @pytest.mark.every_java

@@ -231,7 +231,7 @@ def test_journal_of_another_version_is_rejected(spark: SparkSession, tmp_path: P
     manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 9}))
     text = error_of(lambda: read(spark, tmp_path / "j").collect())
-    assert "manifest.json: format version 9; this nngkit reads version 1" in text
+    assert "manifest.json: format version 9; this nngkit reads versions 1 to 2" in text
 
 
 def test_incomplete_record_at_the_end_is_ignored(spark: SparkSession, tmp_path: Path) -> None:

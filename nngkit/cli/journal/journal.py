@@ -1,4 +1,4 @@
-"""`nngkit journal ls|verify|stats|export|rebuild-manifest`: list, check, count and export a journal.
+"""`nngkit journal ls|verify|stats|export|compact|rebuild-manifest`: list, check, count, export and compact a journal.
 
 ::
 
@@ -6,6 +6,7 @@
     $ nngkit journal verify ./journal         # every byte; exit code 1 if records are damaged or missing
     $ nngkit journal export ./journal --topic weather --from-time 2026-01-31T12:00Z
     $ nngkit journal export ./journal --iceberg ./lake/events
+    $ nngkit journal compact ./journal
     $ nngkit journal rebuild-manifest ./journal --partition 0
 """
 
@@ -18,6 +19,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from nngkit.cli import options
 from nngkit.cli.journal.lakehouse import add_table_options, run_table, wants_table
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
 from nngkit.cli.output import columns, json_line, out, utc, wants_colour
@@ -25,6 +27,7 @@ from nngkit.cli.stderr import say
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nngkit.journal.merging import Compacted
     from nngkit.journal.reader import Journal
     from nngkit.journal.rebuild import Rebuilt
     from nngkit.journal.record import Record
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EPILOG",
     "add_arguments",
+    "compacted_fields",
     "file_fields",
     "finding_fields",
     "rebuilt_fields",
@@ -47,11 +51,12 @@ ACTIONS: Final = {
     "verify": "check every byte; exit code 1 if records are damaged or missing",
     "stats": "count records and bytes by topic and partition",
     "export": "write the records as JSON lines, raw bytes one a line, a Parquet file, or an Iceberg or Delta table",
+    "compact": "merge small segments into larger ones, as a recorder does when it is idle",
     "rebuild-manifest": "rebuild a partition's manifest from its segments; the old file is kept",
 }
 EPILOG: Final = (
-    "actions:\n{}\n\nAll but rebuild-manifest only read, also while a recorder runs. rebuild-manifest needs exclusive "
-    "access to the partition, and deletes nothing."
+    "actions:\n{}\n\nAll but the last two only read, also while a recorder runs. compact and rebuild-manifest need a "
+    "partition without a recorder; readers may run, and no record is deleted."
 ).format("\n".join(f"  {name:16}  {what}" for name, what in ACTIONS.items()))
 FORMATS: Final = ("json", "raw", "parquet")
 
@@ -64,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distinct", action="store_true", help="export: only the first record of each message id")
     parser.add_argument(
         "--format", choices=FORMATS, default="json", metavar="FORMAT", help="export: json, raw or parquet"
+    )
+    parser.add_argument(
+        "--target",
+        type=lambda text: options.whole(text, 1, 1 << 60),
+        metavar="BYTES",
+        help="compact: the largest segment (default: 67108864)",
     )
     parser.add_argument("--output", metavar="FILE", help="export: a new file to write (default: standard output)")
     add_table_options(parser)
@@ -83,11 +94,15 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             if given:
                 raise ConfigError(option, "is for export only")
+    if arguments.action != "compact" and arguments.target is not None:
+        raise ConfigError("--target", "is for compact only")
     journal = open_journal(arguments.journal, spool=arguments.spool)
     if table:
         return run_table(journal, arguments)
     if arguments.action == "rebuild-manifest":
         return _rebuild(journal, arguments)
+    if arguments.action == "compact":
+        return _compact(journal, arguments)
     act = {"ls": _ls, "verify": _verify, "stats": _stats, "export": _export}[arguments.action]
     return act(journal, arguments)
 
@@ -225,6 +240,33 @@ def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
         words += [f"the old manifest is {done.replaced}"] if done.replaced else []
         out("; ".join(words))
     return 0
+
+
+def compacted_fields(partition: int, done: Compacted) -> dict[str, Any]:
+    """Return the result of a compaction; docs/schemas/journal-compact.json."""
+    return {
+        "partition": partition,
+        "before": done.before,
+        "after": done.after,
+        "rewritten": done.rewritten,
+        "damaged": [file for file, _ in done.damaged],
+    }
+
+
+def _compact(journal: Journal, arguments: argparse.Namespace) -> int:
+    from nngkit.journal.merging import compact
+
+    damaged = 0
+    for partition in _partitions(journal, arguments):
+        done = compact(arguments.journal, partition, spool=arguments.spool, target=arguments.target or 64 << 20)
+        damaged += len(done.damaged)
+        for file, why in done.damaged:
+            say(NAME, f"{file}: damaged, left out: {why}")
+        if arguments.json:
+            out(json_line(compacted_fields(partition, done)))
+        else:
+            out(f"partition {partition}: {done.before} segments, now {done.after}; {done.rewritten} bytes rewritten")
+    return 1 if damaged else 0
 
 
 def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[str, Any]]:

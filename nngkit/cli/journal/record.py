@@ -131,7 +131,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.more_than_no_seconds,
         default=60.0,
         metavar="S",
-        help="seal a log over this age (default: 60)",
+        help="seal a log over this age, if it is large enough (default: 60)",
+    )
+    parser.add_argument(
+        "--segment-least",
+        default=1 << 20,
+        **size,
+        help="bytes that are large enough for --segment-age (default: 1048576)",
+    )
+    parser.add_argument(
+        "--segment-oldest",
+        type=options.more_than_no_seconds,
+        metavar="S",
+        help="seal any log over this age (default: 900; with --spool that of --segment-age)",
     )
     parser.add_argument("--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)")
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
@@ -212,6 +224,8 @@ async def _record(arguments: argparse.Namespace) -> int:
         retention=Retention(arguments.keep_age, arguments.keep_size),
         segment_bytes=arguments.segment_size,
         segment_seconds=arguments.segment_age,
+        segment_least=arguments.segment_least,
+        segment_oldest=arguments.segment_oldest,
     )
     started = time.monotonic()
     code = 0
@@ -339,6 +353,7 @@ def stats_fields(recorder: Recorder, seconds: float, at: float) -> dict[str, Any
         "write_failures": log.write_failures,
         "seal_failures": seal.failures,
         "segments": seal.segments,
+        "merged": seal.merged,
         "retired": seal.retired,
         "torn": stats.torn,
         "salvaged": stats.salvaged,
