@@ -5,6 +5,7 @@
     $ nngkit journal ls ./journal
     $ nngkit journal verify ./journal         # every byte; exit code 1 if records are damaged or missing
     $ nngkit journal export ./journal --topic weather --from-time 2026-01-31T12:00Z
+    $ nngkit journal export ./journal --iceberg ./lake/events
     $ nngkit journal compact ./journal
     $ nngkit journal rebuild-manifest ./journal --partition 0
 """
@@ -19,6 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.journal.lakehouse import add_table_options, run_table, wants_table
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
 from nngkit.cli.output import columns, json_line, out, utc, wants_colour
 from nngkit.cli.stderr import say
@@ -48,7 +50,7 @@ ACTIONS: Final = {
     "ls": "list the files with their offsets and times",
     "verify": "check every byte; exit code 1 if records are damaged or missing",
     "stats": "count records and bytes by topic and partition",
-    "export": "write the records as JSON lines, raw bytes one a line, or a Parquet file",
+    "export": "write the records as JSON lines, raw bytes one a line, a Parquet file, or an Iceberg or Delta table",
     "compact": "merge small segments into larger ones, as a recorder does when it is idle",
     "rebuild-manifest": "rebuild a partition's manifest from its segments; the old file is kept",
 }
@@ -75,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compact: the largest segment (default: 67108864)",
     )
     parser.add_argument("--output", metavar="FILE", help="export: a new file to write (default: standard output)")
+    add_table_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line (docs/schemas/)")
 
 
@@ -82,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from nngkit.journal.reader import open_journal
 
+    table = wants_table(arguments)
     if arguments.action != "export":
         for option, given in (
             ("--distinct", arguments.distinct),
@@ -93,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action != "compact" and arguments.target is not None:
         raise ConfigError("--target", "is for compact only")
     journal = open_journal(arguments.journal, spool=arguments.spool)
+    if table:
+        return run_table(journal, arguments)
     if arguments.action == "rebuild-manifest":
         return _rebuild(journal, arguments)
     if arguments.action == "compact":
