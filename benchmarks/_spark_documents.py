@@ -118,6 +118,7 @@ def _digest(text: str) -> bytes:
 
 def compaction(task: dict[str, Any]) -> None:
     """Compact with Spark, cold and warm; then again after a hundredth more updates, in a hundredth of the documents."""
+    from nngkit.spark import scan
     from nngkit.spark.jobs.snapshots import advance
 
     folder = recorded(task)
@@ -128,8 +129,7 @@ def compaction(task: dict[str, Any]) -> None:
 
         def rows(first: int, last: int) -> Any:
             ends = {"startingOffsets": json.dumps({"0": first}), "endingOffsets": json.dumps({"0": last})}
-            reader = session.read.format("nng").option("includeHeaders", "true").option("minPartitions", "4")
-            return reader.options(**ends).load(str(folder))
+            return scan(session, str(folder), includeHeaders="true", **ends)  # as `nngkit spark run documents`
 
         for number in range(2):
             out = f"{folder}.snapshots"

@@ -110,8 +110,8 @@ STREAM = Group(
     "from a sender through Spark to a receiver, 10,000 records/s, local[2]",
     (Way("PULL to PUSH", "_spark_stream:latency", task={"rate": 10_000}),),
     (
-        Promise("half of them", "PULL to PUSH", None, 350, 350, "p50_ms"),
-        Promise("19 of 20", "PULL to PUSH", None, 500, 400, "p95_ms"),
+        Promise("half of them", "PULL to PUSH", None, 250, 180, "p50_ms"),
+        Promise("19 of 20", "PULL to PUSH", None, 350, 250, "p95_ms"),
     ),
 )
 

@@ -22,7 +22,17 @@ from typing import Any, Final, Protocol
 
 from nngkit.errors import ConfigError
 
-__all__ = ["JOURNAL", "MANIFEST", "MOST_PARTITIONS", "Storage", "folder_of", "log_name", "open_storage", "segment_name"]
+__all__ = [
+    "JOURNAL",
+    "MANIFEST",
+    "MOST_PARTITIONS",
+    "Storage",
+    "folder_of",
+    "log_name",
+    "open_storage",
+    "segment_name",
+    "shown",
+]
 
 JOURNAL: Final = "journal.json"
 MANIFEST: Final = "manifest.json"
@@ -41,6 +51,11 @@ MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
 def folder_of(partition: int) -> str:
     """Return the name of a partition's folder."""
     return f"partition-{partition:05}"
+
+
+def shown(location: str) -> str:
+    """Return a journal's path or URI for messages: without the settings of a URI, which may hold a secret."""
+    return location.partition("?")[0] if "://" in location else location
 
 
 def log_name(first: int) -> str:

@@ -213,7 +213,7 @@ def compact(
     storage = open_storage(journal)
     check_journal(storage)
     if storage.folder is None and spool is None:
-        raise ConfigError("spool", f"{journal} is shared storage: its owner's local folder is needed", spool)
+        raise ConfigError("spool", f"{storage.shown('')} is shared storage: its owner's local folder is needed", spool)
     folder = (storage.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
     if not folder.is_dir():
         raise ConfigError("partition", f"{folder}: there is no partition {partition}", partition)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from nngkit.errors import ConfigError
-from nngkit.journal.files import ABSENT, Changed, SetAside
+from nngkit.journal.files import ABSENT, Changed, SetAside, shown
 
 __all__ = ["ObjectStorage", "open_objects"]
 
@@ -38,7 +38,8 @@ def open_objects(uri: str) -> ObjectStorage:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
     except ImportError as error:
-        raise ConfigError("journal", f"{uri}: obstore is not installed: pip install 'nngkit[objects]'", uri) from error
+        why = f"{shown(uri)}: obstore is not installed: pip install 'nngkit[objects]'"
+        raise ConfigError("journal", why, shown(uri)) from error
     parts = urlsplit(uri)
     words: Any = dict(parse_qsl(parts.query, keep_blank_values=True))
     plain = words.get("endpoint", "").startswith("http://")
@@ -51,7 +52,7 @@ def open_objects(uri: str) -> ObjectStorage:
             retry_config={"retry_timeout": REPEATED},
         )
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigError("journal", f"{uri}: {str(error).splitlines()[0]}", uri) from error
+        raise ConfigError("journal", f"{shown(uri)}: {str(error).splitlines()[0]}", shown(uri)) from error
     return ObjectStorage(store, parts.path.strip("/"), f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/"))
 
 

@@ -143,7 +143,7 @@ class Partition:
             why = (
                 "is for a journal on shared storage (a URI)"
                 if spool
-                else f"{journal} is shared storage: its logs need a local folder"
+                else f"{storage.shown('')} is shared storage: its logs need a local folder"
             )
             raise ConfigError("spool", why, spool)
         check_journal(storage, make=True)

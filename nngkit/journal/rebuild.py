@@ -52,7 +52,7 @@ def rebuild_manifest(
     check_journal(storage)
     folder = (storage.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
     if storage.folder is None and spool is None:
-        raise ConfigError("spool", f"{journal} is shared storage: its logs need a local folder", spool)
+        raise ConfigError("spool", f"{storage.shown('')} is shared storage: its logs need a local folder", spool)
     if not folder.is_dir():
         raise ConfigError("partition", f"{folder}: there is no partition {partition}", partition)
     lock = lock_partition(folder)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import Broken, ConfigError
+from nngkit.journal.files import shown
 from nngkit.spark.options import RecorderOptions
 
 __all__ = ["LEASE", "OwnRecorder"]
@@ -48,7 +49,7 @@ class OwnRecorder:
     def __init__(self, journal: str, listening: RecorderOptions, spool: str | None = None) -> None:
         if "://" in journal and spool is None:
             why = "the journal is shared storage: name a local folder for the logs of the query's own recorder"
-            raise ConfigError("spool", why, journal)
+            raise ConfigError("spool", why, shown(journal))
         self.journal = journal
         self.listening = listening
         self._spool = spool
@@ -81,14 +82,13 @@ class OwnRecorder:
                 if code == USAGE:
                     raise ConfigError("recorder", self._last_lines())
                 if time.monotonic() > deadline:
-                    raise Broken(f"the recorder of {self.journal} does not run: {self._last_lines()}")
+                    raise Broken(f"the recorder of {shown(self.journal)} does not run: {self._last_lines()}")
                 if code is not None:
                     time.sleep(10 * PAUSE)  # the obstacle may be temporary
                 self._start()
             elif time.monotonic() > deadline:
-                raise Broken(
-                    f"the recorder of {self.journal} is not ready after {START_TIMEOUT:g} s: {self._last_lines()}"
-                )
+                late = f"is not ready after {START_TIMEOUT:g} s"
+                raise Broken(f"the recorder of {shown(self.journal)} {late}: {self._last_lines()}")
             time.sleep(PAUSE)
         self._logged = self._output_size()
 

@@ -40,6 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from nngkit.errors import ConfigError
+from nngkit.journal.files import shown
 from nngkit.journal.segments import Block
 from nngkit.journal.selection import excluded
 from nngkit.spark.options import ReadOptions, WriteOptions, check_names
@@ -184,7 +185,7 @@ class _Reading:
 
     def _check(self, wanted: OffsetRange, kept: Available) -> tuple[OffsetRange, list[Missing]]:
         """Return the available part of `wanted` and the missing ones, which are logged. Raises NotFound."""
-        found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
+        found, gone = checked(wanted, kept, shown(self.options.path), self.options.fail_on_data_loss)
         self._warn(gone)
         return found, gone
 
@@ -207,7 +208,7 @@ class _Reading:
         starts = resolve(asked.starting, kept, "startingOffsets", EARLIEST)
         if asked.starting_times is None:
             if self.options.fail_on_data_loss:
-                begin_within(starts, kept, self.options.path)
+                begin_within(starts, kept, shown(self.options.path))
             return starts
         what = "startingOffsetsByTimestamp"
         earliest = {partition: each.start for partition, each in kept.items()}
@@ -237,7 +238,7 @@ class _Reading:
         from nngkit.journal import Skipped
 
         rows = missing.end - missing.first
-        skipped = Skipped(missing.partition, self.options.path, missing.first, missing.end, rows, missing.why)
+        skipped = Skipped(missing.partition, shown(self.options.path), missing.first, missing.end, rows, missing.why)
         return skipped_rows([skipped], arrow_schema(self.columns))
 
     def _batches(self, wanted: OffsetRange, planned: Manifest | None) -> Iterator[pa.RecordBatch]:

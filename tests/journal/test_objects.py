@@ -230,3 +230,18 @@ def test_large_segment_is_uploaded_in_parts(store: Store, tmp_path: Path) -> Non
     assert len(parts) >= 3 + 2
     assert open_journal(uri).segments(0)[0].bytes > 12 << 20
     assert len(values(uri)) == 12
+
+
+def test_settings_of_a_uri_are_in_no_message(store: Store, tmp_path: Path) -> None:
+    uri = store.uri("settings")
+    recorded(uri, tmp_path / "spool", 1)
+    storage = open_storage(uri)
+    with pytest.raises(ConfigError) as without_spool:
+        Partition.open(uri, 0)
+    with pytest.raises(ConfigError) as unknown:
+        open_storage(f"{uri}&nonsense=secret")
+    with pytest.raises(FileNotFoundError) as missing:
+        storage.read("none")
+    for error in (without_spool, unknown, missing):
+        assert "s3://bucket/settings" in str(error.value)
+        assert "secret_access_key" not in str(error.value)
