@@ -19,6 +19,8 @@ A measured process prints a line of JSON with some of::
     times        number of measurements            seconds    total
     calls failed over_1_s across   counts of calls       max_ms late_back_ms found_ms    times of `_calls`
     batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_times: Spark's
+    base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
+    shuffle_mib  written for shuffles
 """
 
 from __future__ import annotations
@@ -61,6 +63,11 @@ UNITS = {
     "seconds": "s",
     "with_start": "s with start",
     "cold_seconds": "s cold",
+    "base_seconds": "s base",
+    "base_part": "x base",
+    "whole_seconds": "s whole",
+    "of_whole": "of whole",
+    "shuffle_mib": "MiB shuffled",
     "again_seconds": "s again",
     "again_part": "x again",
     "again_times": "again",
@@ -82,7 +89,7 @@ UNITS = {
     "cpu_s": "s CPU daemon",
     "copies": "copies",
 }
-MORE_IS_BETTER = ("per_second", "part")
+MORE_IS_BETTER = ("per_second", "part", "base_part")
 
 Figures = dict[str, float]
 

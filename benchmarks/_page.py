@@ -42,6 +42,11 @@ HEADS = {
     "seconds": "all of it, s",
     "with_start": "with Spark's start, s",
     "cold_seconds": "cold, s",
+    "base_seconds": "Parquet's reader, s",
+    "base_part": "of its rate, x",
+    "whole_seconds": "all rows, s",
+    "of_whole": "part of it",
+    "shuffle_mib": "shuffled, MiB",
     "again_seconds": "again, s",
     "again_part": "again, x",
     "again_times": "again, documents",
@@ -63,6 +68,9 @@ HEADS = {
     "copies": "copies",
     "cpu_s": "CPU of the daemon, s",
 }
+
+CORES = 2  # of the measured machine
+NETWORK = 125e6  # bytes a second of an assumed machine in a cluster, each way
 
 # The plotted figure: the first of these in the rows.
 PLOTTED = {
@@ -166,6 +174,31 @@ def pays(group: dict[str, Any]) -> list[str]:
     return [*found, ""]
 
 
+def machines(group: dict[str, Any]) -> list[str]:
+    """Return a table with the seconds that N machines like this one would take, from Spark's rows of a group.
+
+    Linear in the size, by the smallest and the largest measured: what does not depend on the size stays, the rest is
+    divided; of the shuffled bytes, (N - 1)/N cross the network. Not measured: stragglers, and reading from storage.
+    """
+    rows = sorted((row for row in group["rows"] if "shuffle_mib" in row), key=lambda row: row["at"])
+    if len(rows) < 2:
+        return []
+    small, large = rows[0], rows[-1]
+    each = max(0.0, large["seconds"] - small["seconds"]) / (large["at"] - small["at"])
+    fixed = max(0.0, large["seconds"] - each * large["at"])
+    alone = min(row["seconds"] for row in group["rows"] if row["at"] == large["at"] and "shuffle_mib" not in row)
+    told = (
+        f"Computed from these: {large['at']:,} rows of {group['group']}, warm, on N machines of {CORES} cores with "
+        f"{NETWORK / 125e6:g} Gbit/s. A core does {1 / each / CORES:,.0f} rows/s, {fixed:.2g} s do not depend on the "
+        f"size, {large['shuffle_mib']:,.0f} MiB are shuffled. DuckDB on one: {number(alone)} s."
+    )
+    found = [told, "", "| machines | seconds | of it, the network |", "|---:|---:|---:|"]
+    for count in (1, 2, 4, 8, 16):
+        network = large["shuffle_mib"] * (1 << 20) * (count - 1) / count / (count * NETWORK)
+        found.append(f"| {count} | {number(fixed + each * large['at'] / count + network)} | {number(network)} |")
+    return [*found, ""]
+
+
 def write(page: Path, lines: list[str]) -> None:
     """Replace the part of the page after the mark."""
     prose = page.read_text().partition(MARK)[0]
@@ -205,7 +238,7 @@ def main() -> None:
             lines += [f"![Plot by size; the tables below have the figures]({picture.name})", ""]
         lines += [*tables(kept), *others(there.get(path.stem, []), kept)]
         if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
-            write(PAYS, [line for group in compared for line in pays(group)])
+            write(PAYS, [line for group in compared for line in (*pays(group), *machines(group))])
         there[path.stem] = lines
     write(PAGE, [line for name in sorted(there) for line in (f"{HEAD}{name}`", "", *there[name])])
 

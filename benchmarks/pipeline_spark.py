@@ -9,7 +9,8 @@ generated in a folder that is deleted after the run, or in NNGKIT_BENCH_FOLDER, 
 
 Results are compared, and a difference ends the benchmark: Spark's snapshots with those of one process that applies the
 updates in a transaction for each document, and checks no dependency; Spark's availability and flaps with DuckDB's. "s
-with start" includes the start of Spark, "s cold" is the first compaction of a session, the others are warm. "again" is
+with start" includes the start of Spark, "s cold" is the first time in a session, the others are warm. "x base" is the
+rate by that of Spark's Parquet reader, in turns with it in one session, "s base" its time. "again" is
 an incremental compaction of a hundredth more updates, in a hundredth of the documents: "part" is its time by that of
 the first one.
 """
@@ -25,10 +26,11 @@ import _measuring as bench
 from _measuring import Group, Promise, Way
 
 READ = 300_000  # rows
+RANGE = 500_000  # rows
 SURVEY = 500_000  # rows
 DOCUMENTS, UPDATES = 1000, 100  # documents, and updates of each
 MASTERS = ("local[1]", "local[2]", "cluster")
-WAYS = ("nng", "nng, with headers", "nng, two columns", "Spark's own Parquet reader")
+WAYS = ("nng", "nng, with headers", "nng, two columns", "scan")
 
 
 def sizes(first: int, times: range) -> Iterator[int]:
@@ -45,18 +47,40 @@ def reading(times: range) -> Group:
         for rows in sizes(READ, times)
         for way in WAYS
     ]
-    largest = max(sizes(READ, times))
-    promise = Promise("rows from the journal", f"nng, {largest:,} rows", None, 500_000, 800_000)
-    return Group("from the journal through Spark, 100 B, local[2]", tuple(ways), (promise,))
+    largest = f"{max(sizes(READ, times)):,} rows"
+    promises = (
+        Promise("rows from the journal", f"nng, {largest}", None, 500_000, 800_000),
+        Promise("scan, of Parquet's reader", f"scan, {largest}", None, 0.85, 0.95, "base_part"),
+    )
+    return Group("from the journal through Spark, 100 B, local[2]", tuple(ways), promises)
 
 
-def surveying(times: range) -> Group:
+def in_time(times: range) -> Group:
     ways = [
-        Way(name, f"_spark_survey:{function}", task={"rows": rows}, at=(rows,), of="row")
-        for rows in sizes(SURVEY, times)
-        for name, function in (("Spark, local[2]", "spark_side"), ("DuckDB, 2 threads", "duck_side"))
+        Way(way, "_spark_read:a_hundredth", task={"way": way, "rows": rows}, at=(rows,), of="row")
+        for rows in sizes(RANGE, times)
+        for way in ("nng", "scan")
     ]
-    return Group("availability and flaps of surveys", tuple(ways))
+    largest = f"{max(sizes(RANGE, times)):,} rows"
+    promises = tuple(
+        Promise(f"{way}: a hundredth, of all", f"{way}, {largest}", None, 0.03, 0.015, "of_whole")
+        for way in ("nng", "scan")
+    )
+    return Group("a hundredth of the rows, by time, local[2]", tuple(ways), promises)
+
+
+def surveying(times: range, *, from_json: bool = False) -> Group:
+    contenders = (("Spark, local[2]", "spark_side"), ("DuckDB, 2 threads", "duck_side"))
+    ways = [
+        Way(name, f"_spark_survey:{function}", task={"rows": rows, "json": from_json}, at=(rows,), of="row")
+        for rows in sizes(SURVEY, times)
+        for name, function in contenders
+    ]
+    largest = f"{max(sizes(SURVEY, times)):,} rows"
+    spark, duck = (f"{name}, {largest}" for name, _ in contenders)
+    promise = Promise("Spark, warm, of DuckDB's time", spark, duck, 1.8, 1.2, "seconds")
+    name = "availability and flaps of surveys"
+    return Group(f"{name}, from the journal's JSON" if from_json else name, tuple(ways), (promise,))
 
 
 def compacting(times: range) -> Group:
@@ -99,7 +123,10 @@ if __name__ == "__main__":
     times = range(given.least, given.times + 1)
     if not any(sizes(1, times)):
         parser.error(f"none of 1, 3, 10, 30 and so on is from {given.least} to {given.times}")
-    groups = (reading(times), STREAM, surveying(times), compacting(times))
+    groups = (
+        *(reading(times), in_time(times), STREAM),
+        *(surveying(times), surveying(times, from_json=True), compacting(times)),
+    )
     bench.RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=bench.RESULTS, prefix="spark-") as scratch:
         kept = os.environ.get("NNGKIT_BENCH_FOLDER")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nngkit.journal.files import Storage
 
-__all__ = ["ADVICE", "Selection", "Skipped", "log_skipped"]
+__all__ = ["ADVICE", "Selection", "Skipped", "excluded", "log_skipped"]
 
 log_ = logging.getLogger("nngkit.journal")
 
@@ -51,6 +51,16 @@ class Skipped:
 def log_skipped(skipped: Skipped) -> None:
     """Log the damage as a warning."""
     log_.warning("%s", skipped)
+
+
+def excluded(segment: Segment, topics: Collection[str] | None, start_time: int | None, end_time: int | None) -> bool:
+    """Return True if the manifest entry rules out that the segment has a record of these topics and times."""
+    outside = _outside(segment.min_time, segment.max_time, start_time, end_time)
+    return outside or (topics is not None and not set(topics) & segment.topics.keys())
+
+
+def _outside(low: int, high: int, start_time: int | None, end_time: int | None) -> bool:
+    return (start_time is not None and high < start_time) or (end_time is not None and low >= end_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +94,7 @@ class Selection:
 
     def excludes(self, segment: Segment) -> bool:
         """Return True if the manifest entry rules out every row."""
-        outside = self._outside(segment.min_time, segment.max_time)
-        return outside or (self.topics is not None and not set(self.topics) & segment.topics.keys())
+        return excluded(segment, self.topics, self.start_time, self.end_time)
 
     def cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self.columns is None else batch.select(list(self.columns))
@@ -182,9 +191,7 @@ class Selection:
         return (begin, end, group.num_rows) if begin < stop and first < end else None
 
     def _outside(self, low: int, high: int) -> bool:
-        return (self.start_time is not None and high < self.start_time) or (
-            self.end_time is not None and low >= self.end_time
-        )
+        return _outside(low, high, self.start_time, self.end_time)
 
     def of_logs(self, folder: Path, at: int, stop: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
         """Yield batches from the log that has `at`; return its end."""

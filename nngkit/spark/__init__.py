@@ -6,14 +6,19 @@
 
     nngkit.spark.register(spark)                              # an existing session
     spark.read.format("nng").load("journal")
+    nngkit.spark.scan(spark, "journal")                       # the same rows, faster: see sealed.py
     spark.readStream.format("nng").load("journal")
     nngkit.spark.table(spark, "lake/events")                  # a table of `nngkit journal export`
     rows.write.format("nng").option("protocol", "push").option("dial", "tcp://host:7000").mode("append").save()
+    rows.writeStream.foreachBatch(nngkit.spark.to_delta("/data/orders")).option("checkpointLocation", "c").start()
 
 ::
 
-    pure     options  plan  ids  schema            options, offset ranges and their split into tasks
-    shells   source  sink  worker  own_recorder    Spark's data source API, its workers; a stream's own recorder
+    pure     options  positions  choice  plan      options: where a read begins, which records; its split into tasks
+             ids  schema                           message ids, columns
+    shells   source  pushdown  many  sink  worker  Spark's data source API: one journal, filters, several; writing
+             own_recorder  progress  tables        a stream's own recorder; its progress; Delta tables it writes to
+             sealed                                batch reads, sealed segments by Spark's Parquet reader
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
              lakehouse                             Iceberg and Delta tables of a journal
     jobs/                                          DataFrame -> DataFrame
@@ -24,9 +29,11 @@ Only this package imports PySpark, and only when one of its names is used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.spark.lakehouse import table
+    from nngkit.spark.sealed import scan
     from nngkit.spark.session import register, session
+    from nngkit.spark.tables import to_delta
 
-__all__ = ["register", "session", "table"]
+__all__ = ["register", "scan", "session", "table", "to_delta"]
 
 
 if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
@@ -37,7 +44,7 @@ if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        module = "lakehouse" if name == "table" else "session"
+        module = {"scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(name, "session")
         found: object = getattr(import_module(f"nngkit.spark.{module}"), name)
         globals()[name] = found
         return found

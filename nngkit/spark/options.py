@@ -10,42 +10,49 @@ silently, and the query would begin at the wrong end.
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from nngkit.errors import ConfigError
+from nngkit.spark.choice import Choice, choice
+from nngkit.spark.positions import EARLIEST, LATEST, Positions, positions
 
 __all__ = [
-    "EARLIEST",
-    "LATEST",
     "READ",
     "WRITE",
     "ReadOptions",
     "RecorderOptions",
     "WriteOptions",
     "check_names",
-    "parse_time",
+    "endpoint",
+    "flag",
+    "known",
 ]
 
-LATEST: Final = -1  # as in the JSON of Kafka's source
-EARLIEST: Final = -2
-
 READ: Final = {
-    "path": "the journal: a folder, or a URI of shared storage",
+    "path": "the journal: a folder, or a URI of shared storage; a pattern such as /data/* for several folders",
+    "paths": "several journals, as load([...]) sets it: [path, ...], or {name: path}",
     "spool": "if the journal is a URI, the folder of a recorder's logs, the query's own or one to read with it",
     "startingOffsets": 'earliest, latest, or {"partition": offset}; -2 is earliest, -1 latest',
     "endingOffsets": 'latest, or {"partition": offset}; batch only',
     "startingTimestamp": "a time, ISO 8601 or milliseconds since 1970: begin at the first record from that time on",
     "endingTimestamp": "a time: end before the first record from that time on; batch only",
+    "startingOffsetsByTimestamp": '{"partition": time}: begin each partition at its first record from that time on',
+    "endingOffsetsByTimestamp": '{"partition": time}: end each before its first record from that time on; batch only',
+    "startingOffsetsByTimestampStrategy": "if no record is that late: latest, begin at the end (default), or error",
     "subscribe": "topics, separated by commas (default: all)",
+    "subscribePattern": "a regular expression that a topic matches as a whole",
+    "assign": '{"topic": [partition, ...]}, or [partition, ...]: read only these',
+    "keyPrefix": "text with which a record's key begins",
     "includeHeaders": "true: add the column headers",
     "includeSkipped": "true: add the column skipped, and a row for each damage that is skipped",
     "failOnDataLoss": "false: continue where records are missing, and report it on stderr (default: true)",
     "maxOffsetsPerTrigger": "maximum of offsets in one micro-batch, over all partitions",
+    "minOffsetsPerTrigger": "wait for this many new offsets, over all partitions, or for maxTriggerDelay",
+    "maxTriggerDelay": "longest wait for minOffsetsPerTrigger, such as 30s or 15m (default: 15m)",
     "minPartitions": "minimum of tasks that a read is split into",
     "maxRecordsPerPartition": "maximum of records a task",
     "checkpointLocation": "with listen or dial: the query's checkpoint; the journal is kept there",
@@ -68,9 +75,18 @@ WRITE: Final = {
 }
 RECORDING: Final = ("sub", "pull", "bus", "pair", "rep")
 SINKS: Final = ("push", "pub", "req")
+STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "listen",
+    "dial",
+    "protocol",
+    "checkpointLocation",
+)
+MAX_DELAY: Final = 900.0  # seconds, as Kafka's source
+UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}  # of Spark's times; without one, ms
 ROWS_PER_TASK: Final = 400_000  # about a second's work of one core, well over a task's overhead of 0.1 s
-
-Offsets = dict[int, int]
 
 
 class RecorderOptions(NamedTuple):
@@ -83,21 +99,18 @@ class RecorderOptions(NamedTuple):
     prefix: str
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """Validated read options. `starting` and `ending`: one position for all partitions, or offsets by partition."""
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(Positions, Choice):
+    """Validated read options. `max_delay`: seconds."""
 
     path: str
     spool: str | None = None
-    starting: int | Offsets = EARLIEST
-    ending: int | Offsets = LATEST
-    starting_time: int | None = None  # microseconds, UTC
-    ending_time: int | None = None
-    topics: tuple[str, ...] | None = None
     include_headers: bool = False
     include_skipped: bool = False
     fail_on_data_loss: bool = True
     max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay: float = MAX_DELAY
     min_partitions: int = 1
     max_records: int = ROWS_PER_TASK
     listening: RecorderOptions | None = None
@@ -105,51 +118,31 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], streaming: bool) -> ReadOptions:
         """Parse Spark's options. Raises ConfigError, which names the option."""
-        given = _known(options, READ)
+        given = known(options, READ)
         if not streaming:
-            for name in ("maxOffsetsPerTrigger", "listen", "dial", "protocol", "checkpointLocation"):
+            for name in STREAM_ONLY:
                 if name in given:
                     raise ConfigError(name, "is for readStream only", given[name])
-        else:
-            for name in ("endingOffsets", "endingTimestamp"):
-                if name in given:
-                    raise ConfigError(name, "is for batch reads only: a stream has no end", given[name])
         listening = _listening(given)
-        path = given.get("path")
-        if path is None and listening and "checkpointLocation" in given:
-            path = given["checkpointLocation"].rstrip("/") + "/nng-journal"
-        if not path:
-            raise ConfigError(
-                "path",
-                "name the journal, as in load('journal')"
-                + (", or checkpointLocation, to keep the journal there" if listening else ""),
-            )
-        if "startingOffsets" in given and "startingTimestamp" in given:
-            raise ConfigError("startingTimestamp", "conflicts with startingOffsets; give one of them")
-        if "endingOffsets" in given and "endingTimestamp" in given:
-            raise ConfigError("endingTimestamp", "conflicts with endingOffsets; give one of them")
         default = LATEST if streaming else EARLIEST  # as Kafka's source
         if listening:
             default = EARLIEST  # the journal belongs to the query: it begins when the query does
-        starting = _offsets(given, "startingOffsets", default)
-        if not streaming and starting == LATEST:
-            raise ConfigError("startingOffsets", "a batch read that starts at the latest offset is always empty")
-        ending = _offsets(given, "endingOffsets", LATEST)
-        if ending == EARLIEST:
-            raise ConfigError("endingOffsets", "a read that ends at the earliest offset is always empty")
-        topics = given.get("subscribe")
+        most, least = _count(given, "maxOffsetsPerTrigger"), _count(given, "minOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise ConfigError("minOffsetsPerTrigger", f"{least} is above maxOffsetsPerTrigger, {most}", least)
+        if "maxTriggerDelay" in given and least is None:
+            raise ConfigError("maxTriggerDelay", "requires minOffsetsPerTrigger", given["maxTriggerDelay"])
         return cls(
-            path=path,
+            path=_path(given, listening is not None),
             spool=given.get("spool"),
-            starting=starting,
-            ending=ending,
-            starting_time=_time(given, "startingTimestamp"),
-            ending_time=_time(given, "endingTimestamp"),
-            topics=tuple(topic.strip() for topic in topics.split(",")) if topics is not None else None,
-            include_headers=_flag(given, "includeHeaders", False),
-            include_skipped=_flag(given, "includeSkipped", False),
-            fail_on_data_loss=_flag(given, "failOnDataLoss", True),
-            max_offsets=_count(given, "maxOffsetsPerTrigger"),
+            **vars(positions(given, streaming, default)),
+            **vars(choice(given)),
+            include_headers=flag(given, "includeHeaders", False),
+            include_skipped=flag(given, "includeSkipped", False),
+            fail_on_data_loss=flag(given, "failOnDataLoss", True),
+            max_offsets=most,
+            min_offsets=least,
+            max_delay=_duration(given, "maxTriggerDelay", MAX_DELAY),
             min_partitions=_count(given, "minPartitions") or 1,
             max_records=_count(given, "maxRecordsPerPartition") or ROWS_PER_TASK,
             listening=listening,
@@ -178,7 +171,7 @@ class WriteOptions:
                 "listen",
                 "Spark writes from several processes, of which only one could listen: dial a listener, or a device",
             )
-        given = _known({name: value for name, value in options.items() if name.lower() != "path"}, WRITE)
+        given = known({name: value for name, value in options.items() if name.lower() != "path"}, WRITE)
         for name in ("dial", "protocol"):
             if not given.get(name):
                 raise ConfigError(name, WRITE[name] + ": required")
@@ -188,7 +181,7 @@ class WriteOptions:
         for name, only in (("topic", "req"), ("inFlight", "req"), ("recordsPerRequest", "req")):
             if name in given and protocol != only:
                 raise ConfigError(name, f"is for {only} only", given[name])
-        with_ids = _flag(given, "withIds", False)
+        with_ids = flag(given, "withIds", False)
         if with_ids and protocol == "req":
             raise ConfigError("withIds", "is for push and pub; req always has ids")
         try:
@@ -211,23 +204,18 @@ class WriteOptions:
 
 def check_names(options: Mapping[str, str]) -> None:
     """Reject unknown option names; Spark asks for the columns before it says whether to read or to write."""
-    _known(options, {**READ, **WRITE})
+    known(options, {**READ, **WRITE})
 
 
-def parse_time(text: str, what: str = "time") -> int:
-    """Parse ISO 8601 (UTC without a zone) or milliseconds, as Kafka's source; return microseconds since 1970."""
-    if text.strip().lstrip("-").isdigit():
-        return int(text) * 1000
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ConfigError(what, f"{text!r} is neither ISO 8601 nor milliseconds since 1970", text) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+def endpoint(address: str, what: str = "metrics") -> tuple[str, int]:
+    """Parse host:port, or a port of 127.0.0.1. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(what, f"{address!r} is neither a port nor host:port", address)
+    return host or "127.0.0.1", int(port)
 
 
-def _known(options: Mapping[str, str], table: Mapping[str, str]) -> dict[str, str]:
+def known(options: Mapping[str, str], table: Mapping[str, str]) -> dict[str, str]:
     """Return the options under the table's names; names are case-insensitive."""
     spelt = {name.lower(): name for name in table}
     given = {}
@@ -258,35 +246,18 @@ def _listening(given: Mapping[str, str]) -> RecorderOptions | None:
     )
 
 
-def _offsets(given: Mapping[str, str], name: str, default: int) -> int | Offsets:
-    if name not in given:
-        return default
-    text = given[name].strip()
-
-    def refuse(why: str) -> NoReturn:
-        raise ConfigError(name, f"{text!r} {why}", text) from None
-
-    if text.lower() in ("earliest", "latest"):
-        return EARLIEST if text.lower() == "earliest" else LATEST
-    try:
-        value = json.loads(text)
-    except ValueError:
-        refuse('is neither earliest nor latest, nor JSON like {"0": 17}')
-    if not isinstance(value, dict) or not value:
-        refuse('is not of the form {"partition": offset}')
-    found = {}
-    for partition, offset in value.items():
-        if not partition.isdigit() or type(offset) is not int or not EARLIEST <= offset < 1 << 63:
-            refuse(f"has {partition!r}: {offset!r}, not a partition and an offset")
-        found[int(partition)] = offset
-    return found
+def _path(given: Mapping[str, str], listening: bool) -> str:
+    path = given.get("path")
+    if path is None and listening and "checkpointLocation" in given:
+        path = given["checkpointLocation"].rstrip("/") + "/nng-journal"
+    if not path:
+        there = ", or checkpointLocation, to keep the journal there" if listening else ""
+        raise ConfigError("path", f"name the journal, as in load('journal'){there}")
+    return path
 
 
-def _time(given: Mapping[str, str], name: str) -> int | None:
-    return parse_time(given[name], name) if name in given else None
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return the option's value, true or false. Raises ConfigError."""
     text = given.get(name, str(default)).lower()
     if text not in ("true", "false"):
         raise ConfigError(name, f"{given[name]!r} is neither true nor false", given[name])
@@ -300,3 +271,13 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63):
         raise ConfigError(name, f"{text!r} is not an integer above 0", text)
     return int(text)
+
+
+def _duration(given: Mapping[str, str], name: str, default: float) -> float:
+    """Return seconds."""
+    if name not in given:
+        return default
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", given[name].strip().lower(), re.ASCII)
+    if not found or (found[2] or "ms") not in UNITS:
+        raise ConfigError(name, f"{given[name]!r} is not a time such as 30s or 15m ({', '.join(UNITS)})", given[name])
+    return int(found[1]) * UNITS[found[2] or "ms"]

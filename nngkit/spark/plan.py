@@ -10,25 +10,35 @@ Spark stores a stream's offsets as JSON, whose keys are strings: `to_json` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import datetime as dt
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nngkit.errors import ConfigError, NotFound
-from nngkit.spark.options import EARLIEST, LATEST, Offsets
+from nngkit.spark.positions import EARLIEST, LATEST, Offsets, Times
 
 __all__ = [
     "Available",
+    "Missing",
     "OffsetRange",
+    "Pace",
+    "at_times",
+    "begin_within",
     "checked",
     "from_json",
     "limited",
+    "lost_in",
     "over_lost",
     "resolve",
     "split",
     "to_json",
     "without_lost",
 ]
+
+
+Key = TypeVar("Key", bound=Hashable)  # a partition, or (journal, partition)
 
 
 class OffsetRange(NamedTuple):
@@ -50,6 +60,21 @@ class Available(NamedTuple):
     lost: tuple[tuple[int, int], ...] = ()
 
 
+class Missing(NamedTuple):
+    """Offsets `first` to `end` - 1 of one partition that are requested and not there, and why."""
+
+    partition: int
+    first: int
+    end: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.why}; skipped {self.end - self.first} offsets of partition {self.partition}, "
+            f"{self.first} to {self.end - 1}"
+        )
+
+
 def to_json(offsets: Offsets) -> dict[str, int]:
     """Return the offsets in the form that Spark stores."""
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
@@ -65,9 +90,8 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Available], what: str, defa
 
     Raises ConfigError for an unknown partition.
     """
-    if isinstance(asked, dict) and (unknown := asked.keys() - kept.keys()):
-        there = ", ".join(map(str, kept)) or "none"
-        raise ConfigError(what, f"the journal has no partition {min(unknown)}; it has {there}", min(unknown))
+    if isinstance(asked, dict):
+        _must_exist(asked, kept, what)
     found = {}
     for partition, bounds in kept.items():
         offset = asked.get(partition, default) if isinstance(asked, dict) else asked
@@ -75,38 +99,101 @@ def resolve(asked: int | Offsets, kept: Mapping[int, Available], what: str, defa
     return found
 
 
-def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tuple[OffsetRange, str | None]:
-    """Return the available part of `wanted`, and why the rest is missing; with `fail`, raise that.
+def at_times(
+    times: Times, kept: Mapping[int, Available], what: str, find: Callable[[int, int], int], strict: bool = False
+) -> Offsets:
+    """Return the offset of each partition in `times`: the first record from its time on, the end if there is none.
+
+    `find`: the journal's `offset_at`. Raises ConfigError for an unknown partition, and with `strict` if there is none.
+    """
+    _must_exist(times, kept, what)
+    found = {partition: find(partition, time) for partition, time in times.items()}
+    for partition, offset in found.items():
+        if strict and offset >= kept[partition].end:
+            moment = dt.datetime.fromtimestamp(times[partition] / 1e6, dt.UTC).isoformat()
+            why = f"partition {partition} has no record from {moment} on; it ends before offset {kept[partition].end}. "
+            raise ConfigError(what, why + "With startingOffsetsByTimestampStrategy=latest it begins there", partition)
+    return found
+
+
+def _must_exist(asked: Iterable[int], kept: Mapping[int, Available], what: str) -> None:
+    unknown = sorted({*asked} - {*kept})
+    if unknown:
+        there = ", ".join(map(str, kept)) or "none"
+        raise ConfigError(what, f"the journal has no partition {unknown[0]}; it has {there}", unknown[0])
+
+
+def begin_within(starts: Offsets, kept: Mapping[int, Available], where: str) -> None:
+    """Raise ConfigError if an offset of startingOffsets is not in the journal: expired, or beyond its end."""
+    for partition, offset in starts.items():
+        bounds = kept[partition]
+        if offset < bounds.start:
+            why = f"has expired, the earliest in {where} is {bounds.start}; begin there or later, or at -2 (earliest)"
+        elif offset > bounds.end:
+            why = f"does not exist yet, {where} ends before {bounds.end}; begin there or earlier, or at -1 (latest)"
+        else:
+            continue
+        raise ConfigError("startingOffsets", f"offset {offset} of partition {partition} {why}", offset)
+
+
+def checked(wanted: OffsetRange, kept: Available, where: str, fail: bool) -> tuple[OffsetRange, list[Missing]]:
+    """Return the available part of `wanted`, and what is missing before and after it; with `fail`, raise that.
 
     Raises NotFound.
     """
     partition, start, end = wanted
     if start >= kept.start and end <= kept.end:
-        return wanted, None
+        return wanted, []
     gone = []
     if start < kept.start:
-        gone.append(
+        why = (
             f"offset {start} of partition {partition} has expired, the earliest in {where} is {kept.start}: "
-            "retention deleted the records before it"
+            "retention deleted the records before it (nngkit record --keep-age, --keep-size)"
         )
+        gone.append(Missing(partition, start, max(start, min(end, kept.start)), why))
     if end > kept.end:
-        gone.append(
+        why = (
             f"offset {end - 1} of partition {partition} is not in {where}, which ends before {kept.end}: "
             "the checkpoint belongs to another journal, or the journal has lost its newest part"
         )
-    why = "; ".join(gone)
+        gone.append(Missing(partition, min(end, max(start, kept.end)), end, why))
     if fail:
-        raise NotFound(f"{why}. With failOnDataLoss=false the query continues with what is available")
+        why = "; ".join(each.why for each in gone)
+        raise NotFound(
+            f"{why}. With failOnDataLoss=false the query continues with what is available; "
+            "a batch read may give other startingOffsets or endingOffsets"
+        )
     first = min(max(start, kept.start), kept.end)
-    return OffsetRange(partition, first, max(first, min(end, kept.end))), why
+    return OffsetRange(partition, first, max(first, min(end, kept.end))), gone
 
 
-def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
+@dataclass
+class Pace:
+    """When a micro-batch starts: at `least` new offsets, or `delay` seconds after the last one. None: at once.
+
+    The first one starts at once, as in Kafka's source.
+    """
+
+    least: int | None
+    delay: float
+    last: float | None = None  # when the last one started; the caller's clock
+
+    def waits(self, start: Mapping[Key, int], end: Mapping[Key, int], now: float) -> bool:
+        """Return True if no micro-batch should start yet; otherwise note that one starts if there are new offsets."""
+        new = sum(end[key] - start.get(key, end[key]) for key in end)
+        if self.least is not None and self.last is not None and new < self.least and now - self.last < self.delay:
+            return True
+        if new:
+            self.last = now
+        return False
+
+
+def limited(start: Mapping[Key, int], end: Mapping[Key, int], most: int) -> dict[Key, int]:
     """Return ends at most `most` offsets beyond `start` in total, shared in proportion to each partition's backlog.
 
     If `most` is below the number of partitions with a backlog, the first ones get one offset each.
     """
-    waiting = {partition: end[partition] - start.get(partition, end[partition]) for partition in sorted(end)}
+    waiting = {partition: end[partition] - start.get(partition, end[partition]) for partition in end}
     total = sum(waiting.values())
     if total <= most:
         return dict(end)
@@ -129,6 +216,13 @@ def without_lost(wanted: OffsetRange, kept: Available) -> list[OffsetRange]:
     if at < wanted.end:
         parts.append(OffsetRange(wanted.partition, at, wanted.end))
     return parts
+
+
+def lost_in(wanted: OffsetRange, kept: Available) -> list[Missing]:
+    """Return the parts of `wanted` that the journal lists as lost."""
+    why = f"the journal has lost records of partition {wanted.partition}, as its manifest says"
+    parts = [(max(first, wanted.start), min(end, wanted.end)) for first, end in sorted(kept.lost)]
+    return [Missing(wanted.partition, first, end, why) for first, end in parts if first < end]
 
 
 def over_lost(offset: int, kept: Available) -> int:

@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from nngkit.errors import Broken, ConfigError
 from nngkit.spark.jobs.registry import JOBS
@@ -26,6 +28,7 @@ __all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "rows_of", "stream",
 
 LOOK: Final = 1  # second between checks for a signal
 
+UNREADABLE: Final = re.compile(r"FAILED_READ_FILE.*reading file file:(?://)?(\S+?)\.?(?:\s|$)")
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -77,14 +80,30 @@ class SkipCount:
 @contextmanager
 def in_a_line() -> Iterator[None]:
     """Convert Spark's exceptions to Broken with one line that names the cause; nngkit's own line if there is one."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
+    except Py4JJavaError as error:  # which is how PySpark reports that Spark's Parquet reader failed
+        raise Broken(_unreadable(str(error))) from error
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         ours = [line.partition(": ")[2] for line in lines if line.startswith("nngkit.errors.")]
         raise Broken(ours[-1] if ours else (lines or [type(error).__name__])[0]) from error
+
+
+def _unreadable(text: str) -> str:
+    """Return the line that names the file, with its cause; the first line of another failure."""
+    from nngkit.journal.selection import ADVICE
+
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    file = next((found[1] for line in lines if (found := UNREADABLE.search(line))), None)
+    if file is None:
+        return lines[0] if lines else "Spark failed"
+    causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
+    cause = causes[-1].partition(": ")[2] or causes[-1] if causes else "unreadable"
+    return f"{unquote(file)}: {cause}; {ADVICE}"
 
 
 def rows_of(spark: SparkSession, options: JobOptions, streaming: bool = False, **more: str) -> DataFrame:
@@ -100,8 +119,12 @@ def rows_of(spark: SparkSession, options: JobOptions, streaming: bool = False, *
         given.setdefault("startingOffsets", "earliest")
     if options.until and not streaming:
         given["endingTimestamp"] = options.until
-    reader: Any = spark.readStream if streaming else spark.read
-    found: DataFrame = reader.format("nng").options(**given).load(options.journal)
+    if not streaming:
+        from nngkit.spark.sealed import scan
+
+        return scan(spark, options.journal, **given)
+    reader: Any = spark.readStream.format("nng").options(**given)
+    found: DataFrame = reader.load(options.journal)
     return found
 
 
@@ -184,17 +207,38 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
 
 def stream_of(spark: SparkSession, name: str, options: JobOptions) -> DataFrame:
     """Return the job's results as a stream; it starts when it is written."""
-    return _apply(name, JOBS[name].stream, rows_of(spark, options, streaming=True), options)
+    from nngkit.spark.progress import counted
+
+    if options.skip_missing:
+        rows = counted(rows_of(spark, options, streaming=True, includeSkipped="true"))
+    else:
+        rows = rows_of(spark, options, streaming=True)
+    return _apply(name, JOBS[name].stream, rows, options)
 
 
-def stream(spark: SparkSession, name: str, options: JobOptions) -> int:
-    """Write the job's results to `options.output` until SIGINT or SIGTERM. Return 128 plus the signal's number."""
+def stream(spark: SparkSession, name: str, options: JobOptions, metrics: str | None = None) -> int:
+    """Write the job's results to `options.output` until SIGINT or SIGTERM. Return 128 plus the signal's number.
+
+    `metrics`: host:port at which Prometheus finds the stream's progress.
+    """
+    from nngkit.spark.progress import Progress, serve
+
+    progress = Progress()
+    spark.streams.addListener(progress)
+    try:
+        with nullcontext() if metrics is None else serve(progress, metrics):
+            return _until_signal(stream_of(spark, name, options), name, options)
+    finally:
+        spark.streams.removeListener(progress)
+
+
+def _until_signal(result: DataFrame, name: str, options: JobOptions) -> int:
     assert options.output is not None
-    result = stream_of(spark, name, options)
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _frame: caught.append(number)) for each in ENDINGS}
     query = (
         result.writeStream.format("parquet")
+        .queryName(name)
         .outputMode("append")
         .option("path", options.output)
         .option("checkpointLocation", f"{options.output}/_checkpoint")

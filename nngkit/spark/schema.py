@@ -14,6 +14,7 @@ column              type                         content
 ``protocol``        string                       "sub", "pull", "rep", "survey" ...
 ``peer``            string                       the sender's address, or null
 ``skipped``         bigint                       only with ``includeSkipped``: null for a record; see below
+``journal``         string                       only with several journals: the name of the record's
 ==================  ===========================  ======================================================================
 
 ``includeSkipped`` adds a row for each damage that ``failOnDataLoss=false`` skips: ``skipped`` is the number of records,
@@ -65,12 +66,14 @@ COLUMNS: Final = {
     "protocol": Column("string", pa.string()),
     "peer": Column("string", pa.string()),
     "skipped": Column("bigint", pa.int64()),
+    "journal": Column("string", pa.string()),
 }
 
 
-def ddl(include_headers: bool, include_skipped: bool = False) -> str:
+def ddl(include_headers: bool, include_skipped: bool = False, include_journal: bool = False) -> str:
     """Return the columns as Spark's DDL."""
-    hidden = {name for name, shown in (("headers", include_headers), ("skipped", include_skipped)) if not shown}
+    optional = (("headers", include_headers), ("skipped", include_skipped), ("journal", include_journal))
+    hidden = {name for name, shown in optional if not shown}
     return ", ".join(f"{name} {column.ddl}" for name, column in COLUMNS.items() if name not in hidden)
 
 

@@ -18,48 +18,50 @@ nothing depends on it. This module opens no socket.
 
 from __future__ import annotations
 
-import datetime as dt
+import logging
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions, check_names
+from nngkit.errors import ConfigError
+from nngkit.journal.segments import Block
+from nngkit.journal.selection import excluded
+from nngkit.spark.options import ReadOptions, WriteOptions, check_names
 from nngkit.spark.plan import (
     Available,
+    Missing,
     OffsetRange,
+    Pace,
+    at_times,
+    begin_within,
     checked,
     from_json,
     limited,
+    lost_in,
     over_lost,
     resolve,
     split,
     to_json,
     without_lost,
 )
+from nngkit.spark.positions import EARLIEST, LATEST
+from nngkit.spark.pushdown import Pushdown
 from nngkit.spark.schema import arrow_schema, ddl, names_of, skipped_rows, to_spark
 from nngkit.spark.worker import freeze
 
@@ -70,9 +72,9 @@ if TYPE_CHECKING:
     from nngkit.spark.own_recorder import OwnRecorder
     from nngkit.spark.sink import BatchSink, StreamSink
 
-__all__ = ["BatchReader", "NngDataSource", "Slice", "StreamReader"]
+__all__ = ["BatchReader", "Gone", "NngDataSource", "Slice", "StreamReader"]
 
-NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "timestampType", "protocol"})
+log = logging.getLogger("nngkit.spark")
 
 
 class NngDataSource(DataSource):
@@ -86,13 +88,29 @@ class NngDataSource(DataSource):
         # Spark does not say yet whether this is for a stream; option names can be checked all the same.
         check_names(self.options)
         given = {name.lower(): value.lower() for name, value in self.options.items()}
-        return ddl(given.get("includeheaders") == "true", given.get("includeskipped") == "true")
+        several = self._journals() is not None
+        return ddl(given.get("includeheaders") == "true", given.get("includeskipped") == "true", several)
 
-    def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(ReadOptions.of(self.options, streaming=False), _columns(schema))
+    def _journals(self) -> dict[str, dict[str, str]] | None:
+        from nngkit.spark.many import journals_of
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(ReadOptions.of(self.options, streaming=True), _columns(schema))
+        return journals_of(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from nngkit.spark.many import ManyBatchReader
+
+        journals, columns = self._journals(), _columns(schema)
+        if journals is not None:
+            return ManyBatchReader(journals, columns)
+        return BatchReader(ReadOptions.of(self.options, streaming=False), _of_one(columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from nngkit.spark.many import ManyStreamReader
+
+        journals, columns = self._journals(), _columns(schema)
+        if journals is not None:
+            return ManyStreamReader(journals, columns)
+        return StreamReader(ReadOptions.of(self.options, streaming=True), _of_one(columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from nngkit.spark.sink import BatchSink
@@ -109,7 +127,14 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     return names_of((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
-def _available(journal: Journal, manifest: Manifest) -> Available:
+def _of_one(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if "journal" in columns:
+        raise ConfigError("schema", "the column journal is there with several journals only: load([...])", "journal")
+    return columns
+
+
+def available(journal: Journal, manifest: Manifest) -> Available:
+    """Return the offsets that a journal has of a partition with this manifest."""
     bounds = journal.bounds(manifest.partition, manifest)
     return Available(bounds.start, bounds.end, tuple((each.first, each.end) for each in manifest.lost))
 
@@ -125,49 +150,100 @@ class Slice(InputPartition):
         self.manifest = manifest
 
 
+class Gone(InputPartition):
+    """Offsets that are not there any more; its task returns their row of includeSkipped."""
+
+    def __init__(self, missing: Missing) -> None:
+        super().__init__(missing)
+
+
 class _Reading:
     """Common to both readers: open the journal, determine its offsets, read a slice."""
 
     options: ReadOptions
     columns: tuple[str, ...]
+    _told: dict[int, str]  # the last warning for each partition: a stream looks many times a second
 
     def _journal(self) -> Journal:
         from nngkit.journal import open_journal
 
         return open_journal(self.options.path, spool=self.options.spool)
 
+    def _numbers(self, journal: Journal) -> list[int]:
+        """Return the partitions to read."""
+        there = journal.partitions()
+        self.options.check(there)
+        return [partition for partition in there if self.options.takes(partition)]
+
+    def manifests(self, journal: Journal) -> dict[int, Manifest]:
+        """Return the manifests of the partitions to read."""
+        return {partition: journal.manifest(partition) for partition in self._numbers(journal)}
+
     def _kept(self, journal: Journal) -> dict[int, Available]:
-        return {partition: _available(journal, manifest) for partition, manifest in self._manifests(journal).items()}
+        return {partition: available(journal, manifest) for partition, manifest in self.manifests(journal).items()}
 
-    def _manifests(self, journal: Journal) -> dict[int, Manifest]:
-        return {partition: journal.manifest(partition) for partition in journal.partitions()}
-
-    def _slices(self, ranges: Iterable[OffsetRange], manifests: Mapping[int, Manifest]) -> list[InputPartition]:
-        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
-        slices = [Slice(each, manifests[each.partition].within(each.start, each.end)) for each in pieces]
-        return list(slices or [Slice(None)])
-
-    def _check(self, wanted: OffsetRange, kept: Available) -> OffsetRange:
+    def _check(self, wanted: OffsetRange, kept: Available) -> tuple[OffsetRange, list[Missing]]:
+        """Return the available part of `wanted` and the missing ones, which are logged. Raises NotFound."""
         found, gone = checked(wanted, kept, self.options.path, self.options.fail_on_data_loss)
-        if gone:
-            print(f"nngkit: {gone}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the task's log
-        return found
+        self._warn(gone)
+        return found, gone
 
-    def _starts(self, journal: Journal, kept: dict[int, Available]) -> dict[int, int]:
-        if self.options.starting_time is not None:
-            return {partition: journal.offset_at(partition, self.options.starting_time) for partition in kept}
-        return resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
+    def _warn(self, missing: Iterable[Missing]) -> None:
+        for each in missing:
+            if self._told.get(each.partition) != str(each):
+                self._told[each.partition] = str(each)
+                log.warning("%s", each)
+
+    def _parts(self, wanted: OffsetRange, kept: Available) -> list[OffsetRange]:
+        """Return `wanted` without the ranges that the journal lists as lost, which are logged."""
+        self._warn(lost_in(wanted, kept))
+        return without_lost(wanted, kept)
+
+    def _starts(self, asked: ReadOptions, journal: Journal, kept: dict[int, Available]) -> dict[int, int]:
+        """Return where each partition begins by the options `asked`."""
+        if asked.starting_time is not None:
+            times = dict.fromkeys(kept, asked.starting_time)
+            return at_times(times, kept, "startingTimestamp", journal.offset_at, asked.strict)
+        starts = resolve(asked.starting, kept, "startingOffsets", EARLIEST)
+        if asked.starting_times is None:
+            if self.options.fail_on_data_loss:
+                begin_within(starts, kept, self.options.path)
+            return starts
+        what = "startingOffsetsByTimestamp"
+        earliest = {partition: each.start for partition, each in kept.items()}
+        return earliest | at_times(asked.starting_times, kept, what, journal.offset_at, asked.strict)
+
+    def _tasks(
+        self, ranges: list[OffsetRange], gone: list[Missing], manifests: Mapping[int, Manifest]
+    ) -> list[InputPartition]:
+        pieces = split(ranges, self.options.max_records, self.options.min_partitions)
+        tasks: list[InputPartition] = [
+            Slice(each, manifests[each.partition].within(each.start, each.end)) for each in pieces
+        ]
+        if "skipped" in self.columns:
+            tasks += [Gone(each) for each in gone if each.first < each.end]
+        return tasks or [Slice(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the Arrow batches of one slice. Runs in a worker."""
+        if isinstance(partition, Gone):
+            return iter((self._row_of(partition.value),))
         if (wanted := partition.value) is None:
             return iter(())
         assert isinstance(partition, Slice)
         return self._batches(wanted, partition.manifest)
 
+    def _row_of(self, missing: Missing) -> pa.RecordBatch:
+        from nngkit.journal import Skipped
+
+        rows = missing.end - missing.first
+        skipped = Skipped(missing.partition, self.options.path, missing.first, missing.end, rows, missing.why)
+        return skipped_rows([skipped], arrow_schema(self.columns))
+
     def _batches(self, wanted: OffsetRange, planned: Manifest | None) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.columns)
-        needed = [name for name in self.columns if name not in ("timestampType", "skipped")] or ["offset"]
+        needed = [name for name in self.columns if name not in ("timestampType", "skipped")]
+        needed += [name for name in self.options.columns if name not in needed]
         journal = self._journal()
         freeze()
         damages: list[Skipped] = []
@@ -181,16 +257,16 @@ class _Reading:
             wanted.partition,
             wanted.start,
             wanted.end,
-            topics=self.options.topics,
+            topics=self.options.topics_of(wanted.partition),
             start_time=self.options.starting_time if isinstance(self, BatchReader) else None,
             end_time=self.options.ending_time,
-            columns=needed,
+            columns=needed or ["offset"],
             missing="raise" if self.options.fail_on_data_loss else "skip",
             skipped=skipped,
             planned=planned,
         )
         for batch in batches:
-            yield to_spark(batch, schema)
+            yield to_spark(self.options.filtered(batch), schema)
             if damages:
                 yield skipped_rows(damages, schema)
                 damages.clear()
@@ -198,122 +274,59 @@ class _Reading:
             yield skipped_rows(damages, schema)
 
 
-class BatchReader(_Reading, DataSourceReader):
+class BatchReader(Pushdown, _Reading, DataSourceReader):
     """`spark.read.format("nng")`: from what was there when the query was planned."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
-        self.pushed: dict[str, Any] = {}
-        self.only: frozenset[int] | None = None  # partitions
-        self.lowest = 0
-        self.highest = (1 << 63) - 1  # offsets before this
+        self._asked = options  # before filters are pushed
+        self._told = {}
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on topic, partition, offset and timestamp. Return the others, which Spark evaluates."""
-        return [each for each in filters if not self._push(each)]
+    def ranges(self, journal: Journal, manifests: Mapping[int, Manifest]) -> tuple[list[OffsetRange], list[Missing]]:
+        """Return the requested offsets of each partition, by options and offset filters, and those that are gone.
 
-    def _push(self, each: Filter) -> bool:
-        column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else None  # type: ignore[attr-defined]
-        if column is None:
-            return False
-        if isinstance(each, IsNotNull):
-            return column in NEVER_NULL
-        match column:
-            case "topic":
-                return self._push_topic(each)
-            case "partition" | "offset":
-                return self._push_number(column, each)
-            case "timestamp":
-                return self._push_time(each)
-        return False
-
-    def _push_topic(self, each: Filter) -> bool:
-        if isinstance(each, (EqualTo, EqualNullSafe)):
-            wanted = {each.value}
-        elif isinstance(each, In):
-            wanted = set(each.value)
+        Offsets given as options must exist; a filter merely selects among them. Raises ConfigError, NotFound.
+        """
+        kept = {partition: available(journal, manifest) for partition, manifest in manifests.items()}
+        if self._asked.starting_time is None or self._asked.strict:
+            starts = self._starts(self._asked, journal, kept)
         else:
-            return False
-        if not all(isinstance(topic, str) for topic in wanted):
-            return False
-        have = self.options.topics
-        self.options = replace(
-            self.options, topics=tuple(sorted(wanted if have is None else wanted.intersection(have)))
-        )
-        return True
-
-    def _push_number(self, column: str, each: Filter) -> bool:
-        value = getattr(each, "value", None)
-        if column == "partition":
-            if isinstance(each, (EqualTo, EqualNullSafe)) and type(value) is int:
-                wanted = frozenset({value})
-            elif isinstance(each, In) and all(type(one) is int for one in each.value):
-                wanted = frozenset(each.value)
-            else:
-                return False
-            self.only = wanted if self.only is None else self.only & wanted
-            return True
-        if type(value) is not int:
-            return False
-        low, high = self.lowest, self.highest
-        if isinstance(each, (EqualTo, EqualNullSafe)):
-            low, high = max(low, value), min(high, value + 1)
-        elif isinstance(each, GreaterThan):
-            low = max(low, value + 1)
-        elif isinstance(each, GreaterThanOrEqual):
-            low = max(low, value)
-        elif isinstance(each, LessThan):
-            high = min(high, value)
-        elif isinstance(each, LessThanOrEqual):
-            high = min(high, value + 1)
-        else:
-            return False
-        self.lowest, self.highest = low, high
-        return True
-
-    def _push_time(self, each: Filter) -> bool:
-        value = getattr(each, "value", None)
-        if not isinstance(value, dt.datetime):
-            return False
-        if value.tzinfo is None:
-            return False  # local time of the session: left to Spark
-        at = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-        low, high = self.options.starting_time, self.options.ending_time
-        if isinstance(each, (EqualTo, EqualNullSafe)):
-            after, before = at, at + 1
-        elif isinstance(each, (GreaterThan, GreaterThanOrEqual)):
-            after, before = at + isinstance(each, GreaterThan), None
-        elif isinstance(each, (LessThan, LessThanOrEqual)):
-            after, before = None, at + isinstance(each, LessThanOrEqual)
-        else:
-            return False
-        self.options = replace(
-            self.options,
-            starting_time=max((one for one in (low, after) if one is not None), default=None),
-            ending_time=min((one for one in (high, before) if one is not None), default=None),
-        )
-        return True
-
-    def partitions(self) -> list[InputPartition]:
-        journal = self._journal()
-        manifests = self._manifests(journal)
-        kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
-        starts = resolve(self.options.starting, kept, "startingOffsets", EARLIEST)
+            starts = {partition: each.start for partition, each in kept.items()}
         ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
-        ranges = []
+        if self.options.ending_times is not None:
+            ends |= at_times(self.options.ending_times, kept, "endingOffsetsByTimestamp", journal.offset_at)
+        ranges, missing = [], []
         for partition, bounds in kept.items():
             if self.only is not None and partition not in self.only:
                 continue
-            # Offsets given as options must exist; a filter merely selects among them.
-            asked = self._check(
+            asked, gone = self._check(
                 OffsetRange(partition, starts[partition], max(starts[partition], ends[partition])), bounds
             )
+            missing += gone
             first, last = max(asked.start, self.lowest), min(asked.end, self.highest)
-            if self.options.starting_time is not None:
-                first = max(first, journal.offset_at(partition, self.options.starting_time))
-            ranges += without_lost(OffsetRange(partition, first, last), bounds)
-        return self._slices(ranges, manifests)
+            ranges += self._parts(OffsetRange(partition, first, last), bounds)
+        return ranges, missing
+
+    def partitions(self) -> list[InputPartition]:
+        journal = self._journal()
+        manifests = self.manifests(journal)
+        ranges, missing = self.ranges(journal, manifests)
+        if self.options.starting_time is not None or self.options.ending_time is not None:
+            ranges = [part for each in ranges for part in self._in_time(journal, manifests[each.partition], each)]
+        return self._tasks(ranges, missing, manifests)
+
+    def _in_time(self, journal: Journal, manifest: Manifest, asked: OffsetRange) -> Iterator[OffsetRange]:
+        """Yield the parts of a range that may have records of the requested time, so that no task starts for others."""
+        since, until = self.options.starting_time, self.options.ending_time
+        at = asked.start if since is None else max(asked.start, journal.offset_at(asked.partition, since))
+        for each in manifest.segments.covering(at, asked.end, since, until):
+            if isinstance(each, Block) or excluded(each, None, since, until):
+                if at < min(each.first, asked.end):
+                    yield asked._replace(start=at, end=min(each.first, asked.end))
+                at = each.end
+        if at < asked.end:
+            yield asked._replace(start=at)
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -322,8 +335,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+        self._told = {}
         self._target: dict[int, int] | None = None
         self._recorder: OwnRecorder | None = None
+        self._pace = Pace(options.min_offsets, options.max_delay)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_recorder": None}
@@ -340,54 +355,71 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def initialOffset(self) -> dict[str, int]:
         journal = self._recorded()
-        return to_json(self._starts(journal, self._kept(journal)))
+        return to_json(self._starts(self.options, journal, self._kept(journal)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self.options.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return default_limit(self.options)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends(self._recorded())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        begun = from_json(start)
+        first, ends = self.reach(begun)
+        now = time.monotonic()
+        if not isinstance(limit, ReadAllAvailable) and self._target is None and self._pace.waits(first, ends, now):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = self.over_lost(limited(first, ends, limit.max_rows))
+        return to_json(ends)
+
+    def reach(self, begun: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Return where to continue after `begun`, new partitions included, and the ends up to which there is data.
+
+        With Trigger.AvailableNow, the ends are those at the query's start. Raises NotFound.
+        """
         journal = self._recorded()
-        begun, there = from_json(start), self._ends(journal)
+        there = self._ends(journal)
         ends = there
         if self._target is not None:
             ends = {partition: min(end, there.get(partition, end)) for partition, end in self._target.items()}
         for partition, offset in begun.items():
-            if there.get(partition, 0) < offset:
-                self._check(OffsetRange(partition, offset, offset), Available(0, there.get(partition, 0)))
+            end = there.get(partition, 0)
+            if end < offset and self.options.takes(partition):
+                self._check(OffsetRange(partition, end, offset), Available(0, end))
             ends[partition] = max(offset, ends.get(partition, offset))  # offsets never go back
-        if isinstance(limit, ReadMaxRows):
-            kept = self._kept(journal)
-            new = {each: kept[each].start for each in ends if each not in begun}
-            ends = limited(begun | new, ends, limit.max_rows)
-            ends = {each: over_lost(end, kept[each]) if each in kept else end for each, end in ends.items()}
-        return to_json(ends)
+        new = {partition: journal.bounds(partition).start for partition in ends if partition not in begun}
+        return begun | new, ends
+
+    def over_lost(self, ends: dict[int, int]) -> dict[int, int]:
+        """Return the ends moved behind lost ranges, so that no micro-batch is spent on them."""
+        kept = self._kept(self._recorded())
+        return {each: over_lost(end, kept[each]) if each in kept else end for each, end in ends.items()}
 
     def reportLatestOffset(self) -> dict[str, int]:
         return to_json(self._ends(self._recorded()))
 
     def _ends(self, journal: Journal) -> dict[int, int]:
         """Return each partition's end. Called many times a second; reads one small file a partition."""
-        return {partition: journal.end(partition) for partition in journal.partitions()}
+        return {partition: journal.end(partition) for partition in self._numbers(journal)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         begun, until = from_json(start), from_json(end)
         # A restarted driver first repeats its last batch, and asks for new offsets only after it.
         journal = self._recorded()
-        manifests = self._manifests(journal)
-        kept = {partition: _available(journal, manifest) for partition, manifest in manifests.items()}
-        ranges = []
+        manifests = self.manifests(journal)
+        kept = {partition: available(journal, manifest) for partition, manifest in manifests.items()}
+        ranges, missing = [], []
         for partition, last in until.items():
             bounds = kept.get(partition, Available(0, 0))
             first = begun.get(
                 partition, bounds.start
             )  # a partition that appeared during the query is read from its start
             if first < last:
-                ranges += without_lost(self._check(OffsetRange(partition, first, last), bounds), bounds)
-        return self._slices(ranges, manifests)
+                found, gone = self._check(OffsetRange(partition, first, last), bounds)
+                missing += gone
+                ranges += self._parts(found, bounds)
+        return self._tasks(ranges, missing, manifests)
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: retention is configured at the recorder, and other readers need the records too."""
@@ -395,3 +427,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def stop(self) -> None:
         if self._recorder is not None:
             self._recorder.release()
+
+
+def default_limit(options: ReadOptions) -> ReadLimit:
+    """Return the limit of the options. Spark has none with both bounds; the reader itself keeps the lower one."""
+    if options.max_offsets is not None:
+        return ReadMaxRows(options.max_offsets)
+    return ReadAllAvailable() if options.min_offsets is None else ReadMinRows(options.min_offsets)

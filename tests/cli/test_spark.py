@@ -67,6 +67,11 @@ def test_doctor_reports_missing_requirements(tmp_path: Path) -> None:
         (["run", "report", "--journal", "j"], "--output: is required for report"),
         (["run", "lost", "--journal", "j", "--output", "o", "--stream"], "lost cannot stream"),
         (["run", "rates", "--journal", "j", "--conf", "x"], "--conf: 'x' is not of the form name=value"),
+        (["run", "rates", "--journal", "j", "--metrics", "9464"], "--metrics: is for --stream only"),
+        (
+            ["run", "rates", "--journal", "j", "--output", "o", "--stream", "--metrics", "x"],
+            "--metrics: 'x' is neither a port",
+        ),
         (["submit", "run", "rates"], "--master: is required: the cluster"),
         (["submit", "--master", "spark://h:1"], "ACTION: is required: the action to run"),
         (["pack"], "FILE: pack needs the file to write"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.ids import LENGTH, MessageId, query_key
 from nngkit.spark.ids import split as split_id
-from nngkit.spark.options import EARLIEST, LATEST, ReadOptions, RecorderOptions, WriteOptions, parse_time
+from nngkit.spark.options import ReadOptions, RecorderOptions, WriteOptions
 from nngkit.spark.plan import (
     Available,
     OffsetRange,
@@ -22,6 +22,7 @@ from nngkit.spark.plan import (
     to_json,
     without_lost,
 )
+from nngkit.spark.positions import EARLIEST, LATEST, parse_time
 
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
@@ -75,13 +76,14 @@ def test_requested_positions_resolve_to_offsets() -> None:
 
 
 def test_expired_offsets_raise_or_are_left_out() -> None:
-    assert checked(OffsetRange(0, 10, 20), Available(10, 20), "j", fail=True) == (OffsetRange(0, 10, 20), None)
+    assert checked(OffsetRange(0, 10, 20), Available(10, 20), "j", fail=True) == (OffsetRange(0, 10, 20), [])
     with pytest.raises(NotFound, match="offset 3 of partition 0 has expired, the earliest in j is 10"):
         checked(OffsetRange(0, 3, 20), Available(10, 20), "j", fail=True)
-    found, why = checked(OffsetRange(0, 3, 25), Available(10, 20), "j", fail=False)
+    found, gone = checked(OffsetRange(0, 3, 25), Available(10, 20), "j", fail=False)
     assert found == OffsetRange(0, 10, 20)
-    assert why is not None
-    assert "offset 24 of partition 0 is not in j, which ends before 20" in why
+    assert [each[:3] for each in gone] == [(0, 3, 10), (0, 20, 25)]
+    assert "offset 24 of partition 0 is not in j, which ends before 20" in str(gone[1])
+    assert "skipped 5 offsets of partition 0, 20 to 24" in str(gone[1])
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="continue with new records until a signal; needs --output"
     )
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="stream: serve its progress to Prometheus there")
     parser.add_argument(
         "--late", metavar="TEXT", default="1 minute", help='stream: allowed lateness of records (default: "1 minute")'
     )
@@ -181,6 +182,7 @@ def _conf(given: list[str]) -> dict[str, str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from nngkit.spark.options import endpoint
     from nngkit.spark.session import SMALL, check_packages, session
 
     name = arguments.job
@@ -195,6 +197,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--output", f"is required for {name}")
     if arguments.stream and (not arguments.output or not job.stream):
         raise ConfigError("--stream", "needs --output" if job.stream else f"{name} cannot stream: it looks back", name)
+    if arguments.metrics:
+        if not arguments.stream:
+            raise ConfigError("--metrics", "is for --stream only", arguments.metrics)
+        endpoint(arguments.metrics, "--metrics")
     check_packages("google_crc32c", *(["pycrdt"] if name == "documents" else []))  # imported by workers
     os.environ["TZ"] = "UTC"  # Spark returns times in this process's zone, without naming it
     time.tzset()
@@ -217,7 +223,7 @@ def _run(arguments: argparse.Namespace) -> int:
         skips = SkipCount()
         with in_a_line():
             if arguments.stream:
-                return stream(spark, name, asked)
+                return stream(spark, name, asked, arguments.metrics)
             rows = batch(spark, name, asked, skips)
             if rows is not None:
                 _print(rows, arguments)

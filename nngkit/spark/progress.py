@@ -1,0 +1,246 @@
+"""Progress of streams: offsets behind the journal, rates, batch times and skipped records, logged and for Prometheus.
+
+::
+
+    progress = Progress()
+    spark.streams.addListener(progress)
+    with serve(progress, "127.0.0.1:9464"):       # GET /metrics
+        query = counted(rows).writeStream....start()
+
+    progress.figures["my query"].behind           # {("", 0): 120}: by journal (empty if there is one) and partition
+
+Spark's Kafka source reports `offsetsBehindLatest` as metrics of the source. A Python source has no method for them, but
+Spark reports its start, end and latest offset for each micro-batch, which is all that they are made of. Spark tells
+listeners nothing of skipped records either: `counted` has them observed, on rows that are read with `includeSkipped`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from nngkit.errors import Unreachable
+from nngkit.spark.options import endpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+__all__ = ["Behind", "Figures", "Progress", "behind", "counted", "exposition", "serve"]
+
+log = logging.getLogger("nngkit.spark")
+
+OBSERVED: Final = "nngkit"  # the observation of `counted`
+
+Behind = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Progress of one query since its start; the rates and times are those of its last micro-batch.
+
+    `behind`: offsets between the end of that micro-batch and the end of the journal at that time, by journal and
+    partition; offsets count all topics. `seen`: when the query last reported, seconds since 1970.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    skipped: int = 0
+    behind: Behind = field(default_factory=dict)
+    rows_per_second: float = 0.0
+    batch_seconds: float = 0.0
+    seen: float = 0.0
+
+    def after(self, progress: Mapping[str, Any]) -> Figures:
+        """Return the figures after another micro-batch. `progress`: Spark's StreamingQueryProgress as JSON."""
+        found: Behind = {}
+        for source in progress["sources"]:
+            for key, offsets in behind(source.get("endOffset"), source.get("latestOffset")).items():
+                found[key] = found.get(key, 0) + offsets
+        observed = (progress.get("observedMetrics") or {}).get(OBSERVED) or {}
+        return Figures(
+            self.batches + 1,
+            self.rows + progress["numInputRows"] - (observed.get("damages") or 0),
+            self.skipped + (observed.get("skipped") or 0),
+            found,
+            progress["processedRowsPerSecond"],
+            progress["batchDuration"] / 1000,
+            _seconds(progress["timestamp"]),
+        )
+
+
+def behind(end: object, latest: object) -> Behind:
+    """Return the offsets between two of a source's positions; empty for those of another source."""
+    reached, there = _flat(end), _flat(latest)
+    return {key: max(0, offset - reached.get(key, 0)) for key, offset in there.items()}
+
+
+def _flat(offsets: object) -> Behind:
+    """Return {partition: offset} or {journal: {partition: offset}} by journal and partition."""
+    found: Behind = {}
+    for key, value in offsets.items() if isinstance(offsets, dict) else ():
+        inner = value.items() if isinstance(value, dict) else ((key, value),)
+        for partition, offset in inner:
+            if not (str(partition).isdigit() and type(offset) is int):
+                return {}
+            found[(key if isinstance(value, dict) else "", int(partition))] = offset
+    return found
+
+
+def _seconds(moment: str) -> float:
+    return dt.datetime.fromisoformat(moment).timestamp()
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """Return `rows`, read with includeSkipped, as records alone; the number of skipped ones goes to `Progress`."""
+    from pyspark.sql import functions as F
+
+    skipped = F.coalesce(F.sum("skipped"), F.lit(0)).alias("skipped")
+    damages = F.count("skipped").alias("damages")  # rows that are no records
+    return rows.observe(OBSERVED, skipped, damages).where("skipped is null").drop("skipped")
+
+
+class Progress(StreamingQueryListener):
+    """Listener for the streams of a session; logs each micro-batch (info) and what it skipped (warning).
+
+    Spark calls it in a thread of its own, some time after the micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._figures: dict[str, Figures] = {}
+        self._names: dict[str, str] = {}  # of running queries, by run
+
+    @property
+    def figures(self) -> dict[str, Figures]:
+        """Figures of the running queries, by name, or by id if there is none."""
+        with self._lock:
+            return {name: self._figures[name] for name in self._names.values()}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self._begin(str(event.runId), event.name or str(event.id))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.note(json.loads(event.progress.json))
+
+    def note(self, progress: Mapping[str, Any]) -> None:
+        """Note and log a micro-batch; see `Figures.after`."""
+        name = progress.get("name") or progress["id"]
+        self._begin(progress["runId"], name)
+        with self._lock:
+            before = self._figures[name]
+            self._figures[name] = now = before.after(progress)
+        log.info(
+            "query %s, batch %s: %d rows in %.3f s, %d offsets behind",
+            name,
+            progress["batchId"],
+            now.rows - before.rows,
+            now.batch_seconds,
+            sum(now.behind.values()),
+        )
+        if now.skipped > before.skipped:
+            more = now.skipped - before.skipped
+            log.warning("query %s, batch %s: %d records were skipped", name, progress["batchId"], more)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        with self._lock:
+            name = self._names.get(str(event.runId))
+            if name is not None:
+                self._figures[name] = replace(self._figures[name], seen=_seconds(event.timestamp))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        with self._lock:
+            self._names.pop(str(event.runId), None)
+
+    def _begin(self, run: str, name: str) -> None:
+        with self._lock:
+            if run not in self._names:
+                self._names[run] = name
+                self._figures[name] = Figures()
+
+
+METRICS: Final = {
+    "batches_total": ("counter", "Micro-batches since the query's start"),
+    "rows_total": ("counter", "Rows read since the query's start"),
+    "skipped_records_total": ("counter", "Records skipped with failOnDataLoss=false"),
+    "rows_per_second": ("gauge", "Rows per second in the last micro-batch"),
+    "batch_seconds": ("gauge", "Duration of the last micro-batch"),
+    "seen_timestamp_seconds": ("gauge", "When the query last reported"),
+    "offsets_behind": ("gauge", "Offsets between the last micro-batch and the journal's end"),
+}
+
+
+def exposition(figures: Mapping[str, Figures]) -> str:
+    """Return the figures in Prometheus's text format."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
+    for query, each in figures.items():
+        values = (each.batches, each.rows, each.skipped, each.rows_per_second, each.batch_seconds, each.seen)
+        for name, value in zip(METRICS, values, strict=False):
+            samples[name].append(({"query": query}, value))
+        for (journal, partition), offsets in each.behind.items():
+            labels = {"query": query, "journal": journal, "partition": str(partition)}
+            samples["offsets_behind"].append((labels, offsets))
+    lines = []
+    for name, (kind, what) in METRICS.items():
+        lines += [f"# HELP nngkit_spark_{name} {what}", f"# TYPE nngkit_spark_{name} {kind}"]
+        for labels, value in samples[name]:
+            shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"nngkit_spark_{name}{{{shown}}} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+@contextmanager
+def serve(progress: Progress, address: str) -> Iterator[str]:
+    """Serve the metrics at http://ADDRESS/metrics; yield the address, with its port if 0 was asked for.
+
+    `address`: host:port, or a port of 127.0.0.1. Raises ConfigError, Unreachable.
+    """
+    host, port = endpoint(address)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds for a request to be complete
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            body = exposition(progress.figures).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log no request: Prometheus asks every few seconds."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise Unreachable(address, f"cannot listen: {error.strerror or error}") from error
+    with server:
+        thread = threading.Thread(target=server.serve_forever, name="nngkit-metrics", daemon=True)
+        thread.start()
+        try:
+            yield "{}:{}".format(*server.server_address[:2])
+        finally:
+            server.shutdown()
+            thread.join()
