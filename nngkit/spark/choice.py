@@ -1,4 +1,4 @@
-"""Which records a read takes: `subscribe`, `subscribePattern`, `assign` and `keyPrefix`. Pure.
+"""Selection of records of a read: `subscribe`, `subscribePattern`, `assign` and `keyPrefix`. Pure.
 
 ::
 

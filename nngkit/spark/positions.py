@@ -1,4 +1,4 @@
-"""Where a read begins and ends: `startingOffsets` and its kin, as values checked before anything starts. Pure.
+"""Both ends of a read: `startingOffsets` and its kin, as values checked before anything starts. Pure.
 
 ::
 

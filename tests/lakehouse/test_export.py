@@ -13,7 +13,7 @@ import pytest
 from pyarrow import compute, parquet
 
 from nngkit.errors import ConfigError, Damaged, NotFound
-from nngkit.journal import Journal, Retention, open_journal
+from nngkit.journal import Journal, Retention, compact, open_journal
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse import table as tables
 from tests.lakehouse.journals import Changed, merged, path_of, seal, written
@@ -131,16 +131,23 @@ def test_retired_segments_stay_in_the_table_until_retention_is_followed(
 
 
 @BOTH
-def test_merged_segments_replace_their_parts_in_one_snapshot(kind: str, journal: Path, tmp_path: Path) -> None:
+def test_merged_segments_replace_their_parts_in_a_snapshot_of_their_own(
+    kind: str, journal: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "t"
+    for first in range(25, 60, 5):
+        seal(journal, 5, first)
     export(journal, target, kind)
-    one = merged(journal, open_journal(journal).segments(0))
-    done = export(Changed(journal, [one]), target, kind)
-    assert (done.added, done.removed) == (1, 2)
+    compact(journal, 0)
+    assert len(open_journal(journal).segments(0)) == 1
+    seal(journal, 5, 60)
+    done = export(journal, target, kind)
+    assert (done.added, done.removed) == (2, 9)
     table = open_table(target)
-    assert [os.path.basename(path) for path in table.paths()] == [one.file]
-    assert [table.arrow(snapshot=each.id).count_rows() for each in table.snapshots()] == [25, 25]
-    assert offsets(scanned(target)) == list(range(25))
+    assert [each.offsets for each in table.snapshots()] == [{0: 60}, {0: 60}, {0: 65}]
+    assert [len(table.paths(each.id)) for each in table.snapshots()] == [9, 1, 2]
+    assert [table.arrow(snapshot=each.id).count_rows() for each in table.snapshots()] == [60, 60, 65]
+    assert offsets(scanned(target)) == list(range(65))
 
 
 @BOTH
