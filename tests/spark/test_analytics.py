@@ -21,6 +21,7 @@ from nngkit.spark.jobs.requests import request_latency, requests
 from nngkit.spark.jobs.schemas import schemas
 from nngkit.spark.jobs.sessions import peers, sessions, with_unseen
 from tests.spark.cluster_journal import row_of
+from tests.spark.journals import append, opened
 from tests.spark.rows import at, eight, frame, micros, seen
 
 if TYPE_CHECKING:
@@ -56,15 +57,20 @@ def test_sessions_end_with_a_gap(spark: SparkSession) -> None:
 
 
 def test_unseen_peers_of_a_stream_are_those_that_the_journal_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
-    before = peers(frame(spark, [{"peer": "a"}, {"peer": "a", "topic": "u"}, {"headers": {"from": b"b"}}]))
+    old: list[dict[str, Any]] = [{"peer": "a"}, {"peer": "a", "topic": "u"}, {"headers": {"from": b"b"}, "peer": "x"}]
+    new: list[dict[str, Any]] = [{"peer": "a"}, {"peer": "c"}, {"peer": "c", "headers": {"from": b"b"}}]
+    with opened(tmp_path / "j") as partition:
+        append(partition, [*old, *({**each, "timestamp": at(60)} for each in new)])
+    start = at(30).isoformat()
+    headers = {"includeHeaders": "true"}
+    known = spark.read.format("nng").options(**headers, endingTimestamp=start).load(str(tmp_path / "j"))
+    before = peers(known)
     assert {(row.peer, row.messages, *row.topics) for row in before.collect()} == {("a", 2, "t", "u"), ("b", 1, "t")}
-    now = frame(spark, [{"peer": "a"}, {"peer": "c"}, {"peer": "c", "headers": {"from": b"b"}}, {}])
-    now.write.parquet(str(tmp_path / "in"))
-    stream = with_unseen(spark.readStream.schema(now.schema).parquet(str(tmp_path / "in")), before)
-    query = stream.writeStream.format("memory").queryName("unseen_peers").trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    rows = spark.readStream.format("nng").options(**headers, startingTimestamp=start).load(str(tmp_path / "j"))
+    stream = with_unseen(rows, before).writeStream.format("memory").queryName("unseen_peers")
+    assert stream.trigger(availableNow=True).start().awaitTermination(100)
     found = {(row.sender, row.unseen) for row in spark.table("unseen_peers").collect()}
-    assert found == {("a", False), ("b", False), ("c", True), ("unknown", True)}
+    assert found == {("a", False), ("b", False), ("c", True)}
 
 
 def hour_of(moment: dt.datetime) -> int:

@@ -11,7 +11,7 @@ schemas         kinds of values and fields of maps, by topic; cbor_text: CBOR as
 documents       CRDT updates into snapshots; a document as of a time; edits by author
 cluster         work by worker and kind, queue times, retries and dead letters of clusters; each term's host
 quality         duplicates, lost ranges, clock skew
-report          all of these as one HTML page
+report          most of these as one HTML page
 ==============  ========================================================================================================
 
 ``rows`` are those of `format("nng")`, headers included; headers.py decodes these. The first line of a job that cannot

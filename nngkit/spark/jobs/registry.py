@@ -82,5 +82,5 @@ JOBS: Final = {
     "duplicates": Job("records with the same id", "quality", "duplicates"),
     "lost": Job("missing ranges of a sender's sequence numbers", "quality", "lost"),
     "skew": _windowed("sender's clock against recorder's, by sender and window", "quality", "skew"),
-    "report": Job("all of these as one HTML page, in --output", "report", "report"),
+    "report": Job("most of these as one HTML page, in --output", "report", "report"),
 }
