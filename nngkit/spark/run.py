@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.journal.files import shown
 from nngkit.spark.jobs.registry import JOBS
 
 if TYPE_CHECKING:
@@ -171,6 +170,8 @@ def _observed(spark: SparkSession, options: JobOptions, skips: SkipCount | None,
 
 def _name_of(journal: str) -> str:
     """Return the name of the journal's folder. The rest of a URI is not shown, as it may hold a password."""
+    from nngkit.journal.files import shown
+
     return (
         shown(journal).rstrip("/").rpartition("/")[2] if "://" in journal else Path(journal).absolute().resolve().name
     )

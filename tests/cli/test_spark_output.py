@@ -1,4 +1,4 @@
-"""What `nngkit spark` prints, without Spark: tables that fit, files, progress, the text of statements."""
+"""Output of `nngkit spark`, without Spark: tables that fit, files, progress, the text of statements."""
 
 from __future__ import annotations
 

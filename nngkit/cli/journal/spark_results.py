@@ -47,7 +47,7 @@ def format_of(arguments: argparse.Namespace) -> str:
 
 
 def print_rows(head: Sequence[str], rows: Sequence[Sequence[Any]], form: str, more: int | None) -> None:
-    """Print rows, and how many more there are: None means that there are, and that nobody has counted them."""
+    """Print rows, and how many more there are: None means that there are, uncounted."""
     if form == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         out(table(head, rows, width, wants_colour(sys.stdout)))

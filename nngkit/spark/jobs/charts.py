@@ -177,7 +177,7 @@ def timeline(bars: Sequence[Bar]) -> str:
 
     rows = []
     for bar in bars:
-        # Half of the parts are "up", of which nobody asks how long: one path for them keeps the page small.
+        # Half of the parts are "up", whose durations are of no interest: one path for them keeps the page small.
         up = "".join(
             f"M{x(start):.1f} 0h{width(start, end):.1f}v{SIDE}H{x(start):.1f}z" for start, end, ok in bar.parts if ok
         )

@@ -18,7 +18,7 @@ from nngkit.spark.jobs.headers import need, peer
 
 __all__ = ["GAP", "peers", "sessions", "with_unseen"]
 
-GAP: Final = "5 minutes"  # the usual end of a visit; a sender that beats every minute may miss four
+GAP: Final = "5 minutes"  # the usual end of a visit; a sender with a heartbeat every minute may miss four
 
 
 def sessions(rows: DataFrame, gap: str = GAP) -> DataFrame:
