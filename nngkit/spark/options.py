@@ -11,13 +11,13 @@ silently, and the query would begin at the wrong end.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from nngkit.errors import ConfigError
 from nngkit.spark.choice import Choice, choice
+from nngkit.spark.durations import seconds_of
 from nngkit.spark.positions import EARLIEST, LATEST, Positions, positions
 
 __all__ = [
@@ -85,7 +85,6 @@ STREAM_ONLY: Final = (
     "checkpointLocation",
 )
 MAX_DELAY: Final = 900.0  # seconds, as Kafka's source
-UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}  # of Spark's times; without one, ms
 ROWS_PER_TASK: Final = 400_000  # about a second's work of one core, well over a task's overhead of 0.1 s
 
 
@@ -274,10 +273,8 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _duration(given: Mapping[str, str], name: str, default: float) -> float:
-    """Return seconds."""
-    if name not in given:
+    """Return seconds; a number alone is of milliseconds, as in Kafka's source."""
+    text = given.get(name, "").strip()
+    if not text:
         return default
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", given[name].strip().lower(), re.ASCII)
-    if not found or (found[2] or "ms") not in UNITS:
-        raise ConfigError(name, f"{given[name]!r} is not a time such as 30s or 15m ({', '.join(UNITS)})", given[name])
-    return int(found[1]) * UNITS[found[2] or "ms"]
+    return seconds_of(f"{text}ms" if text.isdigit() else text, name)

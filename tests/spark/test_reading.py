@@ -104,7 +104,7 @@ def test_a_time_after_the_last_record_is_the_end_or_an_error(data: Path) -> None
         ({"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "x"}, "'x' is neither error nor latest"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "9 is above maxOffsetsPerTrigger, 8"),
         ({"maxTriggerDelay": "5m"}, "maxTriggerDelay: requires minOffsetsPerTrigger"),
-        ({"maxTriggerDelay": "5 weeks", "minOffsetsPerTrigger": "1"}, "'5 weeks' is not a time such as 30s or 15m"),
+        ({"maxTriggerDelay": "5 ages", "minOffsetsPerTrigger": "1"}, "'5 ages' is not a length of time such as 5m"),
         ({"subscribe": "a", "subscribePattern": "a"}, "subscribePattern: conflicts with subscribe"),
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe: conflicts with assign"),
         ({"subscribePattern": "(a"}, "'(a' is not a regular expression: missing )"),
