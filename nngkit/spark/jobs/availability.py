@@ -49,7 +49,7 @@ FIELDS: Final = (  # the recorded JSON: fields of `nngkit discover --json`, plus
 UP: Final = ("up", "draining")
 WHERE: Final = ("service", "provider", "zone")
 WHO: Final = (*WHERE, "daemon")
-TASKS: Final = 8  # at least, to sort observations: 50 million in two parts do not fit in a JVM of 3 GB and are spilled
+TASKS: Final = 8  # at least, to sort observations: 25 million rows in one task would be 2 GB, a whole JVM's memory
 ACCURACY: Final = 10_000  # of percentiles: the rank is off by at most 1/10,000 of the rows
 
 
