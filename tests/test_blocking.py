@@ -252,6 +252,7 @@ def work():  # looks up all attributes in its own thread
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "waits",
     [

@@ -183,6 +183,7 @@ NEEDS = {  # command: the locks that it installs
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", NEEDS)
 @pytest.mark.parametrize("part", ["run", "extras", "test", "lint", "docs", "bench", "wheel"])
 def test_a_command_installs_only_the_locks_that_it_needs(checkout: Path, command: str, part: str) -> None:

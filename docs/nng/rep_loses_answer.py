@@ -13,7 +13,7 @@ import struct
 import pynng
 
 signal.alarm(30)  # ends a run that hangs
-LARGE = b"x" * (4 << 20)  # more than the system's buffers of a connection hold
+LARGE = b"x" * (32 << 20)  # more than the buffers of a connection grow to, the largest being 4 and 6 MiB
 
 with pynng.Rep0(listen="tcp://127.0.0.1:0", recv_timeout=5000, send_timeout=5000) as rep:
     slow = socket.create_connection(("127.0.0.1", int(str(rep.listeners[0].local_address).split(":")[1])))

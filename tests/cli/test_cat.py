@@ -423,6 +423,7 @@ def test_each_data_is_a_message(here: str) -> None:
         assert ended(process) == (b"x\n", "", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [["--data", "yes"], ["--exec", "echo yes"]])
 @pytest.mark.parametrize("name", ["rep", "respond"])
 def test_a_timeout_after_a_reply_is_success(name: str, answer: list[str], here: str) -> None:

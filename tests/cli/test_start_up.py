@@ -47,6 +47,7 @@ def test_help_and_a_wrong_option_load_no_event_loop_and_no_nng(arguments: list[s
     assert not loaded & (EVENT_LOOPS_AND_NNG | NEVER_FOR_A_CAT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_help_loads_an_event_loop_or_nng(command: str) -> None:
     loaded = loaded_by(command, "--help")

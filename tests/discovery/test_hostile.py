@@ -33,6 +33,7 @@ REPLIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REPLIES)
 async def test_invalid_reply_is_counted(kind: str) -> None:
     async with (

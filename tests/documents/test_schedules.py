@@ -148,6 +148,7 @@ def with_a_page(seeds: range) -> None:
     assert [problem for one in outcomes for problem in one.problems] == []
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.timeout(300)
 def test_page_with_yjs_converges() -> None:

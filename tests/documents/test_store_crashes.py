@@ -110,6 +110,7 @@ def test_every_acknowledgement_follows_a_sync(tmp_path: Path) -> None:
         assert re.search(r"(fsync|fdatasync)(\(\d+<.*docs\.sqlite-wal>| resumed>).*\) *= 0", lines)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_program("strace")
 @pytest.mark.parametrize("after", [5, 11])
 def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, after: int) -> None:

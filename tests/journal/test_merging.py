@@ -113,6 +113,7 @@ def test_recorder_merges_when_idle_and_does_not_exclude_retention(
     assert open_journal(where).bounds(0).start == 60
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = filled(tmp_path / "j", PACK + FAN)  # a block and recent segments
     before = values(where)

@@ -121,6 +121,7 @@ def exits(ending: str) -> None:
     assert took <= 4.0, f"{took} s\n{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_interpreter_exits_with_sockets_open(ending: str) -> None:
     exits(ending)

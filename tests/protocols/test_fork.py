@@ -139,6 +139,7 @@ LEAVING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LEAVING)
 def test_the_child_exits_with_its_own_code_within_3_s(how: str) -> None:
     leaving, code = LEAVING[how]

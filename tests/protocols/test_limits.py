@@ -131,6 +131,7 @@ def test_without_the_limit_a_silent_peer_may_stay() -> None:
 KINDS = [(Pull, PUSH), (Push, 81), (Sub, PUB), (Pub, SUB), (Bus, BUS), (Pair1, PAIR1), (Rep, REQ)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "peer"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 @pytest.mark.parametrize("half", [LENGTH.pack(500)[:3], LENGTH.pack(500) + b"x", LENGTH.pack(100_000) + b"x" * 20_000])
 def test_a_peer_with_an_incomplete_message_is_cut_after_the_limit(
