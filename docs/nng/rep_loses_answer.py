@@ -13,10 +13,14 @@ import struct
 import pynng
 
 signal.alarm(30)  # ends a run that hangs
-LARGE = b"x" * (32 << 20)  # more than the buffers of a connection grow to, the largest being 4 and 6 MiB
+LARGE = b"x" * (8 << 20)  # more than the sender's buffers, 4 MiB at most, and the small one of the receiver
 
 with pynng.Rep0(listen="tcp://127.0.0.1:0", recv_timeout=5000, send_timeout=5000) as rep:
-    slow = socket.create_connection(("127.0.0.1", int(str(rep.listeners[0].local_address).split(":")[1])))
+    slow = socket.socket()
+    slow.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
+    )  # before it connects: otherwise it grows with the system's
+    slow.connect(("127.0.0.1", int(str(rep.listeners[0].local_address).split(":")[1])))
     slow.sendall(struct.pack(">4sHH", b"\0SP\0", 48, 0))
     for number in (1, 2):
         slow.sendall(struct.pack(">QI", 4 + 8, 0x80000000 + number) + b"question")

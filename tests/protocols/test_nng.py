@@ -42,20 +42,6 @@ CRASHES = {
     "stream_post_pending": "-6",
     "unlimited_size": "-6",
 }
-SLOW = {
-    *BY_CHANCE,
-    "fork_aborts",
-    "half_messages_kept",
-    "pair_starved",
-    "raw_queues_drop",
-    "sleep_exit_hangs",
-    "stream_exit_aborts",
-    "stream_post_pending",
-    "stream_tls_cancel_stalls",
-    "stream_tls_silent_leave",
-    "surveyor_keeps_128",
-    "tls_auth_mode_none",
-}
 
 
 def result_of(script: str, *arguments: str) -> tuple[int, str]:
@@ -66,13 +52,10 @@ def result_of(script: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
-    [
-        pytest.param(script, marks=pytest.mark.slow) if script in SLOW else script
-        for script in SCRIPTS
-        if script not in BY_CHANCE
-    ],
+    [script for script in SCRIPTS if script not in BY_CHANCE],
 )
 def test_defect_is_reproduced(script: str) -> None:
     code, line = result_of(script)
@@ -103,4 +86,4 @@ def test_script_states_expected_and_observed(script: str) -> None:
 
 
 def test_lists_contain_scripts_only() -> None:
-    assert {*BY_CHANCE, *CRASHES, *SLOW} <= {*SCRIPTS}
+    assert {*BY_CHANCE, *CRASHES} <= {*SCRIPTS}
