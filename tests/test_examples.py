@@ -81,7 +81,12 @@ def next_line(process: subprocess.Popen[str]) -> str:
 # ---- one file a pattern ----------------------------------------------------------------------------------------------
 
 
-PROCESSES = {"cluster", "chat", "render_farm"}  # they start processes that import all of a cluster: over 2 s each
+PROCESSES = {
+    "cluster",
+    "chat",
+    "render_farm",
+    "lake_table",
+}  # over 2 s each: they start clusters, or load Delta
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""A journal as a Delta table: published twice, and read as of an offset; small segments merged in between.
+
+::
+
+    python3 examples/lake_table.py   needs 'nngkit[journal,delta]'
+
+prints::
+
+    published: 12 segments, up to offset 24
+    merged: 13 segments are 1
+    published: 1 segment in place of 12, up to offset 26
+    the table has 26 records, and as of offset 24 it has 24
+    first and last of them: reading 0, reading 23
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import trio
+
+from nngkit.journal import Recorder, compact
+from nngkit.lakehouse import export, open_table
+
+
+async def record(journal: Path, numbers: range) -> None:
+    """Record readings; leaving the recorder seals them into a segment."""
+    async with Recorder(journal) as recorder:
+        for number in numbers:
+            recorder.put(f"reading {number}".encode(), topic="sensor", protocol="example")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        journal, table = Path(folder, "journal"), Path(folder, "lake", "readings")
+        for number in range(12):
+            trio.run(record, journal, range(2 * number, 2 * number + 2))
+        done = export(journal, table, "delta")
+        print(f"published: {done.added} segments, up to offset {done.offsets[0]}")
+        trio.run(record, journal, range(24, 26))
+        merged = compact(journal)
+        print(f"merged: {merged.before} segments are {merged.after}")
+        done = export(journal, table, "delta")
+        print(f"published: {done.added} segment in place of {done.removed}, up to offset {done.offsets[0]}")
+        opened = open_table(table)
+        rows, earlier = opened.arrow().to_table(), opened.arrow({0: 24}).to_table().sort_by("offset")
+        print(f"the table has {rows.num_rows} records, and as of offset 24 it has {earlier.num_rows}")
+        values = [value.decode() for value in earlier.column("value").to_pylist()]
+        print(f"first and last of them: {values[0]}, {values[-1]}")
+
+
+if __name__ == "__main__":
+    main()
