@@ -23,9 +23,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from nngkit.errors import Unreachable
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-__all__ = ["Behind", "Figures", "Progress", "behind", "counted", "exposition", "serve"]
+__all__ = ["Behind", "Figures", "Metrics", "Progress", "behind", "counted", "serve"]
 
 log = logging.getLogger("nngkit.spark")
 
@@ -174,37 +176,36 @@ class Progress(StreamingQueryListener):
 
 
 METRICS: Final = {
-    "batches_total": ("counter", "Micro-batches since the query's start"),
-    "rows_total": ("counter", "Rows read since the query's start"),
-    "skipped_records_total": ("counter", "Records skipped with failOnDataLoss=false"),
-    "rows_per_second": ("gauge", "Rows per second in the last micro-batch"),
-    "batch_seconds": ("gauge", "Duration of the last micro-batch"),
-    "seen_timestamp_seconds": ("gauge", "When the query last reported"),
-    "offsets_behind": ("gauge", "Offsets between the last micro-batch and the journal's end"),
+    "batches": (CounterMetricFamily, "Micro-batches since the query's start"),
+    "rows": (CounterMetricFamily, "Rows read since the query's start"),
+    "skipped_records": (CounterMetricFamily, "Records skipped with failOnDataLoss=false"),
+    "rows_per_second": (GaugeMetricFamily, "Rows per second in the last micro-batch"),
+    "batch_seconds": (GaugeMetricFamily, "Duration of the last micro-batch"),
+    "seen_timestamp_seconds": (GaugeMetricFamily, "When the query last reported"),
 }
 
 
-def exposition(figures: Mapping[str, Figures]) -> str:
-    """Return the figures in Prometheus's text format."""
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
-    for query, each in figures.items():
-        values = (each.batches, each.rows, each.skipped, each.rows_per_second, each.batch_seconds, each.seen)
-        for name, value in zip(METRICS, values, strict=False):
-            samples[name].append(({"query": query}, value))
-        for (journal, partition), offsets in each.behind.items():
-            labels = {"query": query, "journal": journal, "partition": str(partition)}
-            samples["offsets_behind"].append((labels, offsets))
-    lines = []
-    for name, (kind, what) in METRICS.items():
-        lines += [f"# HELP nngkit_spark_{name} {what}", f"# TYPE nngkit_spark_{name} {kind}"]
-        for labels, value in samples[name]:
-            shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"nngkit_spark_{name}{{{shown}}} {value}")
-    return "\n".join(lines) + "\n"
+class Metrics(Collector):
+    """Prometheus's view of a `Progress`: ``REGISTRY.register(Metrics(progress))``, or `serve`."""
 
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the running queries."""
+        figures = self._progress.figures
+        for number, (name, (kind, what)) in enumerate(METRICS.items()):
+            family = kind(f"nngkit_spark_{name}", what, labels=["query"])
+            for query, each in figures.items():
+                values = (each.batches, each.rows, each.skipped, each.rows_per_second, each.batch_seconds, each.seen)
+                family.add_metric([query], values[number])
+            yield family
+        what = "Offsets between the last micro-batch and the journal's end"
+        lag = GaugeMetricFamily("nngkit_spark_offsets_behind", what, labels=["query", "journal", "partition"])
+        for query, each in figures.items():
+            for (journal, partition), offsets in each.behind.items():
+                lag.add_metric([query, journal, str(partition)], offsets)
+        yield lag
 
 
 @contextmanager
@@ -214,33 +215,15 @@ def serve(progress: Progress, address: str) -> Iterator[str]:
     `address`: host:port, or a port of 127.0.0.1. Raises ConfigError, Unreachable.
     """
     host, port = endpoint(address)
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds for a request to be complete
-
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404)
-                return
-            body = exposition(progress.figures).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log no request: Prometheus asks every few seconds."""
-
+    registry = CollectorRegistry()
+    registry.register(Metrics(progress))
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise Unreachable(address, f"cannot listen: {error.strerror or error}") from error
-    with server:
-        thread = threading.Thread(target=server.serve_forever, name="nngkit-metrics", daemon=True)
-        thread.start()
-        try:
-            yield "{}:{}".format(*server.server_address[:2])
-        finally:
-            server.shutdown()
-            thread.join()
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

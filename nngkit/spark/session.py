@@ -37,6 +37,7 @@ PACKAGES: Final = {  # packages imported here and in workers, and the extra that
     "pandas": "spark",
     "pyarrow": "spark",
     "packaging": "spark",
+    "prometheus_client": "spark",
     "google_crc32c": "journal",
     "pycrdt": "documents",
 }

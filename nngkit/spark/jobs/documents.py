@@ -33,6 +33,7 @@ from nngkit.spark.jobs.headers import header, need, number, sender
 
 __all__ = ["SNAPSHOT", "as_of", "compact", "edits", "updates"]
 
+TASKS: Final = 32
 HEADERS: Final = "array<struct<key:string, value:binary>>"
 HELD: Final = f"array<struct<update:binary, headers:{HEADERS}>>"
 SNAPSHOT: Final = f"doc string, snapshot binary, versions binary, updates bigint, at timestamp, held {HELD}"
@@ -60,12 +61,13 @@ def updates(rows: DataFrame) -> DataFrame:
     )
 
 
-def compact(rows: DataFrame, before: DataFrame | None = None) -> DataFrame:
+def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS) -> DataFrame:
     """Return a snapshot of each document in `rows`: (doc, snapshot, versions, updates, at, held). Batch only.
 
     `rows` are those of the journal, with their headers; those that are no updates are left out. `before` has snapshots
     of an earlier run: those of documents in `rows` are extended, others are neither read nor returned. `at` is the time
-    of the newest update, `updates` the number of updates in the snapshot.
+    of the newest update, `updates` the number of updates in the snapshot. Each of `tasks` has the updates of its
+    documents in memory.
     """
     need(rows, "key", "value", "headers", "partition", "offset", "timestamp")
     together = rows.select(
@@ -92,7 +94,7 @@ def compact(rows: DataFrame, before: DataFrame | None = None) -> DataFrame:
             "doc", "update", "headers", first, F.lit(0).cast("bigint").alias("offset"), "at"
         )
         together = together.unionByName(base).unionByName(held)
-    return together.repartition("doc").mapInArrow(snapshots, SNAPSHOT)
+    return together.repartition(tasks, "doc").mapInArrow(snapshots, SNAPSHOT)
 
 
 def as_of(rows: DataFrame, document: str, when: dt.datetime) -> bytes:
@@ -101,7 +103,7 @@ def as_of(rows: DataFrame, document: str, when: dt.datetime) -> bytes:
     Raises NotFound if there was none yet.
     """
     until = rows.where((F.col("key") == F.lit(document).cast("binary")) & (F.col("timestamp") <= F.lit(when)))
-    found = compact(until).select("snapshot").collect()
+    found = compact(until, tasks=1).select("snapshot").collect()
     if not found:
         raise NotFound(f"no update of the document {document!r} was recorded until {when.isoformat()}")
     return bytes(found[0]["snapshot"])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "advance", "load", "progress"]
 
 WHOLE: Final = 16  # generations between two that hold all documents
+UPDATES_OF_TASK: Final = 250_000  # some 100 MB in a worker
+MOST_TASKS: Final = 1000  # an offset may be far above the number of records, after a lost head
 PROGRESS: Final = "partition int, offset bigint, whole int"
 
 
@@ -76,7 +78,9 @@ def advance(spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: 
     have = progress(spark, folder)
     number = have.generation + 1
     before = load(spark, folder)
-    touched = compact(rows, before if have.generation else None)
+    updates = sum(max(0, end - have.offsets.get(partition, 0)) for partition, end in ends.items())
+    tasks = max(spark.sparkContext.defaultParallelism, min(MOST_TASKS, -(-updates // UPDATES_OF_TASK)))
+    touched = compact(rows, before if have.generation else None, tasks)
     whole = have.whole
     if number - whole >= WHOLE:
         whole = number
