@@ -119,7 +119,9 @@ if __name__ == "__main__":
     parser = bench.options(__doc__, rounds=1, seconds=30.0)
     parser.add_argument("--times", type=int, default=3, help="how often the first size is in the last (%(default)s)")
     parser.add_argument("--from", type=int, default=1, dest="least", help="and in the first (%(default)s)")
+    parser.add_argument("--divide", type=int, default=1, metavar="N", help="the first sizes by this, for a test")
     given = parser.parse_args()
+    READ, RANGE, SURVEY, DOCUMENTS = (each // given.divide for each in (READ, RANGE, SURVEY, DOCUMENTS))
     times = range(given.least, given.times + 1)
     if not any(sizes(1, times)):
         parser.error(f"none of 1, 3, 10, 30 and so on is from {given.least} to {given.times}")

@@ -111,7 +111,7 @@ class _Fitting:
         if segment.first < self._manifest.start:
             self.orphans.append((file, f"the journal begins with offset {self._manifest.start}"))
             return
-        place, over = self._overlapped(segment)
+        place, over = self._overlapped(segment.first, segment.end)
         if over:
             inside = segment.first <= over[0].first and over[-1].end <= segment.end
             if not inside or not any(each.file in self._gone for each in over):
@@ -125,16 +125,20 @@ class _Fitting:
 
     def has_all(self, segment: Segment) -> bool:
         """Return True if the listed segments have all records of this one, and their files are there."""
-        _, over = self._overlapped(segment)
-        whole = all(before.end == after.first for before, after in pairwise(over))
-        same = bool(over) and (over[0].first, over[-1].end) == (segment.first, segment.end)
-        rows = sum(each.rows for each in over)
-        return same and whole and rows == segment.rows and not any(each.file in self._gone for each in over)
+        _, over = self._overlapped(segment.first, segment.end)
+        return self.covers(segment.first, segment.end) and sum(each.rows for each in over) == segment.rows
 
-    def _overlapped(self, segment: Segment) -> tuple[int, list[Segment]]:
-        """Return the place of a segment in the list, and those there that have some of its offsets."""
-        place = bisect.bisect_right(self.segments, segment.first, key=lambda each: each.end)
-        behind = bisect.bisect_left(self.segments, segment.end, key=lambda each: each.first)
+    def covers(self, first: int, end: int) -> bool:
+        """Return True if listed segments with a file have all offsets from `first` to `end` - 1, and no others."""
+        _, over = self._overlapped(first, end)
+        whole = all(before.end == after.first for before, after in pairwise(over))
+        same = bool(over) and (over[0].first, over[-1].end) == (first, end)
+        return same and whole and not any(each.file in self._gone for each in over)
+
+    def _overlapped(self, first: int, end: int) -> tuple[int, list[Segment]]:
+        """Return the place of these offsets in the list, and the segments there that have some of them."""
+        place = bisect.bisect_right(self.segments, first, key=lambda each: each.end)
+        behind = bisect.bisect_left(self.segments, end, key=lambda each: each.first)
         return place, self.segments[place:behind]
 
     def result(self) -> Manifest:
@@ -174,7 +178,10 @@ def plan_adoption(
         try:
             found.append((name, describe_segment(storage, partition, name)))
         except Damaged as error:
-            if not (name.endswith(SCRATCH) and name[:20].isdigit() and int(name[:20]) in firsts):  # else incomplete
+            named = _range_in(name) if name.endswith(SCRATCH) else None
+            if named is not None and fitting.covers(*named):  # a merge was interrupted
+                copies.append(name)
+            elif named is None or named[0] not in firsts:  # else sealing was
                 refused.append((name, error.why))
     found.sort(key=lambda each: (each[1].first, each[0] != each[1].file, -each[1].end))
     retired = {each.file for each in given.retired}
@@ -244,6 +251,12 @@ def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
         raise Damaged(shown, "it has no records")
     first, end = range_of(metadata, file, least, next_offset, rows)
     return Segment(segment_name(first, end), first, end, rows, size, crc, low, high, dict(topics))
+
+
+def _range_in(name: str) -> tuple[int, int] | None:
+    """Return the offsets that a segment's name says."""
+    first, _, end = name.partition(".")[0].partition("-")
+    return (int(first), int(end)) if len(first) == len(end) == 20 and (first + end).isdigit() else None
 
 
 def _may_be(name: str, orphans: bool) -> bool:

@@ -208,7 +208,7 @@ def test_report_has_a_part_for_the_cluster(made: ClusterJournal, rows: DataFrame
     assert "<h2>Hosts</h2>" in text
     assert f"{made.bad} records cannot be read" in text
     assert "<scene>" not in text
-    assert text.count("<svg") == 3 + 1 + 3  # messages, bytes, latency; jobs; and one for each host
+    assert text.count("<svg") == 3 + 1 + 3 + 1  # messages, bytes, latency; jobs; one for each host; dependencies
 
 
 def test_wrong_clock_of_a_host_does_not_blow_up_the_plot(spark: SparkSession) -> None:
