@@ -79,7 +79,7 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
         F.col("timestamp").alias("at"),
     ).where("doc is not null")
     if before is not None:
-        touched = before.join(together.select("doc").distinct(), "doc", "left_semi")
+        touched = before.join(F.broadcast(together.select("doc").distinct()), "doc", "left_semi")
         first = F.lit(-1).cast("int").alias("partition")  # sorts before all new updates
         versions = F.array(F.struct(F.lit("versions").alias("key"), F.col("versions").alias("value")))
         base = touched.select(

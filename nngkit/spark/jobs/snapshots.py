@@ -59,8 +59,8 @@ def progress(spark: SparkSession, folder: str) -> Progress:
     )
 
 
-def load(spark: SparkSession, folder: str) -> DataFrame:
-    """Return the newest snapshot of each document."""
+def load(spark: SparkSession, folder: str, documents: DataFrame | None = None) -> DataFrame:
+    """Return the newest snapshot of each document, or of those in the column `doc` of `documents`, which are few."""
     have = progress(spark, folder)
     if not have.generation:
         return spark.createDataFrame([], SNAPSHOT)
@@ -69,6 +69,10 @@ def load(spark: SparkSession, folder: str) -> DataFrame:
         .parquet(f"{folder}/snapshots")
         .where(F.col("generation").between(have.whole, have.generation))
     )
+    if documents is not None:  # before they are ranked, which shuffles them
+        kept = kept.join(F.broadcast(documents), "doc", "left_semi")
+    if have.whole == have.generation:
+        return kept.drop("generation")
     rank = F.row_number().over(Window.partitionBy("doc").orderBy(F.desc("generation")))
     return kept.withColumn("rank", rank).where("rank = 1").drop("rank", "generation")
 
@@ -77,15 +81,15 @@ def advance(spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: 
     """Write a new generation from `rows`, the journal's from `progress` up to `ends`. Runs immediately."""
     have = progress(spark, folder)
     number = have.generation + 1
-    before = load(spark, folder)
+    documents = rows.select(F.col("key").cast("string").alias("doc")).where("doc is not null").distinct()
+    before = load(spark, folder, documents)
     updates = sum(max(0, end - have.offsets.get(partition, 0)) for partition, end in ends.items())
     tasks = max(spark.sparkContext.defaultParallelism, min(MOST_TASKS, -(-updates // UPDATES_OF_TASK)))
     touched = compact(rows, before if have.generation else None, tasks)
     whole = have.whole
     if number - whole >= WHOLE:
         whole = number
-        documents = rows.select(F.col("key").cast("string").alias("doc")).where("doc is not null").distinct()
-        touched = touched.unionByName(before.join(documents, "doc", "left_anti"))
+        touched = touched.unionByName(load(spark, folder).join(documents, "doc", "left_anti"))
     touched.write.mode("overwrite").parquet(f"{folder}/snapshots/generation={number}")
     told: list[tuple[int | None, int | None, int]] = [
         (partition, offset, whole) for partition, offset in (have.offsets | ends).items()
