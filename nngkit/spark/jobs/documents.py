@@ -24,11 +24,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from nngkit.errors import NotFound
-from nngkit.spark.jobs.compaction import FIELDS, snapshots
+from nngkit.spark.jobs.compaction import snapshots
 from nngkit.spark.jobs.headers import header, need, number, sender
 
 __all__ = ["SNAPSHOT", "as_of", "compact", "edits", "updates"]
@@ -73,7 +73,7 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
     together = rows.select(
         F.col("key").cast("string").alias("doc"),
         F.col("value").alias("update"),
-        *_taken_apart(),
+        "headers",
         "partition",
         "offset",
         F.col("timestamp").alias("at"),
@@ -81,40 +81,20 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
     if before is not None:
         touched = before.join(F.broadcast(together.select("doc").distinct()), "doc", "left_semi")
         first = F.lit(-1).cast("int").alias("partition")  # sorts before all new updates
-        nothing = [F.lit(None).cast("binary").alias(name) for name in FIELDS]
         versions = F.array(F.struct(F.lit("versions").alias("key"), F.col("versions").alias("value")))
         base = touched.select(
             "doc",
             F.col("snapshot").alias("update"),
             versions.alias("headers"),
-            *nothing,
             first,
             F.lit(-1).cast("bigint").alias("offset"),
             "at",
         )
         held = touched.select("doc", "at", F.inline("held")).select(
-            "doc", "update", "headers", *nothing, first, F.lit(0).cast("bigint").alias("offset"), "at"
+            "doc", "update", "headers", first, F.lit(0).cast("bigint").alias("offset"), "at"
         )
         together = together.unionByName(base).unionByName(held)
     return together.repartition(tasks, "doc").mapInArrow(snapshots, SNAPSHOT)
-
-
-def _taken_apart() -> list[Column]:
-    """Return `headers`, and the columns FIELDS with those of an edit as recorders write them; one of both is null.
-
-    The shuffle then moves neither names nor arrays, which Spark converts to Arrow one by one.
-    """
-
-    def key(place: Column) -> Column:
-        return F.get("headers", place)["key"]
-
-    begin = F.when(key(F.lit(0)) == "origin", 0).when(key(F.lit(1)) == "origin", 1)
-    deps = key(begin + 3) == "deps"
-    is_edit = (key(begin + 1) == "epoch") & (key(begin + 2) == "seq") & (deps | (F.size("headers") == begin + 3))
-    usual = F.coalesce(is_edit, F.lit(False))
-    values = [F.get("headers", begin + number)["value"] for number in range(len(FIELDS))]
-    found = [F.when(usual, value).alias(name) for name, value in zip(FIELDS, values, strict=True)]
-    return [F.when(~usual, F.col("headers")).alias("headers"), *found]
 
 
 def as_of(rows: DataFrame, document: str, when: dt.datetime) -> bytes:
