@@ -60,8 +60,10 @@ def test_one_socket_serves_successive_loops_and_keeps_nothing_of_them(runner: Ru
 
 @runs
 def test_a_socket_closed_after_its_loops_frees_their_descriptors(runner: Run) -> None:
-    before = descriptors()
-    for _ in range(20):
+    before = 0
+    for number in range(21):
+        if number == 1:  # after the first sockets of the process, with which NNG's threads begin
+            before = descriptors()
         with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
             echo(rep)
 
