@@ -78,6 +78,7 @@ PLOTTED = {
     "with_start": "seconds, Spark's start among them",
     "per_second": "a second",
     "p50_ms": "ms, median",
+    "seconds": "seconds",
 }
 
 
