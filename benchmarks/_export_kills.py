@@ -31,6 +31,7 @@ from nngkit.journal.record import encode_origin
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse.placing import parse
 from nngkit.lakehouse.table import backend
+from nngkit.testing import eventually
 
 SEGMENT = 2_000  # bytes of a log: some twenty records, so that segments are sealed all the time
 EXPORTS = 3  # that an exporter completes before the latest kill
@@ -118,8 +119,7 @@ def run(folder: Path, kind: str, kills: int, seed: int) -> dict[str, Any]:
     backend(target, kind)
     recorder = forked(lambda: record(journal, stop))
     try:
-        while not (journal / "partition-00000").is_dir() or not list(journal.glob("*/*.parquet")):
-            time.sleep(0.01)
+        eventually(lambda: list(journal.glob("*/*.parquet")), 30)
         begin = time.monotonic()
         os.waitpid(forked(lambda: export_news(journal, folder / "timed", kind, EXPORTS)), 0)
         most = time.monotonic() - begin

@@ -1,4 +1,4 @@
-"""Handle segments missing from the manifest: adopt them if they fit, else rename them to `.orphan`. Delete nothing.
+"""Handle segments missing from the manifest: adopt them if they fit, else rename them to `.orphan`. Delete no record.
 
 Such files remain when a recorder is killed between two steps of sealing, or when the manifest is lost or replaced by
 an older copy. The offsets of a segment are read from the file, not from its name.

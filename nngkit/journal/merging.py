@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -43,14 +44,14 @@ PAUSE: Final = 0.002  # seconds for other threads after each row group
 def plan_merge(segments: Segments, target: int, leave: Collection[str] = ()) -> list[Segment] | None:
     """Return neighbours to be merged, at most `target` bytes together; None if there are none. Reads blocks.
 
-    `leave`: files of segments or blocks that are not considered. The smallest are merged first.
+    `leave`: files of segments or blocks that are not considered. The recent ones, or those of a block, are merged
+    before the next block is read, and of these the smallest first.
     """
     small = (each for each in segments.blocks if each.count >= FAN and each.bytes < each.count * target / FAN)
-    parts = [segments.recent, *(segments.entries(each) for each in small if each.file not in leave)]
-    for tier in range(math.ceil(math.log(max(target, FAN), FAN)), 0, -1):
-        limit = target / FAN**tier
-        for part in parts:
-            for run in _runs(part, segments.start, limit, leave):
+    blocks = (segments.entries(each) for each in small if each.file not in leave)
+    for part in chain([segments.recent], blocks):
+        for tier in range(math.ceil(math.log(max(target, FAN), FAN)), 0, -1):
+            for run in _runs(part, segments.start, target / FAN**tier, leave):
                 if (found := _fitting(run, target)) is not None:
                     return found
     return None

@@ -12,16 +12,14 @@ with its pushdown of columns and filters. A session that has the JARs reads the 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from nngkit.journal.schema import NAMES
 from nngkit.lakehouse.table import open_table
-from nngkit.spark.schema import COLUMNS
+from nngkit.spark.sealed import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,17 +42,8 @@ def table(
     opened = open_table(target)
     if offsets is not None and snapshot is None:
         snapshot = opened.snapshot_at(offsets).id
-    ddl = ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in NAMES)
-    paths = [_literal(path if "://" in path else f"file://{path}") for path in opened.paths(snapshot)]
-    if not paths:
-        return spark.createDataFrame([], ddl)
-    rows = spark.read.schema(ddl).parquet(*paths)
+    rows = parquet_files(spark, [path if "://" in path else f"file://{path}" for path in opened.paths(snapshot)])
     if offsets is None:
         return rows
     wanted = [(F.col("partition") == partition) & (F.col("offset") < end) for partition, end in offsets.items()]
     return rows.where(reduce(lambda one, other: one | other, wanted, F.lit(False)))
-
-
-def _literal(path: str) -> str:
-    """Return a path in which Spark finds no patterns. It decodes no percent signs either."""
-    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.errors import Damaged
 from nngkit.journal import open_journal
 from nngkit.journal.files import folder_of
+from nngkit.journal.schema import NAMES
 from nngkit.journal.segments import Block
 from nngkit.journal.selection import ADVICE, excluded
 from nngkit.spark.many import journals_of
@@ -36,12 +37,11 @@ if TYPE_CHECKING:
     from nngkit.journal import Journal
     from nngkit.journal.manifest import Manifest
 
-__all__ = ["scan"]
+__all__ = ["parquet_files", "scan"]
 
 SHARED: Final = ("file://", "hdfs://")  # URIs that name the same file for Spark and for pyarrow; s3:// does not
-IN_FILES: Final = [name for name in COLUMNS if name not in ("timestampType", "skipped")]
 CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"  # of Parquet's reader in Java; off by default
-PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # characters of a path that Spark takes for a pattern
+PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # in a path, a pattern to Spark; it decodes no percent signs
 
 
 def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
@@ -107,15 +107,23 @@ def _files(journal: Journal, manifest: Manifest, wanted: OffsetRange, options: R
         yield shown
 
 
+def parquet_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """Return the rows of segments, given by paths or URIs, by Spark's Parquet reader; page checksums are verified."""
+    schema = ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in NAMES)
+    if not files:
+        return spark.createDataFrame([], schema)
+    paths = [PATTERN.sub(r"\\\g<0>", each) for each in files]
+    found: DataFrame = spark.read.schema(schema).option(CHECKSUMS, "true").parquet(*paths)
+    return found
+
+
 def _sealed(
     spark: SparkSession, files: Sequence[str], wanted: Sequence[OffsetRange], options: ReadOptions
 ) -> DataFrame:
     """Return the segments' rows, within the ranges in `wanted`; partitions without one are read whole."""
     from pyspark.sql import functions as F
 
-    schema = ", ".join(f"{name} {COLUMNS[name].ddl}" for name in IN_FILES)
-    paths = [PATTERN.sub(r"\\\g<0>", each) for each in files]
-    rows = spark.read.schema(schema).option(CHECKSUMS, "true").parquet(*paths)
+    rows = parquet_files(spark, files)
     for partition, first, end in wanted:
         inside = (F.col("offset") >= first) & (F.col("offset") < end)
         rows = rows.where((F.col("partition") != partition) | inside)

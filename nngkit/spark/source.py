@@ -180,8 +180,9 @@ class _Reading:
         """Return the manifests of the partitions to read."""
         return {partition: journal.manifest(partition) for partition in self._numbers(journal)}
 
-    def _kept(self, journal: Journal) -> dict[int, Available]:
-        return {partition: available(journal, manifest) for partition, manifest in self.manifests(journal).items()}
+    def _kept(self, journal: Journal, manifests: Mapping[int, Manifest] | None = None) -> dict[int, Available]:
+        found = self.manifests(journal) if manifests is None else manifests
+        return {partition: available(journal, manifest) for partition, manifest in found.items()}
 
     def _check(self, wanted: OffsetRange, kept: Available) -> tuple[OffsetRange, list[Missing]]:
         """Return the available part of `wanted` and the missing ones, which are logged. Raises NotFound."""
@@ -291,7 +292,7 @@ class BatchReader(Pushdown, _Reading, DataSourceReader):
 
         Offsets given as options must exist; a filter merely selects among them. Raises ConfigError, NotFound.
         """
-        kept = {partition: available(journal, manifest) for partition, manifest in manifests.items()}
+        kept = self._kept(journal, manifests)
         if self._asked.starting_time is None or self._asked.strict:
             starts = self._starts(self._asked, journal, kept)
         else:
@@ -412,7 +413,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         # A restarted driver first repeats its last batch, and asks for new offsets only after it.
         journal = self._recorded()
         manifests = self.manifests(journal)
-        kept = {partition: available(journal, manifest) for partition, manifest in manifests.items()}
+        kept = self._kept(journal, manifests)
         ranges, missing = [], []
         for partition, last in until.items():
             bounds = kept.get(partition, Available(0, 0))

@@ -53,9 +53,9 @@ class Written(NamedTuple):
 def to_delta(target: str, query: str | None = None) -> Sink:
     """Return a function for `foreachBatch` that appends to the Delta table at `target`; it is created if missing.
 
-    `target`: a folder that driver and executors share, or a URI that pyarrow and deltalake know; credentials come from
-    the environment. `query`: the name under which the table counts micro-batches, instead of the id in the checkpoint;
-    with a new checkpoint it needs a new name, as micro-batches are counted from 0 again and would pass for old ones.
+    `target`: a folder that driver and executors share. A URI is handed on to pyarrow and deltalake, untested. `query`:
+    the name under which the table counts micro-batches, instead of the id in the checkpoint; with a new checkpoint it
+    needs a new name, as micro-batches are counted from 0 again and would pass for old ones.
 
     Needs the package deltalake. The function raises ConfigError if the table has other columns, or is partitioned.
     """

@@ -278,12 +278,9 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ConfigError("--stream", "writes a folder of Parquet only", arguments.output)
     elif name not in WRITERS:
         spark_results.format_of(arguments)
-
-
-def _check_metrics(arguments: argparse.Namespace) -> None:
-    from nngkit.spark.options import endpoint
-
     if arguments.metrics:
+        from nngkit.spark.options import endpoint
+
         if not arguments.stream:
             raise ConfigError("--metrics", "is for --stream only", arguments.metrics)
         endpoint(arguments.metrics, "--metrics")
@@ -291,7 +288,6 @@ def _check_metrics(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    _check_metrics(arguments)
     name = arguments.job
     asked = _job_options(arguments)
     with _session(arguments, name, *(["pycrdt"] if name == "documents" else [])) as spark:

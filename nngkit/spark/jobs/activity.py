@@ -15,7 +15,7 @@ from nngkit.spark.jobs import availability, cluster, documents
 from nngkit.spark.jobs.dependencies import dependencies
 from nngkit.spark.jobs.graph import Edge
 from nngkit.spark.jobs.headers import header, sent
-from nngkit.spark.jobs.requests import is_exchange, requests
+from nngkit.spark.jobs.requests import is_exchange, latencies, requests
 from nngkit.spark.jobs.sessions import sessions
 from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, share_text, utc
 
@@ -133,19 +133,7 @@ def _sessions(rows: DataFrame) -> Table:
 
 
 def _requests(rows: DataFrame) -> Table:
-    quantiles = F.percentile_approx("seconds", [0.5, 0.95, 0.99], availability.ACCURACY)
-    by_service = (
-        requests(rows)
-        .groupBy("service")
-        .agg(
-            F.count("*").alias("requests"),
-            F.count("seconds").alias("answered"),
-            quantiles.alias("q"),
-            F.max("seconds").alias("slowest"),
-        )
-        .orderBy(F.desc("requests"), "service")
-        .limit(ROWS + 1)
-    )
+    by_service = latencies(requests(rows), "service").orderBy(F.desc("requests"), "service").limit(ROWS + 1)
     return as_table(
         ("service", "requests", "answered", "p50 ms", "p95 ms", "p99 ms", "slowest ms"),
         [

@@ -76,10 +76,8 @@ class _Rows:
         is_merge = np.asarray(pc.is_valid(versions))
         is_edit = np.asarray(pc.is_valid(origin)) & (epochs >= 0) & (self.number >= 0)
         joined = pc.binary_join_element_wise(origin, epoch, pa.scalar(b"", origin.type)).dictionary_encode()
-        self.streams = [
-            EditStream(each[:-8], int.from_bytes(each[-8:], "big")) for each in joined.dictionary.to_pylist()
-        ]
-        self.stream: list[int | None] = joined.indices.to_pylist()
+        self.streams = [_stream(each) for each in joined.dictionary.to_pylist()]
+        self.stream: list[int] = joined.indices.fill_null(-1).to_pylist()
         names = _chunk(table.column("doc")).dictionary_encode()
         self.names: list[str] = names.dictionary.to_pylist()
         self.codes = names.indices.to_numpy()
@@ -107,19 +105,15 @@ class _Rows:
         deps = _decoded(self.deps[at], "deps")
         if (versions := self.versions[at]) is not None:
             return Update(None, 0, 0, deps, self.update[at], _decoded(versions, "versions"))
-        stream = self.stream[at]
-        assert stream is not None
         number = int(self.number[at])
-        return Update(self.streams[stream], number, number, deps, self.update[at])
+        return Update(self.streams[self.stream[at]], number, number, deps, self.update[at])
 
 
 class _Result:
     """Rows of the result that are not yielded yet."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[Any]] = {
-            name: [] for name in ("doc", "snapshot", "versions", "updates", "at", "held")
-        }
+        self.rows: dict[str, list[Any]] = _no_rows()
         self.bytes = 0
 
     def is_full(self) -> bool:
@@ -158,8 +152,12 @@ class _Result:
         }
         arrays = {name: pa.array(column, kinds[name]) for name, column in self.rows.items()}
         arrays["at"] = arrays["at"].cast(pa.timestamp("us", tz="UTC"))
-        self.__init__()  # type: ignore[misc]
+        self.rows, self.bytes = _no_rows(), 0
         return pa.RecordBatch.from_pydict(arrays)
+
+
+def _no_rows() -> dict[str, list[Any]]:
+    return {name: [] for name in ("doc", "snapshot", "versions", "updates", "at", "held")}
 
 
 def _in_journal_order(rows: _Rows, places: Sequence[int]) -> tuple[Any, Versions, list[int]] | None:
@@ -182,7 +180,7 @@ def _in_journal_order(rows: _Rows, places: Sequence[int]) -> tuple[Any, Versions
                     doc.apply_update(updates[at])
                 continue
             code = codes[at]
-            stream = streams[code]  # type: ignore[index]
+            stream = streams[code]
             number = int(numbers[at])
             here = have.get(stream, 0)
             if number <= here:

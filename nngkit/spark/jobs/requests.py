@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from nngkit.spark.jobs.availability import ACCURACY, observations
 from nngkit.spark.jobs.headers import header, need, number, peer
 
-__all__ = ["is_exchange", "request_latency", "requests", "services"]
+__all__ = ["is_exchange", "latencies", "request_latency", "requests", "services"]
 
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -88,25 +88,25 @@ def requests(rows: DataFrame) -> DataFrame:
     )
 
 
+def latencies(asked: DataFrame, *by: Column | str) -> DataFrame:
+    """Return by these columns the requests, those answered, `q`, the seconds of QUANTILES, and the slowest."""
+    quantiles = F.percentile_approx("seconds", [share for _name, share in QUANTILES], ACCURACY)
+    return asked.groupBy(*by).agg(
+        F.count("*").alias("requests"),
+        F.count("seconds").alias("answered"),
+        quantiles.alias("q"),
+        F.max("seconds").alias("slowest"),
+    )
+
+
 def request_latency(rows: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window and service, requests, those answered, and p50, p95, p99 of the seconds to the reply."""
-    quantiles = F.percentile_approx("seconds", [share for _name, share in QUANTILES], ACCURACY)
-    return (
-        requests(rows)
-        .groupBy(F.window("at", window).alias("w"), "service")
-        .agg(
-            F.count("*").alias("requests"),
-            F.count("seconds").alias("answered"),
-            quantiles.alias("q"),
-            F.max("seconds").alias("slowest"),
-        )
-        .select(
-            F.col("w.start").alias("start"),
-            F.col("w.end").alias("end"),
-            "service",
-            "requests",
-            "answered",
-            *(F.col("q")[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)),
-            "slowest",
-        )
+    return latencies(requests(rows), F.window("at", window).alias("w"), "service").select(
+        F.col("w.start").alias("start"),
+        F.col("w.end").alias("end"),
+        "service",
+        "requests",
+        "answered",
+        *(F.col("q")[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)),
+        "slowest",
     )
