@@ -18,7 +18,7 @@ A measured process prints a line of JSON with some of::
     wire_kib     of messages, to all connections   beyond_mib read beside the requested data
     times        number of measurements            seconds    total
     calls failed over_1_s across   counts of calls       max_ms late_back_ms found_ms    times of `_calls`
-    batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_times: Spark's
+    batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_cold: Spark's
     base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
     shuffle_mib  written for shuffles
 """
@@ -69,6 +69,7 @@ UNITS = {
     "of_whole": "of whole",
     "shuffle_mib": "MiB shuffled",
     "again_seconds": "s again",
+    "again_cold": "s again cold",
     "again_part": "x again",
     "again_times": "again",
     "times": "times",

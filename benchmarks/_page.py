@@ -48,6 +48,7 @@ HEADS = {
     "of_whole": "part of it",
     "shuffle_mib": "shuffled, MiB",
     "again_seconds": "again, s",
+    "again_cold": "again, cold, s",
     "again_part": "again, x",
     "again_times": "again, documents",
     "times": "times",

@@ -11,8 +11,8 @@ Results are compared, and a difference ends the benchmark: Spark's snapshots wit
 updates in a transaction for each document, and checks no dependency; Spark's availability and flaps with DuckDB's. "s
 with start" includes the start of Spark, "s cold" is the first time in a session, the others are warm. "x base" is the
 rate by that of Spark's Parquet reader, in turns with it in one session, "s base" its time. "again" is
-an incremental compaction of a hundredth more updates, in a hundredth of the documents: "part" is its time by that of
-the first one.
+an incremental compaction of a hundredth more updates, in a hundredth of the documents, cold and warm: "x again" is its
+time by that of the first one, both warm.
 """
 
 from __future__ import annotations

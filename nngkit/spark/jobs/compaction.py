@@ -1,20 +1,18 @@
 """Compaction of documents in a worker: batches of updates in, a snapshot of each document out. See documents.py.
 
-A partition has all updates of its documents. It is taken apart by column, in C: headers, numbers, streams, and the
-order of the rows by document and offset. What is left in Python is a loop over the rows that compares numbers and hands
-the updates to the engine, in one transaction a document: as the recorder stores updates in the order in which they
-came, nearly each is applicable when its turn comes. Dependencies are decoded only if they differ from those before. A
-document for which that fails once begins anew on the general way (causal.py), with its own rows only.
+A partition has all updates of its documents. It is taken apart by column (columns.py), and nearly all documents have
+their updates in an applicable order (recorded_order.py): what is left in Python for these is to hand the updates to the
+engine, in one transaction a document. The others go the general way (causal.py), row by row.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit import envelope
-from nngkit.documents.versions import STREAMS, EditStream, Versions, from_wire, merge, prune, to_wire
+from nngkit.documents.versions import ORIGIN, STREAMS, EditStream, Versions, from_wire, prune, to_wire
 from nngkit.spark.jobs.causal import Update, in_order
 
 if TYPE_CHECKING:
@@ -22,11 +20,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from nngkit.spark.jobs.columns import Vectors
+
+    Int64s = npt.NDArray[np.int64]
+
 __all__ = ["snapshots"]
 
 TOGETHER: Final = 1000  # documents, or
 TOGETHER_BYTES: Final = 16 << 20  # bytes of snapshots, in one batch of the result
-SIGNED: Final = (1 << 63) - 1
 LARGE: Final = 1 << 30  # bytes of a partition from which offsets into its columns have 64 bits
 
 
@@ -48,8 +49,8 @@ def snapshots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = _Rows(table.combine_chunks())
         del table
         result = _Result()
-        for at in rows.documents():
-            result.add(rows, at)
+        for number in range(len(rows.names)):
+            result.add(rows, number)
             if result.is_full():
                 yield result.take()
         if result.rows["doc"]:
@@ -60,53 +61,95 @@ def snapshots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Rows:
-    """Columns of a partition. Rows that are no updates have no place in `documents`."""
+    """Columns of a partition's updates, by document and in the order of the journal; other rows are left out.
+
+    Document `n` has the rows from ``edges[n]`` to ``edges[n + 1]``.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        headers = _chunk(table.column("headers"))
-        origin, epoch, seq, deps, versions = (
-            _header(headers, name) for name in ("origin", "epoch", "seq", "deps", "versions")
-        )
-        self.number = _numbers(seq)
-        epochs = _numbers(epoch)
-        is_merge = np.asarray(pc.is_valid(versions))
-        is_edit = np.asarray(pc.is_valid(origin)) & (epochs >= 0) & (self.number >= 0)
-        joined = pc.binary_join_element_wise(origin, epoch, pa.scalar(b"", origin.type)).dictionary_encode()
-        self.streams = [_stream(each) for each in joined.dictionary.to_pylist()]
-        self.stream: list[int] = joined.indices.fill_null(-1).to_pylist()
+        from nngkit.spark.jobs.columns import headers_of, numbers, read_vectors
+
         names = _chunk(table.column("doc")).dictionary_encode()
-        self.names: list[str] = names.dictionary.to_pylist()
-        self.codes = names.indices.to_numpy()
-        self.update: list[bytes] = _chunk(table.column("update")).to_pylist()
-        self.deps: list[bytes | None] = deps.to_pylist()
-        self.versions: list[bytes | None] = versions.to_pylist()
-        self.at = _chunk(table.column("at")).cast(pa.int64()).to_numpy()
-        self.headers = headers
+        by_name = names.indices.to_numpy()
+        self._headers = _chunk(table.column("headers"))
+        origin, epoch, seq, deps, versions = headers_of(self._headers, "origin", "epoch", "seq", "deps", "versions")
+        epochs, number = numbers(epoch), numbers(seq)
+        is_update = np.asarray(pc.is_valid(versions))
+        is_update |= np.asarray(pc.is_valid(origin)) & (epochs >= 0) & (number >= 0)
         order = _order(_chunk(table.column("partition")).to_numpy(), _chunk(table.column("offset")).to_numpy())
-        order = order[(is_merge | is_edit)[order]]
-        self._order = order[np.argsort(self.codes[order], kind="stable")]
+        order = order[is_update[order]]
+        order = order[np.argsort(by_name[order], kind="stable")]
 
-    def documents(self) -> Iterator[list[int]]:
-        """Yield the rows of each document, in the order of the journal."""
+        self._place = order  # of each row in `table`
+        chosen = pa.array(order)
+        self.update = _chunk(table.column("update")).take(chosen)
+        self.origin, self.deps, self.versions = (each.take(chosen) for each in (origin, deps, versions))
+        self.epoch, self.number = epochs[order], number[order]
+        change = np.diff(by_name[order], prepend=-1) != 0
+        starts = np.flatnonzero(change)
+        self.names: list[str] = names.dictionary.take(pa.array(by_name[order][starts])).to_pylist()
+        self.edges: list[int] = [*starts.tolist(), len(order)]
+        at = _chunk(table.column("at")).cast(pa.int64()).to_numpy()[order]
+        self.at: list[int] = np.maximum.reduceat(at, starts).tolist() if len(starts) else []
+        self._find(np.cumsum(change) - 1, read_vectors(self.deps), read_vectors(self.versions))
+
+    def _find(self, doc: Int64s, deps: Vectors, versions: Vectors) -> None:
+        """Find the documents in order, with the updates to apply and the version vectors."""
         import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        order = self._order
-        ends = np.flatnonzero(np.diff(self.codes[order])) + 1
-        for rows in np.split(order, ends):
-            if len(rows):
-                yield rows.tolist()
+        from nngkit.spark.jobs.columns import origins
+        from nngkit.spark.jobs.recorded_order import Edits, Entries, find
+
+        is_merge = np.asarray(pc.is_valid(self.versions))
+        origin, is_right = origins(self.origin)
+        codes, self._streams = _streams(
+            (origin, self.epoch), (deps.origin, deps.epoch), (versions.origin, versions.epoch)
+        )
+        of_rows, of_deps, of_versions = codes
+        refused = deps.refused | versions.refused | ~(is_merge | is_right)
+        edits = Edits(doc, np.where(is_merge, -1, of_rows), self.number, refused)
+        found = find(
+            edits,
+            len(self.names),
+            Entries(deps.row, of_deps, deps.seq),
+            Entries(versions.row, of_versions, versions.seq),
+        )
+        self.in_order: list[bool] = found.in_order.tolist()
+        numbers = np.arange(len(self.names) + 1)
+        self._last = list(zip(found.stream.tolist(), found.last.tolist(), strict=True))
+        self._last_edges: list[int] = np.searchsorted(found.doc, numbers).tolist()
+        # An update that peers rejected is recorded as empty.
+        applied = found.applied & (np.asarray(pc.binary_length(self.update)) > 0)
+        self._applied: list[bytes] = self.update.filter(pa.array(applied)).to_pylist()
+        self._applied_edges: list[int] = np.searchsorted(doc[applied], numbers).tolist()
+
+    def applied(self, number: int) -> list[bytes]:
+        """Return the updates to apply of a document in order."""
+        return self._applied[self._applied_edges[number] : self._applied_edges[number + 1]]
+
+    def last(self, number: int) -> Versions:
+        """Return the version vector of a document in order."""
+        entries = self._last[self._last_edges[number] : self._last_edges[number + 1]]
+        return {self._streams[code]: last for code, last in entries}
+
+    def as_recorded(self, at: int) -> dict[str, Any]:
+        """Return the update and the headers of a row."""
+        return {"update": self.update[at].as_py(), "headers": self._headers[int(self._place[at])].as_py()}
 
     def row(self, at: int) -> Update:
         """Return a row for the general way."""
-        deps = _decoded(self.deps[at], "deps")
-        if (versions := self.versions[at]) is not None:
-            return Update(None, 0, 0, deps, self.update[at], _decoded(versions, "versions"))
+        deps = _decoded(self.deps[at].as_py(), "deps")
+        update = self.update[at].as_py()
+        if (versions := self.versions[at].as_py()) is not None:
+            return Update(None, 0, 0, deps, update, _decoded(versions, "versions"))
         number = int(self.number[at])
-        return Update(self.streams[self.stream[at]], number, number, deps, self.update[at])
+        return Update(EditStream(self.origin[at].as_py(), int(self.epoch[at])), number, number, deps, update)
 
 
 class _Result:
@@ -119,21 +162,21 @@ class _Result:
     def is_full(self) -> bool:
         return len(self.rows["doc"]) >= TOGETHER or self.bytes >= TOGETHER_BYTES
 
-    def add(self, rows: _Rows, places: list[int]) -> None:
-        """Add the snapshot of the document with these rows."""
-        found = _in_journal_order(rows, places)
-        doc, versions, held = found if found is not None else _in_causal_order(rows, places)
+    def add(self, rows: _Rows, number: int) -> None:
+        """Add the snapshot of a document."""
+        snapshot, versions, held = (
+            _in_recorded_order(rows, number) if rows.in_order[number] else _in_causal_order(rows, number)
+        )
         updates = sum(versions.values())
         if len(versions) > STREAMS:  # more than a version vector may list; each page load is a stream
             prune(versions)
-        snapshot = doc.get_update()
         out = self.rows
-        out["doc"].append(rows.names[rows.codes[places[0]]])
+        out["doc"].append(rows.names[number])
         out["snapshot"].append(snapshot)
         out["versions"].append(envelope.encode(to_wire(versions)))
         out["updates"].append(updates)
-        out["at"].append(int(rows.at[places].max()))
-        out["held"].append([{"update": rows.update[at], "headers": rows.headers[at].as_py()} for at in held])
+        out["at"].append(rows.at[number])
+        out["held"].append([rows.as_recorded(at) for at in held])
         self.bytes += len(snapshot)
 
     def take(self) -> pa.RecordBatch:
@@ -160,49 +203,22 @@ def _no_rows() -> dict[str, list[Any]]:
     return {name: [] for name in ("doc", "snapshot", "versions", "updates", "at", "held")}
 
 
-def _in_journal_order(rows: _Rows, places: Sequence[int]) -> tuple[Any, Versions, list[int]] | None:
-    """Apply the updates of a document as they were recorded; None if one of them would have to wait."""
+def _in_recorded_order(rows: _Rows, number: int) -> tuple[bytes, Versions, list[int]]:
+    """Apply the updates of a document as they were recorded."""
     from pycrdt import Doc
 
     doc: Doc[Any] = Doc()
-    have: Versions = {}
-    streams, numbers, updates, deps, merges = rows.streams, rows.number, rows.update, rows.deps, rows.versions
-    codes = rows.stream
-    checked: tuple[bytes | None, int | None] = (None, None)
     with doc.transaction():
-        for at in places:
-            needed = deps[at]
-            if (versions := merges[at]) is not None:
-                if needed and any(have.get(each, 0) < number for each, number in _decoded(needed, "deps").items()):
-                    return None
-                have = merge(have, _decoded(versions, "versions"))
-                if updates[at]:
-                    doc.apply_update(updates[at])
-                continue
-            code = codes[at]
-            stream = streams[code]
-            number = int(numbers[at])
-            here = have.get(stream, 0)
-            if number <= here:
-                continue  # recorded twice
-            if number != here + 1:
-                return None
-            if needed and (needed, code) != checked:  # what was there once stays
-                for each, least in _decoded(needed, "deps").items():
-                    if each != stream and have.get(each, 0) < least:
-                        return None
-                checked = needed, code
-            have[stream] = number
-            if updates[at]:  # an update rejected by peers is recorded as empty
-                doc.apply_update(updates[at])
-    return doc, have, []
+        for update in rows.applied(number):
+            doc.apply_update(update)
+    return doc.get_update(), rows.last(number), []
 
 
-def _in_causal_order(rows: _Rows, places: Sequence[int]) -> tuple[Any, Versions, list[int]]:
+def _in_causal_order(rows: _Rows, number: int) -> tuple[bytes, Versions, list[int]]:
     """Apply the updates of a document, each once its dependencies are; return those too that wait for others."""
     from pycrdt import Doc
 
-    given = [(rows.row(at), at) for at in places]
+    given = [(rows.row(at), at) for at in range(rows.edges[number], rows.edges[number + 1])]
     ordered = in_order((update for update, _ in given), {})
     doc: Doc[Any] = Doc()
     with doc.transaction():
@@ -210,15 +226,29 @@ def _in_causal_order(rows: _Rows, places: Sequence[int]) -> tuple[Any, Versions,
             if each.update:
                 doc.apply_update(each.update)
     waiting = {id(each) for each in ordered.held}
-    return doc, ordered.versions, [at for update, at in given if id(update) in waiting]
-
-
-def _stream(joined: bytes) -> EditStream:
-    return EditStream(joined[:-8], int.from_bytes(joined[-8:], "big"))
+    return doc.get_update(), ordered.versions, [at for update, at in given if id(update) in waiting]
 
 
 def _decoded(data: bytes | None, what: str) -> Versions:
     return from_wire(envelope.decode(data, what=what), what=what) if data else {}
+
+
+def _streams(*columns: tuple[npt.NDArray[np.uint64], Int64s]) -> tuple[list[Int64s], list[EditStream]]:
+    """Return the streams in columns of origins and epochs, and each column as places in their list."""
+    import numpy as np
+    import pyarrow as pa
+
+    origins, epochs = (pa.array(np.concatenate(each)).dictionary_encode() for each in zip(*columns, strict=True))
+    several = max(1, len(epochs.dictionary))
+    both = pa.array(
+        origins.indices.to_numpy().astype(np.int64) * several + epochs.indices.to_numpy()
+    ).dictionary_encode()
+    used = both.dictionary.to_numpy()
+    names = [each.to_bytes(ORIGIN, "big") for each in origins.dictionary.to_pylist()]
+    numbers = epochs.dictionary.to_pylist()
+    streams = [EditStream(names[each // several], numbers[each % several]) for each in used.tolist()]
+    edges = np.cumsum([len(origin) for origin, _ in columns])[:-1]
+    return np.split(both.indices.to_numpy().astype(np.int64), edges), streams
 
 
 def _chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -226,37 +256,6 @@ def _chunk(column: pa.ChunkedArray) -> pa.Array:
     import pyarrow as pa
 
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _header(headers: pa.Array, name: str) -> pa.Array:
-    """Return the first header of that name of each row, binary; null if there is none."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    entries = headers.flatten()
-    is_it = pc.equal(pc.struct_field(entries, 0), name)
-    rows = pc.list_parent_indices(headers).filter(is_it).to_numpy()
-    values = pc.struct_field(entries, 1).filter(is_it)
-    place = np.full(len(headers), -1, dtype=np.int64)
-    place[rows[::-1]] = np.arange(len(rows))[::-1]  # the first one is written last
-    return values.take(pa.array(place, mask=place < 0))
-
-
-def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return 8 bytes, big-endian, as integers; -1 for null, other lengths, and over 2^63 - 1."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    right = np.asarray(pc.fill_null(pc.equal(pc.binary_length(column), 8), False))
-    numbers = np.full(len(column), -1, dtype=np.int64)
-    if right.any():
-        values = column.filter(right)
-        first = int.from_bytes(values.buffers()[1][4 * values.offset : 4 * values.offset + 4].to_pybytes(), "little")
-        data = np.frombuffer(values.buffers()[2], dtype=np.uint8)[first : first + 8 * len(values)]
-        found = data.view(">u8")
-        numbers[right] = np.where(found <= SIGNED, found, 0).astype(np.int64) - (found > SIGNED)
-    return numbers
 
 
 def _order(partitions: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:

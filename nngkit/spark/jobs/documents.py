@@ -35,8 +35,8 @@ __all__ = ["SNAPSHOT", "as_of", "compact", "edits", "updates"]
 
 TASKS: Final = 32
 HEADERS: Final = "array<struct<key:string, value:binary>>"
-HELD: Final = f"array<struct<update:binary, headers:{HEADERS}>>"
-SNAPSHOT: Final = f"doc string, snapshot binary, versions binary, updates bigint, at timestamp, held {HELD}"
+WAITING: Final = f"struct<update:binary, headers:{HEADERS}>"
+SNAPSHOT: Final = f"doc string, snapshot binary, versions binary, updates bigint, at timestamp, held array<{WAITING}>"
 
 
 def updates(rows: DataFrame) -> DataFrame:
@@ -80,20 +80,12 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
     ).where("doc is not null")
     if before is not None:
         touched = before.join(F.broadcast(together.select("doc").distinct()), "doc", "left_semi")
-        first = F.lit(-1).cast("int").alias("partition")  # sorts before all new updates
         versions = F.array(F.struct(F.lit("versions").alias("key"), F.col("versions").alias("value")))
-        base = touched.select(
-            "doc",
-            F.col("snapshot").alias("update"),
-            versions.alias("headers"),
-            first,
-            F.lit(-1).cast("bigint").alias("offset"),
-            "at",
-        )
-        held = touched.select("doc", "at", F.inline("held")).select(
-            "doc", "update", "headers", first, F.lit(0).cast("bigint").alias("offset"), "at"
-        )
-        together = together.unionByName(base).unionByName(held)
+        base = F.struct(F.col("snapshot").alias("update"), versions.alias("headers")).cast(WAITING)
+        earlier = touched.select("doc", "at", F.posexplode(F.concat(F.array(base), "held")).alias("place", "row"))
+        first = F.lit(-1).cast("int").alias("partition")  # sorts before all new updates
+        offset = F.col("place").cast("bigint").alias("offset")
+        together = together.unionByName(earlier.select("doc", "row.update", "row.headers", first, offset, "at"))
     return together.repartition(tasks, "doc").mapInArrow(snapshots, SNAPSHOT)
 
 

@@ -14,11 +14,13 @@ storage that Spark can write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from nngkit.spark.hadoop import Storage
 from nngkit.spark.jobs.documents import SNAPSHOT, compact
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ __all__ = ["Progress", "advance", "load", "progress"]
 WHOLE: Final = 16  # generations between two that hold all documents
 UPDATES_OF_TASK: Final = 250_000  # some 100 MB in a worker
 MOST_TASKS: Final = 1000  # an offset may be far above the number of records, after a lost head
-PROGRESS: Final = "partition int, offset bigint, whole int"
+GENERATION: Final = "generation="
 
 
 class Progress(NamedTuple):
@@ -40,28 +42,26 @@ class Progress(NamedTuple):
     offsets: dict[int, int]
 
 
-def _exists(spark: SparkSession, path: str) -> bool:
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place))
-
-
 def progress(spark: SparkSession, folder: str) -> Progress:
     """Return the progress of the folder's snapshots."""
-    if not _exists(spark, f"{folder}/progress"):
-        return Progress(0, 1, {})
-    told = spark.read.schema(f"{PROGRESS}, generation int").json(f"{folder}/progress")
-    newest = told.where(F.col("generation") == told.agg(F.max("generation")).collect()[0][0]).collect()
-    return Progress(
-        newest[0].generation,
-        newest[0].whole,
-        {row.partition: row.offset for row in newest if row.partition is not None},
-    )
+    storage = Storage(spark, f"{folder}/progress")
+    numbers = {name: int(name.removeprefix(GENERATION)) for name in storage.names() if name.startswith(GENERATION)}
+    for name in sorted(numbers, key=lambda each: numbers[each], reverse=True):
+        files = [each for each in storage.names(name) if each.endswith(".json") and each[0] not in "._"]
+        if files:
+            rows = [json.loads(line) for each in files for line in storage.read(f"{name}/{each}").splitlines()]
+            offsets = {row["partition"]: row["offset"] for row in rows if "partition" in row}
+            return Progress(numbers[name], rows[0]["whole"], offsets)
+    return Progress(0, 1, {})
 
 
-def load(spark: SparkSession, folder: str, documents: DataFrame | None = None) -> DataFrame:
+def load(spark: SparkSession, folder: str) -> DataFrame:
+    """Return the newest snapshot of each document."""
+    return _newest(spark, folder, progress(spark, folder))
+
+
+def _newest(spark: SparkSession, folder: str, have: Progress, documents: DataFrame | None = None) -> DataFrame:
     """Return the newest snapshot of each document, or of those in the column `doc` of `documents`, which are few."""
-    have = progress(spark, folder)
     if not have.generation:
         return spark.createDataFrame([], SNAPSHOT)
     kept = (
@@ -82,19 +82,17 @@ def advance(spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: 
     have = progress(spark, folder)
     number = have.generation + 1
     documents = rows.select(F.col("key").cast("string").alias("doc")).where("doc is not null").distinct()
-    before = load(spark, folder, documents)
+    before = _newest(spark, folder, have, documents)
     updates = sum(max(0, end - have.offsets.get(partition, 0)) for partition, end in ends.items())
     tasks = max(spark.sparkContext.defaultParallelism, min(MOST_TASKS, -(-updates // UPDATES_OF_TASK)))
     touched = compact(rows, before if have.generation else None, tasks)
     whole = have.whole
     if number - whole >= WHOLE:
         whole = number
-        touched = touched.unionByName(load(spark, folder).join(documents, "doc", "left_anti"))
-    touched.write.mode("overwrite").parquet(f"{folder}/snapshots/generation={number}")
-    told: list[tuple[int | None, int | None, int]] = [
-        (partition, offset, whole) for partition, offset in (have.offsets | ends).items()
-    ]
-    spark.createDataFrame(told or [(None, None, whole)], PROGRESS).coalesce(1).write.mode("overwrite").json(
-        f"{folder}/progress/generation={number}"
-    )
-    return Progress(number, whole, have.offsets | ends)
+        touched = touched.unionByName(_newest(spark, folder, have).join(documents, "doc", "left_anti"))
+    touched.write.mode("overwrite").parquet(f"{folder}/snapshots/{GENERATION}{number}")
+    offsets = have.offsets | ends
+    told = [{"partition": partition, "offset": offset, "whole": whole} for partition, offset in offsets.items()]
+    lines = "".join(json.dumps(each) + "\n" for each in told or [{"whole": whole}])
+    Storage(spark, f"{folder}/progress").write(f"{GENERATION}{number}/offsets.json", lines)
+    return Progress(number, whole, offsets)
