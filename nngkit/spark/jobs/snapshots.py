@@ -64,11 +64,9 @@ def _newest(spark: SparkSession, folder: str, have: Progress, documents: DataFra
     """Return the newest snapshot of each document, or of those in the column `doc` of `documents`, which are few."""
     if not have.generation:
         return spark.createDataFrame([], SNAPSHOT)
-    kept = (
-        spark.read.schema(f"{SNAPSHOT}, generation int")
-        .parquet(f"{folder}/snapshots")
-        .where(F.col("generation").between(have.whole, have.generation))
-    )
+    base = f"{folder}/snapshots"
+    paths = [f"{base}/{GENERATION}{number}" for number in range(have.whole, have.generation + 1)]
+    kept = spark.read.schema(f"{SNAPSHOT}, generation int").option("basePath", base).parquet(*paths)
     if documents is not None:  # before they are ranked, which shuffles them
         kept = kept.join(F.broadcast(documents), "doc", "left_semi")
     if have.whole == have.generation:
