@@ -35,7 +35,8 @@ Invariants, while fewer than a majority lose their memory at a time (else `Recov
 
 1. A term has at most one host. Also beyond: the terms of voters that begin or lost all are at least the milliseconds of
    their epoch.
-2. Committed entries never change or vanish: every later host has them, and every voter delivers them in one order.
+2. Committed entries never change or vanish: the hosts of all later terms have them, and every voter delivers them in
+   one order.
 3. Logs that agree on the term of an entry agree on all entries before it.
 4. At most one voter holds the lease at any time, with clocks that drift by 10 % and jump forward.
 5. A blank voter acknowledges nothing, promises nothing, and votes only for the best log if a majority was blank at one

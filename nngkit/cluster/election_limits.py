@@ -123,7 +123,10 @@ Persist: TypeAlias = SaveMeta | SaveEntries | SaveSnapshot
 
 
 class Elected(NamedTuple):
-    """This voter is host of `term`, and all that earlier terms have committed was delivered before this event."""
+    """This voter is host of `term`, and all that earlier terms have committed was delivered before this event.
+
+    A voter that stalled may say so of a term that is over, while a later one has committed more: it has no lease then.
+    """
 
     term: int
 

@@ -50,6 +50,17 @@ def test_many_random_histories_keep_all_invariants() -> None:
             raise
 
 
+BROKEN = {
+    5007807: "the simulator asked a stalled host, which read the acknowledgements of its first entry after the "
+    "election of the next host, for what that later term had committed",
+}
+
+
+@pytest.mark.parametrize("seed", BROKEN)
+def test_histories_that_were_broken_once(seed: int) -> None:
+    ElectionNetwork(seed).play()
+
+
 def calm(size: int = 3, seed: int = 1, disks: str = "none", limits: ElectionLimits | None = None) -> ElectionNetwork:
     """Return a network without faults that has a host."""
     network = ElectionNetwork(seed, size=size, disks=disks, beyond=False, lossy=False, limits=limits)
