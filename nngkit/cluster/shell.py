@@ -43,6 +43,8 @@ __all__ = ["NodeShell"]
 
 log = logging.getLogger("nngkit.cluster")
 
+LATE: Final = 0.05  # seconds after a due time: the loop stood still; also the time to take in what came meanwhile
+CATCHING_UP: Final = 5  # times LATE at most: a node with too much to do is late all the time
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
 
@@ -226,10 +228,22 @@ class NodeShell(ShellCore):
             with trio.move_on_at(at):
                 await self._due.wait()
                 continue  # an earlier time has been set
-            now = trio.current_time()
-            if now >= node.wake_at:
-                node.tick(now, time.time())
+            if trio.current_time() >= node.wake_at:
+                await self._catch_up(node.wake_at)
+                node.tick(trio.current_time(), time.time())
             self._act()
+
+    async def _catch_up(self, due: float) -> None:
+        """Let other tasks take in what came while the loop stood still, if it did.
+
+        Otherwise neighbours would be given up for a silence that was this node's.
+        """
+        for _ in range(CATCHING_UP):
+            now = trio.current_time()
+            if not LATE < now - due < math.inf:
+                break
+            due = now + LATE
+            await trio.sleep_until(due)
 
     def _act_soon(self) -> None:
         """Carry out what the node asks for: now, or together with what comes until `SPACING` after the last time."""

@@ -86,7 +86,7 @@ def test_any_bytes_are_refused_where_others_raise(data: list[bytes]) -> None:
 )
 def test_headers_are_the_first_of_their_name(given_: list[Any], skipped: int) -> None:
     column = pa.array(given_, HEADERS)[skipped:]
-    for name, found in zip("abd", headers_of(column, "a", "b", "d"), strict=True):
+    for name, found in zip("abx", headers_of(column, "a", "b", "x"), strict=True):
         expected = [next((value for key, value in each or () if key == name), None) for each in given_[skipped:]]
         assert found.to_pylist() == expected
 

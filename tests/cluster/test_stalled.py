@@ -1,0 +1,45 @@
+"""A node whose loop stalls: what came meanwhile is older than the time that has passed."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+import trio
+
+from nngkit.cluster import Host
+from nngkit.cluster import greetings as links
+from nngkit.cluster.frames import Hello, greeting_frame
+from nngkit.protocols import Bus
+from nngkit.testing import eventually
+
+ROUNDS = 8  # trio runs tasks that become ready at once in random order: half of them found the time first
+LONG = 0.1  # seconds for a greeting, here
+
+
+class Stalling(Host):
+    """Host whose loop stands still, as that of a process without a processor, while a neighbour greets."""
+
+    def link_up(self, link: int, peer: str, dialed: str | None) -> None:
+        super().link_up(link, peer, dialed)
+        time.sleep(2 * LONG)
+
+
+async def test_a_greeting_that_came_during_a_stall_is_in_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(links, "GREETING", LONG)
+    caplog.set_level(logging.WARNING, "nngkit.cluster")
+    for number in range(ROUNDS):
+        async with Stalling("c", listen="tcp://127.0.0.1:0") as host:
+            await trio.to_thread.run_sync(_join, host.address, number)
+    assert [record.message for record in caplog.records if "greeted" in record.message] == []
+
+
+def _join(address: str | None, number: int) -> None:
+    assert address is not None
+    with Bus(dial=address, recv_timeout=5.0) as neighbour:
+        eventually(lambda: neighbour.pipes)
+        neighbour.send(greeting_frame(Hello("c", f"m{number}", number + 1, voter=False)))
+        neighbour.recv()  # the host's greeting
