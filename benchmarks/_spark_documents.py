@@ -11,6 +11,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def _digest(text: str) -> bytes:
 
 def compaction(task: dict[str, Any]) -> None:
     """Compact with Spark, cold and warm; then again after a hundredth more updates, in a hundredth of the documents."""
-    from nngkit.spark import scan
+    from nngkit.spark.batches import map_batches
+    from nngkit.spark.jobs.packing import COLUMNS
     from nngkit.spark.jobs.snapshots import advance
 
     folder = recorded(task)
@@ -127,15 +129,15 @@ def compaction(task: dict[str, Any]) -> None:
     begun = time.perf_counter()
     with spark(task) as session:
 
-        def rows(first: int, last: int) -> Any:
+        def updates(first: int, last: int) -> Any:  # as `nngkit spark run documents`
             ends = {"startingOffsets": json.dumps({"0": first}), "endingOffsets": json.dumps({"0": last})}
-            return scan(session, str(folder), includeHeaders="true", **ends)  # as `nngkit spark run documents`
+            return partial(map_batches, session, str(folder), columns=COLUMNS, **ends)
 
         for number in range(2):
             out = f"{folder}.snapshots"
             shutil.rmtree(out, ignore_errors=True)
             with clock() as took:
-                advance(session, rows(0, middle), {0: middle}, out)
+                advance(session, updates(0, middle), {0: middle}, out)
             if not number:
                 cold, with_start = took[0], time.perf_counter() - begun
         cold_again = None
@@ -143,7 +145,7 @@ def compaction(task: dict[str, Any]) -> None:
             for kind in ("snapshots", "progress"):
                 shutil.rmtree(f"{out}/{kind}/generation=2", ignore_errors=True)
             with clock() as again:
-                advance(session, rows(middle, end), {0: end}, out)
+                advance(session, updates(middle, end), {0: end}, out)
             cold_again = cold_again or again[0]
         touched = session.read.parquet(f"{out}/snapshots/generation=2").count()
     report(

@@ -7,6 +7,7 @@
     nngkit.spark.register(spark)                              # an existing session
     spark.read.format("nng").load("journal")
     nngkit.spark.scan(spark, "journal")                       # the same rows, faster: see sealed.py
+    nngkit.spark.map_batches(spark, "journal", function, "n int", columns=["value"])    # past Java: see batches.py
     spark.readStream.format("nng").load("journal")
     nngkit.spark.table(spark, "lake/events")                  # a table of `nngkit journal export`
     rows.write.format("nng").option("protocol", "push").option("dial", "tcp://host:7000").mode("append").save()
@@ -18,8 +19,9 @@
              ids  schema                           message ids, columns
     shells   source  pushdown  many  sink  worker  Spark's data source API: one journal, filters, several; writing
              own_recorder  progress  tables        a stream's own recorder; its progress; Delta tables it writes to
-             sealed                                batch reads, sealed segments by Spark's Parquet reader
+             sealed  batches                       batch reads: by Spark's Parquet reader, by a function in Python
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere
+             hadoop                                small files on Spark's storage
              lakehouse                             Iceberg and Delta tables of a journal
     jobs/                                          DataFrame -> DataFrame
 
@@ -28,12 +30,13 @@ Only this package imports PySpark, and only when one of its names is used.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nngkit.spark.batches import map_batches
     from nngkit.spark.lakehouse import table
     from nngkit.spark.sealed import scan
     from nngkit.spark.session import register, session
     from nngkit.spark.tables import to_delta
 
-__all__ = ["register", "scan", "session", "table", "to_delta"]
+__all__ = ["map_batches", "register", "scan", "session", "table", "to_delta"]
 
 
 if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
@@ -44,7 +47,9 @@ if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        module = {"scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(name, "session")
+        module = {"map_batches": "batches", "scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(
+            name, "session"
+        )
         found: object = getattr(import_module(f"nngkit.spark.{module}"), name)
         globals()[name] = found
         return found

@@ -205,6 +205,9 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
     import json
 
     from nngkit.journal import open_journal
+    from nngkit.spark.batches import BatchFunction, map_batches
+    from nngkit.spark.jobs.documents import Apply, of_rows
+    from nngkit.spark.jobs.packing import COLUMNS
     from nngkit.spark.jobs.snapshots import advance, progress
 
     assert options.output is not None
@@ -217,8 +220,16 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
         return
     starts = {str(partition): begun.get(partition, -2) for partition in ends}
     until = {str(partition): end for partition, end in ends.items()}
-    rows = _observed(spark, options, skips, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(until))
-    advance(spark, rows, ends, options.output)
+    between = {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(until)}
+    if options.skip_missing:  # the rows tell how many were skipped
+        apply: Apply = of_rows(_observed(spark, options, skips, **between))
+    else:
+        topics = {"subscribe": ",".join(options.topics)} if options.topics else {}
+
+        def apply(function: BatchFunction, schema: str) -> DataFrame:
+            return map_batches(spark, options.journal, function, schema, columns=COLUMNS, **topics, **between)
+
+    advance(spark, apply, ends, options.output)
 
 
 def stream_of(spark: SparkSession, name: str, options: JobOptions) -> DataFrame:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycrdt import Doc, Text
@@ -14,18 +15,11 @@ from pycrdt import Doc, Text
 from nngkit import envelope
 from nngkit.documents.versions import EditStream, from_wire, to_wire
 from nngkit.spark.jobs.compaction import snapshots
+from nngkit.spark.jobs.packing import COLUMNS, names, packing, unpacked
+from nngkit.spark.schema import arrow_schema
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("doc", pa.string()),
-        ("update", pa.binary()),
-        ("headers", HEADERS),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-    ]
-)
+SCHEMA = arrow_schema(COLUMNS)
+PART, ROWS = pa.field("part", pa.int32()), pa.field("rows", pa.binary())
 
 
 def eight(number: int) -> bytes:
@@ -58,7 +52,7 @@ def conversation(name: str, length: int, rng: random.Random) -> tuple[list[dict[
                 missed[other].append((streams[me], own, update))
         headers = [("from", b"x"), ("origin", streams[me].origin), ("epoch", eight(streams[me].epoch))]
         headers += [("seq", eight(own))] + ([("deps", envelope.encode(to_wire(deps)))] if deps else [])
-        rows.append({"doc": name, "update": update, "headers": headers, "partition": 0})
+        rows.append({"key": name.encode(), "value": update, "headers": headers, "partition": 0})
     for number in range(count):
         for _, _, update in missed[number]:
             docs[number].apply_update(update)
@@ -67,7 +61,7 @@ def conversation(name: str, length: int, rng: random.Random) -> tuple[list[dict[
 
 
 def numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "offset": offset, "at": offset} for offset, row in enumerate(rows)]
+    return [{**row, "offset": offset, "timestamp": offset} for offset, row in enumerate(rows)]
 
 
 def compacted(rows: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, dict[str, Any]]:
@@ -79,7 +73,15 @@ def compacted(rows: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, d
     batches = [
         pa.RecordBatch.from_pylist(shuffled[at : at + size], schema=SCHEMA) for at in range(0, len(shuffled), size)
     ]
-    return {row["doc"]: row for batch in snapshots(iter(batches)) for row in batch.to_pylist()}
+    packed = pa.Table.from_batches(packing(rng.randint(1, 3))(iter(batches)), pa.schema([PART, ROWS]))
+    found: dict[str, dict[str, Any]] = {}
+    for part in set(packed.column("part").to_pylist()):  # as a shuffle does
+        values = packed.filter(pc.equal(packed.column("part"), part)).to_batches()
+        for batch in snapshots(iter(values)):
+            for row in batch.to_pylist():
+                assert row["doc"] not in found
+                found[row["doc"]] = row
+    return found
 
 
 def text_of(snapshot: bytes) -> str:
@@ -107,8 +109,8 @@ def test_snapshots_are_the_documents_in_any_order_of_recording(
     assert {name: text_of(row["snapshot"]) for name, row in found.items()} == expected
     assert not any(row["held"] for row in found.values())
     for name, row in found.items():
-        assert row["updates"] == len({tuple(each["headers"][1:4]) for each in rows if each["doc"] == name})
-        newest = max(offset for offset, each in enumerate(rows) if each["doc"] == name)
+        assert row["updates"] == len({tuple(each["headers"][1:4]) for each in rows if each["key"] == name.encode()})
+        newest = max(offset for offset, each in enumerate(rows) if each["key"] == name.encode())
         assert round(row["at"].timestamp() * 1e6) == newest
 
 
@@ -123,10 +125,10 @@ def test_a_second_run_goes_on_from_a_snapshot_and_what_was_held(seed: int) -> No
     first = compacted(rows[:middle], rng).get("d")
     more: list[dict[str, Any]] = []
     if first is not None:
-        base = {"doc": "d", "partition": -1, "at": 0}
-        more = [base | {"update": first["snapshot"], "headers": [("versions", first["versions"])], "offset": -1}]
+        base = {"key": b"d", "partition": -1, "timestamp": 0}
+        more = [base | {"value": first["snapshot"], "headers": [("versions", first["versions"])], "offset": -1}]
         more += [
-            base | {"update": each["update"], "offset": 0, "headers": [(h["key"], h["value"]) for h in each["headers"]]}
+            base | {"value": each["update"], "offset": 0, "headers": [(h["key"], h["value"]) for h in each["headers"]]}
             for each in first["held"]
         ]
     found = compacted([*more, *rows[middle:], gone], rng)["d"]
@@ -147,7 +149,7 @@ def test_rows_that_are_no_updates_are_left_out() -> None:
         [origin, ("epoch", eight(1)), ("seq", b"1234567")],
         [origin, ("epoch", eight(1)), ("seq", b"\xff" * 8)],
     ]
-    strange = [{"doc": name, "update": b"x", "headers": each, "partition": 0} for each in wrong for name in "de"]
+    strange = [{"key": name, "value": b"x", "headers": each, "partition": 0} for each in wrong for name in (b"d", b"e")]
     found = compacted(numbered([*strange, *rows]), rng)
     assert {name: text_of(row["snapshot"]) for name, row in found.items()} == {"d": text}
     assert compacted([], rng) == {}
@@ -156,6 +158,36 @@ def test_rows_that_are_no_updates_are_left_out() -> None:
 def test_an_update_without_its_dependency_is_held_with_its_headers() -> None:
     rows, _ = conversation("d", 6, random.Random(3))
     (found,) = compacted(numbered(rows[3:]), random.Random(1)).values()
-    assert [each["update"] for each in found["held"]] == [row["update"] for row in rows[3:]][-len(found["held"]) :]
+    assert [each["update"] for each in found["held"]] == [row["value"] for row in rows[3:]][-len(found["held"]) :]
     assert found["held"][0]["headers"][1]["key"] == "origin"
     assert sum(from_wire(envelope.decode(found["versions"], what="v"), what="v").values()) == found["updates"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.binary(max_size=3), max_size=40), st.integers(1, 5), st.integers(1, 7))
+def test_packed_rows_come_out_as_they_went_in_each_key_in_one_part(
+    keys: list[bytes | None], parts: int, size: int
+) -> None:
+    rows = [{"key": key, "value": b"v", "partition": 0, "offset": n, "timestamp": n} for n, key in enumerate(keys)]
+    batches = [pa.RecordBatch.from_pylist(rows[at : at + size], schema=SCHEMA) for at in range(0, len(rows), size)]
+    packed = list(packing(parts)(iter(batches)))
+    part_of: dict[bytes, int] = {}
+    for batch in packed:
+        for part, value in zip(batch.column("part"), batch.column("rows"), strict=True):
+            one = pa.RecordBatch.from_arrays(
+                [pa.array([part.as_py()]), pa.array([value.as_py()], pa.binary())], ["part", "rows"]
+            )
+            for key in unpacked(iter([one])).column("key").to_pylist():
+                assert part_of.setdefault(key, part.as_py()) == part.as_py() < parts
+    kept = [offset for offset, key in enumerate(keys) if key is not None and _is_text(key)]
+    assert sorted(unpacked(iter(packed)).column("offset").to_pylist()) == kept
+    named = {name for batch in names(iter(batches)) for name in batch.column("doc").to_pylist()}
+    assert named == {key.decode() for key in part_of}
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

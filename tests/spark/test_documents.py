@@ -14,7 +14,7 @@ from nngkit import envelope
 from nngkit.documents.versions import EditStream, to_wire
 from nngkit.errors import NotFound
 from nngkit.spark.jobs.causal import Update, in_order
-from nngkit.spark.jobs.documents import as_of, compact, edits, updates
+from nngkit.spark.jobs.documents import as_of, compact, edits, of_rows, updates
 from nngkit.spark.jobs.snapshots import advance, load, progress
 from tests.spark.rows import at, eight, frame
 
@@ -102,13 +102,13 @@ def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: 
     other, other_text = conversation("other", 5, random.Random(3))
     missing = records.pop(10)
     folder = str(tmp_path / "out")
-    first = advance(spark, frame(spark, records[:20] + other), {0: 25}, folder)
+    first = advance(spark, of_rows(frame(spark, records[:20] + other)), {0: 25}, folder)
     held = {row.doc: len(row.held) for row in load(spark, folder).collect()}
     assert held["d"] > 0
     assert held["other"] == 0
     assert (first.generation, first.offsets) == (1, {0: 25})
 
-    advance(spark, frame(spark, [*records[20:], missing]), {0: 35}, folder)
+    advance(spark, of_rows(frame(spark, [*records[20:], missing])), {0: 35}, folder)
     found = {row.doc: row for row in load(spark, folder).collect()}
     assert {name: text_of(row.snapshot) for name, row in found.items()} == {"d": expected, "other": other_text}
     assert found["d"]["updates"] == 30
@@ -123,10 +123,10 @@ def test_updates_with_unrecorded_dependencies_are_held_and_applied_later(spark: 
 def test_interrupted_generation_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     records, _text = conversation("d", 4, random.Random(4))
     folder = str(tmp_path / "out")
-    advance(spark, frame(spark, records[:2]), {0: 2}, folder)
+    advance(spark, of_rows(frame(spark, records[:2])), {0: 2}, folder)
     compact(frame(spark, records)).write.parquet(f"{folder}/snapshots/generation=2")
     assert [row["updates"] for row in load(spark, folder).collect()] == [2]
-    advance(spark, frame(spark, records[2:]), {0: 4}, folder)
+    advance(spark, of_rows(frame(spark, records[2:])), {0: 4}, folder)
     assert [row["updates"] for row in load(spark, folder).collect()] == [4]
 
 

@@ -14,7 +14,7 @@ from nngkit.documents.versions import EditStream
 from nngkit.journal import Recorder, open_journal
 from nngkit.recording import DocumentRecorder
 from nngkit.spark.jobs.causal import Update, in_order
-from nngkit.spark.jobs.documents import as_of, compact, edits, updates
+from nngkit.spark.jobs.documents import as_of, compact, edits, of_rows, updates
 from nngkit.spark.jobs.quality import distinct, duplicates, lost
 from nngkit.spark.jobs.snapshots import advance, load
 from nngkit.testing import aeventually
@@ -120,8 +120,8 @@ def test_recorded_document_as_of_a_time(spark: SparkSession, recorded: Recorded)
 def test_recording_is_compacted_incrementally(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     every, end = rows(spark, recorded), open_journal(recorded.journal).bounds(0).end
-    advance(spark, every.where(f"offset < {recorded.middle - 7}"), {0: recorded.middle - 7}, folder)
-    advance(spark, every.where(f"offset >= {recorded.middle - 7}"), {0: end}, folder)
+    advance(spark, of_rows(every.where(f"offset < {recorded.middle - 7}")), {0: recorded.middle - 7}, folder)
+    advance(spark, of_rows(every.where(f"offset >= {recorded.middle - 7}")), {0: end}, folder)
     assert digests(load(spark, folder)) == recorded.digests
 
 

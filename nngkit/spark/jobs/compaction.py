@@ -1,7 +1,7 @@
-"""Compaction of documents in a worker: batches of updates in, a snapshot of each document out. See documents.py.
+"""Compaction of documents in a worker: packed updates in (packing.py), a snapshot of each document out.
 
-A partition has all updates of its documents. It is taken apart by column (columns.py), and nearly all documents have
-their updates in an applicable order (recorded_order.py): what is left in Python for these is to hand the updates to the
+A partition has all updates of its documents (documents.py). They are taken apart by column (columns.py), and nearly all
+documents have them in an applicable order (recorded_order.py): what is left in Python for these is to hand them to the
 engine, in one transaction a document. The others go the general way (causal.py), row by row.
 """
 
@@ -32,17 +32,17 @@ LARGE: Final = 1 << 30  # bytes of a partition from which offsets into its colum
 
 
 def snapshots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield snapshots of the documents of a partition: rows of doc, update, headers, partition, offset, at."""
+    """Yield snapshots (documents.SNAPSHOT) of the documents in packed rows, which are all that there are of these."""
     import pyarrow as pa
 
-    waiting = list(batches)
-    if not waiting:
+    from nngkit.spark.jobs.packing import unpacked
+
+    table = unpacked(batches)
+    if not table.num_rows:
         return
-    table = pa.Table.from_batches(waiting)
-    waiting.clear()
     if table.nbytes > LARGE:
-        place = table.schema.get_field_index("update")
-        table = table.set_column(place, "update", table.column("update").cast(pa.large_binary()))
+        place = table.schema.get_field_index("value")
+        table = table.set_column(place, "value", table.column("value").cast(pa.large_binary()))
     was_on = gc.isenabled()
     gc.disable()  # millions of objects without a cycle: looking for one would take as long as the work
     try:
@@ -73,7 +73,7 @@ class _Rows:
 
         from nngkit.spark.jobs.columns import headers_of, numbers, read_vectors
 
-        names = _chunk(table.column("doc")).dictionary_encode()
+        names = _chunk(table.column("key")).dictionary_encode()
         by_name = names.indices.to_numpy()
         self._headers = _chunk(table.column("headers"))
         origin, epoch, seq, deps, versions = headers_of(self._headers, "origin", "epoch", "seq", "deps", "versions")
@@ -86,14 +86,14 @@ class _Rows:
 
         self._place = order  # of each row in `table`
         chosen = pa.array(order)
-        self.update = _chunk(table.column("update")).take(chosen)
+        self.update = _chunk(table.column("value")).take(chosen)
         self.origin, self.deps, self.versions = (each.take(chosen) for each in (origin, deps, versions))
         self.epoch, self.number = epochs[order], number[order]
         change = np.diff(by_name[order], prepend=-1) != 0
         starts = np.flatnonzero(change)
-        self.names: list[str] = names.dictionary.take(pa.array(by_name[order][starts])).to_pylist()
+        self.names: list[str] = names.dictionary.take(pa.array(by_name[order][starts])).cast(pa.string()).to_pylist()
         self.edges: list[int] = [*starts.tolist(), len(order)]
-        at = _chunk(table.column("at")).cast(pa.int64()).to_numpy()[order]
+        at = _chunk(table.column("timestamp")).cast(pa.int64()).to_numpy()[order]
         self.at: list[int] = np.maximum.reduceat(at, starts).tolist() if len(starts) else []
         self._find(np.cumsum(change) - 1, read_vectors(self.deps), read_vectors(self.versions))
 

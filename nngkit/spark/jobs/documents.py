@@ -7,10 +7,9 @@
     as_of(rows, "minutes", when)                            # one document as of a time
     edits(updates(rows))                                    # who edited what, and when
 
-Compaction shuffles the rows by document, with nothing but what it needs of them, and applies the updates in the workers
-(compaction.py): each takes a partition at a time, whose size Spark chooses (64 MB of the shuffle at most, or one
-document). An update with an unrecorded dependency is not applied but kept in ``held``, and an incremental run tries it
-again.
+Compaction packs the rows by document (packing.py), shuffles the packets, and applies the updates in the workers
+(compaction.py), each all updates of some documents at a time. An update with an unrecorded dependency is not applied
+but kept in ``held``, and an incremental run tries it again.
 
 A merge, the whole state that a peer sent to a recorder (`nngkit record`, docs/wire.md), is an update of many edits
 without numbers of its own: it counts for all of its ``versions``, at the time it was recorded. So does the snapshot of
@@ -22,16 +21,22 @@ A snapshot is a Yjs update with the whole document: ``Doc().apply_update(snapsho
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from nngkit.errors import NotFound
+from nngkit.spark.batches import BatchFunction
 from nngkit.spark.jobs.compaction import snapshots
 from nngkit.spark.jobs.headers import header, need, number, sender
+from nngkit.spark.jobs.packing import COLUMNS, PACKED, names, packing
 
-__all__ = ["SNAPSHOT", "as_of", "compact", "edits", "updates"]
+__all__ = ["SNAPSHOT", "Apply", "as_of", "compact", "compacted", "edits", "of_rows", "touched", "updates"]
+
+Apply: TypeAlias = Callable[[BatchFunction, str], DataFrame]
+"""Applies a function to all batches of records with packing.COLUMNS, in Spark's workers; given the result's schema."""
 
 TASKS: Final = 32
 HEADERS: Final = "array<struct<key:string, value:binary>>"
@@ -61,6 +66,13 @@ def updates(rows: DataFrame) -> DataFrame:
     )
 
 
+def of_rows(rows: DataFrame) -> Apply:
+    """Return what applies a function to batches of rows, for `compacted`."""
+    need(rows, *COLUMNS)
+    narrow = rows.select(*COLUMNS)
+    return narrow.mapInArrow
+
+
 def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS) -> DataFrame:
     """Return a snapshot of each document in `rows`: (doc, snapshot, versions, updates, at, held). Batch only.
 
@@ -69,24 +81,32 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
     of the newest update, `updates` the number of updates in the snapshot. Each of `tasks` has the updates of its
     documents in memory.
     """
-    need(rows, "key", "value", "headers", "partition", "offset", "timestamp")
-    together = rows.select(
-        F.col("key").cast("string").alias("doc"),
-        F.col("value").alias("update"),
-        "headers",
-        "partition",
-        "offset",
-        F.col("timestamp").alias("at"),
-    ).where("doc is not null")
+    apply = of_rows(rows)
+    return compacted(apply, before and before.join(touched(apply), "doc", "left_semi"), tasks)
+
+
+def touched(apply: Apply) -> DataFrame:
+    """Return the names of the documents in the batches, `doc`, which are few: to be joined with, by each task."""
+    return F.broadcast(apply(names, "doc string").distinct())
+
+
+def compacted(apply: Apply, before: DataFrame | None, tasks: int) -> DataFrame:
+    """Return `compact` of the batches that `apply` applies a function to, on top of the snapshots `before`."""
+    packed = apply(packing(tasks), PACKED)
     if before is not None:
-        touched = before.join(F.broadcast(together.select("doc").distinct()), "doc", "left_semi")
         versions = F.array(F.struct(F.lit("versions").alias("key"), F.col("versions").alias("value")))
         base = F.struct(F.col("snapshot").alias("update"), versions.alias("headers")).cast(WAITING)
-        earlier = touched.select("doc", "at", F.posexplode(F.concat(F.array(base), "held")).alias("place", "row"))
-        first = F.lit(-1).cast("int").alias("partition")  # sorts before all new updates
-        offset = F.col("place").cast("bigint").alias("offset")
-        together = together.unionByName(earlier.select("doc", "row.update", "row.headers", first, offset, "at"))
-    return together.repartition(tasks, "doc").mapInArrow(snapshots, SNAPSHOT)
+        states = F.posexplode(F.concat(F.array(base), "held")).alias("place", "row")
+        earlier = before.select("doc", "at", states).select(
+            F.col("doc").cast("binary").alias("key"),
+            F.col("row.update").alias("value"),
+            "row.headers",
+            F.lit(-1).cast("int").alias("partition"),  # sorts before all new updates
+            F.col("place").cast("bigint").alias("offset"),
+            F.col("at").alias("timestamp"),
+        )
+        packed = packed.unionByName(of_rows(earlier)(packing(tasks), PACKED))
+    return packed.repartitionById(tasks, "part").mapInArrow(snapshots, SNAPSHOT)
 
 
 def as_of(rows: DataFrame, document: str, when: dt.datetime) -> bytes:

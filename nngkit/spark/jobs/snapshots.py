@@ -5,7 +5,7 @@
     folder/snapshots/generation=7/*.parquet      documents with updates since generation 6
     folder/progress/generation=7/*.json          {"partition": 0, "offset": 1234} and so on; written last
 
-    advance(spark, rows, ends, "folder")         # rows: those recorded since `progress`
+    advance(spark, apply, ends, "folder")        # `apply` reaches what was recorded since `progress`
 
 A generation without its progress file was interrupted: it is ignored, and overwritten under its number. Every 16th
 generation holds all documents, so a reader opens at most 16. Only Spark accesses the folder, so it may be on any
@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.hadoop import Storage
-from nngkit.spark.jobs.documents import SNAPSHOT, compact
+from nngkit.spark.jobs.documents import SNAPSHOT, Apply, compacted, touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,35 +60,37 @@ def load(spark: SparkSession, folder: str) -> DataFrame:
     return _newest(spark, folder, progress(spark, folder))
 
 
-def _newest(spark: SparkSession, folder: str, have: Progress, documents: DataFrame | None = None) -> DataFrame:
-    """Return the newest snapshot of each document, or of those in the column `doc` of `documents`, which are few."""
+def _newest(spark: SparkSession, folder: str, have: Progress, among: DataFrame | None = None) -> DataFrame:
+    """Return the newest snapshot of each document, or of those in `among`."""
     if not have.generation:
         return spark.createDataFrame([], SNAPSHOT)
     base = f"{folder}/snapshots"
     paths = [f"{base}/{GENERATION}{number}" for number in range(have.whole, have.generation + 1)]
     kept = spark.read.schema(f"{SNAPSHOT}, generation int").option("basePath", base).parquet(*paths)
-    if documents is not None:  # before they are ranked, which shuffles them
-        kept = kept.join(F.broadcast(documents), "doc", "left_semi")
+    if among is not None:  # before they are ranked, which shuffles them
+        kept = kept.join(among, "doc", "left_semi")
     if have.whole == have.generation:
         return kept.drop("generation")
     rank = F.row_number().over(Window.partitionBy("doc").orderBy(F.desc("generation")))
     return kept.withColumn("rank", rank).where("rank = 1").drop("rank", "generation")
 
 
-def advance(spark: SparkSession, rows: DataFrame, ends: dict[int, int], folder: str) -> Progress:
-    """Write a new generation from `rows`, the journal's from `progress` up to `ends`. Runs immediately."""
+def advance(spark: SparkSession, apply: Apply, ends: dict[int, int], folder: str) -> Progress:
+    """Write a new generation from the records that `apply` reaches: the journal's from `progress` up to `ends`.
+
+    Runs immediately.
+    """
     have = progress(spark, folder)
     number = have.generation + 1
-    documents = rows.select(F.col("key").cast("string").alias("doc")).where("doc is not null").distinct()
-    before = _newest(spark, folder, have, documents)
     updates = sum(max(0, end - have.offsets.get(partition, 0)) for partition, end in ends.items())
     tasks = max(spark.sparkContext.defaultParallelism, min(MOST_TASKS, -(-updates // UPDATES_OF_TASK)))
-    touched = compact(rows, before if have.generation else None, tasks)
+    before = _newest(spark, folder, have, touched(apply)) if have.generation else None
+    snapshots = compacted(apply, before, tasks)
     whole = have.whole
     if number - whole >= WHOLE:
         whole = number
-        touched = touched.unionByName(_newest(spark, folder, have).join(documents, "doc", "left_anti"))
-    touched.write.mode("overwrite").parquet(f"{folder}/snapshots/{GENERATION}{number}")
+        snapshots = snapshots.unionByName(_newest(spark, folder, have).join(touched(apply), "doc", "left_anti"))
+    snapshots.write.mode("overwrite").parquet(f"{folder}/snapshots/{GENERATION}{number}")
     offsets = have.offsets | ends
     told = [{"partition": partition, "offset": offset, "whole": whole} for partition, offset in offsets.items()]
     lines = "".join(json.dumps(each) + "\n" for each in told or [{"whole": whole}])
