@@ -21,6 +21,8 @@ A measured process prints a line of JSON with some of::
     batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_cold: Spark's
     base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
     shuffle_mib  written for shuffles
+    kills        that hit the work               midway       of these, with work unfinished
+    records repeated lost doubled wrong   counts of an audit after kills
 """
 
 from __future__ import annotations
@@ -89,8 +91,15 @@ UNITS = {
     "rounds": "rounds",
     "cpu_s": "s CPU daemon",
     "copies": "copies",
+    "kills": "kills",
+    "midway": "midway",
+    "records": "records",
+    "repeated": "repeated",
+    "lost": "lost",
+    "doubled": "doubled",
+    "wrong": "wrong",
 }
-MORE_IS_BETTER = ("per_second", "part", "base_part")
+MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")
 
 Figures = dict[str, float]
 

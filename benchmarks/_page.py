@@ -68,6 +68,13 @@ HEADS = {
     "rounds": "rounds",
     "copies": "copies",
     "cpu_s": "CPU of the daemon, s",
+    "kills": "kills",
+    "midway": "midway",
+    "records": "records",
+    "repeated": "repeated",
+    "lost": "lost",
+    "doubled": "doubled",
+    "wrong": "wrong",
 }
 
 CORES = 2  # of the measured machine

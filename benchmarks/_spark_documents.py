@@ -10,7 +10,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,36 +165,56 @@ def sequential(task: dict[str, Any]) -> None:
 
     It trusts the order of the journal, which Spark's job does not: it compares numbers and dependencies.
     """
-    from pyarrow import parquet
-
     from nngkit.journal import open_journal
 
     folder = recorded(task)
     middle = task["documents"] * task["updates"]
     journal = open_journal(folder)
     begun = time.perf_counter()
-    docs = _applied(journal.read_batches(0, end=middle, columns=["key", "value"]), {})
+    docs = applied(journal.read_batches(0, end=middle, columns=["key", "value"]), {})
     snapshots = {key: doc.get_update() for key, doc in docs.items()}
     took = time.perf_counter() - begun
     assert len(snapshots) == task["documents"]
-    _applied(journal.read_batches(0, start=middle, columns=["key", "value"]), docs)
-    expected = {key.decode(): _digest(str(doc.get("body", type=Text))) for key, doc in docs.items()}
-    newest: dict[str, dict[str, Any]] = {}
-    for generation in (1, 2):
-        for path in sorted(Path(f"{folder}.snapshots/snapshots/generation={generation}").glob("*.parquet")):
-            for row in parquet.ParquetFile(path).read(columns=["doc", "snapshot", "held"]).to_pylist():
-                newest[row["doc"]] = row
-    for row in newest.values():
-        doc = Doc()
-        doc.apply_update(row["snapshot"])
-        if row["held"] or _digest(str(doc.get("body", type=Text))) != expected.pop(row["doc"], b""):
-            raise AssertionError(f"{row['doc']}: Spark's snapshot differs from the updates applied in order")
-    if expected:
-        raise AssertionError(f"{len(expected)} documents have no snapshot")
+    applied(journal.read_batches(0, start=middle, columns=["key", "value"]), docs)
+    found = newest(Path(f"{folder}.snapshots"), (1, 2))
+    if wrong := differences(found, docs):
+        raise AssertionError(f"Spark's snapshots differ from the updates applied in order: {wrong[0]}")
+    if len(found) != len(docs):
+        raise AssertionError(f"{len(docs) - len(found)} documents have no snapshot")
     report(seconds=took, with_start=took, per_second=middle / took)
 
 
-def _applied(batches: Iterator[Any], docs: dict[bytes, Doc[Any]]) -> dict[bytes, Doc[Any]]:
+def newest(folder: Path, generations: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Return the newest snapshot of each document. Raises AssertionError if a generation has two of one."""
+    from pyarrow import parquet
+
+    found: dict[str, dict[str, Any]] = {}
+    for generation in generations:
+        rows = [
+            row
+            for path in sorted((folder / "snapshots" / f"generation={generation}").glob("*.parquet"))
+            for row in parquet.ParquetFile(path).read(columns=["doc", "snapshot", "held"]).to_pylist()
+        ]
+        by_name = {row["doc"]: row for row in rows}
+        if len(by_name) < len(rows):
+            raise AssertionError(f"generation {generation} has {len(rows) - len(by_name)} documents twice")
+        found |= by_name
+    return found
+
+
+def differences(found: dict[str, dict[str, Any]], docs: dict[bytes, Doc[Any]]) -> list[str]:
+    """Return the documents whose snapshot is not their text, has updates held back, or should not exist."""
+    expected = {key.decode(): _digest(str(doc.get("body", type=Text))) for key, doc in docs.items()}
+    wrong = []
+    for name, row in found.items():
+        doc = Doc[Any]()
+        doc.apply_update(row["snapshot"])
+        if row["held"] or _digest(str(doc.get("body", type=Text))) != expected.get(name, b""):
+            wrong.append(name)
+    return wrong
+
+
+def applied(batches: Iterator[Any], docs: dict[bytes, Doc[Any]]) -> dict[bytes, Doc[Any]]:
     """Apply updates to documents, in one transaction each; return the documents."""
     found: dict[bytes, list[bytes]] = {}
     for batch in batches:

@@ -35,8 +35,6 @@ bench.UNITS |= {
     "w4": "4x",
     "killed": "killed",
     "jobs": "jobs",
-    "lost": "lost",
-    "doubled": "doubled",
     "unsent": "unsent",
     "unbalanced": "unbalanced",
     "unequal": "unequal",

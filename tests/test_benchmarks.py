@@ -42,6 +42,7 @@ SHORT = {
     "mesh": ["--messages", "100000"],
     "consumers": ["--records", "20000"],
     "journal_size": ["--only", ", 100 segments"],
+    "kills": ["--kills", "12"],
     "fanout": ["--only", "as fast as it goes", "--only", "late joins"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
@@ -73,6 +74,10 @@ def test_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
     for group in groups:
         for row in group["rows"]:
             if row.keys() & IDLING:
+                continue
+            if "kills" in row:
+                assert min(row["kills"], row["records"]) > 0, row
+                assert (row["lost"], row["doubled"], row["wrong"]) == (0, 0, 0), row
                 continue
             assert row.get("per_second", row.get("p50_us", row.get("p50_ms"))) > 0, row
             assert row.get("cpu_us", row.get("times")) > 0, row

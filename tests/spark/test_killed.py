@@ -14,14 +14,12 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import trio
@@ -33,6 +31,7 @@ from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.cli.commands import ROOT, command, environment
 from tests.journal.ingest_client import ask
+from tests.spark.sessions import kill, kill_session, running
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
 SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))
@@ -55,33 +54,6 @@ with session("local[2,4]", conf=SMALL | {"spark.driver.memory": "1g"}) as spark:
     out = rows.writeStream.format("nng").option("protocol", "req").option("dial", told["dial"])
     out.option("checkpointLocation", told["checkpoint"]).start().awaitTermination()
 """
-
-
-class Process(NamedTuple):
-    """Running process, from /proc."""
-
-    pid: int
-    parent: int
-    session: int
-    words: str
-
-
-def running() -> list[Process]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
-            state, parent, _group, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if state != "Z":
-                found.append(Process(int(folder.name), int(parent), int(session), words))
-    return found
-
-
-def kill(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-        return True
-    return False
 
 
 class Pipeline:
@@ -107,7 +79,7 @@ class Pipeline:
             process = self._processes.get(name)
             if process is None or process.poll() is not None:
                 if process is not None:
-                    self._end_session(process.pid)  # a driver's Java and Python may outlive it
+                    kill_session(process.pid)  # a driver's Java and Python may outlive it
                 with self._log.open("ab") as said:
                     self._processes[name] = subprocess.Popen(
                         words,
@@ -139,22 +111,18 @@ class Pipeline:
             case "worker":  # forked by a daemon, with the same command line
                 pids = [each.pid for each in mine if each.pid in daemons and each.parent in daemons]
             case _:
-                return kill(driver) and self._end_session(driver)
+                if there := kill(driver):
+                    kill_session(driver)
+                return there
         return bool(pids) and kill(chance.choice(pids))
 
     def _own(self) -> int:
         lease = self.first.with_name(self.first.name + ".lease")
         return int(json.loads(lease.read_text())["pid"])
 
-    def _end_session(self, session: int) -> bool:
-        for each in running():
-            if each.session == session:
-                kill(each.pid)
-        return True
-
     def end(self) -> None:
         for process in self._processes.values():
-            self._end_session(process.pid)
+            kill_session(process.pid)
             kill(process.pid)
             process.wait()
         with contextlib.suppress(OSError, ValueError):  # it may never have started
