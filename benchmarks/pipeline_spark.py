@@ -80,7 +80,8 @@ def surveying(times: range, *, from_json: bool = False) -> Group:
     spark, duck = (f"{name}, {largest}" for name, _ in contenders)
     promise = Promise("Spark, warm, of DuckDB's time", spark, duck, 1.8, 1.2, "seconds")
     name = "availability and flaps of surveys"
-    return Group(f"{name}, from the journal's JSON" if from_json else name, tuple(ways), (promise,))
+    source = "the journal's JSON" if from_json else "Parquet"
+    return Group(f"{name}, from {source}", tuple(ways), (promise,))
 
 
 def compacting(times: range) -> Group:
