@@ -348,6 +348,9 @@ def _tidy(storage: Storage, folder: Path, manifest: Manifest, found: Recovered) 
         else:
             path.unlink()
             path.with_suffix(INDEX).unlink(missing_ok=True)
+    for path in found.blank:  # the recorder was killed before the first record
+        path.unlink()
+        path.with_suffix(INDEX).unlink(missing_ok=True)
     for path in found.useless:
         _set_aside(path, "it has no readable record")
     for entry in os.scandir(folder):

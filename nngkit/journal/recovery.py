@@ -38,13 +38,14 @@ class OldLog:
 class Recovered:
     """Result: `end`, the next offset; `logs` to be sealed, in order; `done`, the logs already sealed.
 
-    `useless`: logs without a readable record. `lost`: ranges taken by damage. `torn`: bytes after the last intact
-    record.
+    `blank`: logs in which nothing was written yet. `useless`: logs without a readable record. `lost`: ranges taken by
+    damage. `torn`: bytes after the last intact record.
     """
 
     end: int
     logs: tuple[OldLog, ...] = ()
     done: tuple[Path, ...] = ()
+    blank: tuple[Path, ...] = ()
     useless: tuple[Path, ...] = ()
     lost: tuple[Lost, ...] = ()
     torn: int = 0
@@ -90,12 +91,13 @@ def recover(
     here = _Findings(sealed, known, salvage)
     torn = 0
     done: list[Path] = []
+    blank: list[Path] = []
     useless: list[Path] = []
     for number, (first, path) in enumerate(found):
         border = found[number + 1][0] if number + 1 < len(found) else None
         needed = synced if border is None else border
         if path.stat().st_size < LogHeader.size and needed <= first:
-            useless.append(path)  # killed before its header was written: it holds no record
+            blank.append(path)  # killed before its header was written: it holds no record
             continue
         here.step_over()
         if first > here.next:
@@ -119,7 +121,8 @@ def recover(
         if border is None and not damaged:
             torn = seen.torn
         if end <= sealed or end == first:
-            (done if end > first else useless).append(path)
+            is_blank = end == first and not damaged and not seen.torn
+            (done if end > first else blank if is_blank else useless).append(path)
         else:
             here.logs.append(OldLog(path, max(first, here.next), end, damaged))
             here.next = end
@@ -130,7 +133,7 @@ def recover(
         here.lose(Damaged(name, why, offset=here.next, advice=ADVICE), [(here.next, synced)])
         here.next = synced
     lost = tuple(sorted(here.lost, key=lambda each: each.first))
-    return Recovered(here.next, tuple(here.logs), tuple(done), tuple(useless), lost, torn)
+    return Recovered(here.next, tuple(here.logs), tuple(done), tuple(blank), tuple(useless), lost, torn)
 
 
 def _gaps(path: Path, needed: int, border: int | None) -> tuple[list[tuple[int, int]], int]:

@@ -92,8 +92,23 @@ def test_torn_unsynced_end_is_not_damage(tmp_path: Path) -> None:
 
 
 def test_log_cut_within_its_header_holds_no_record(tmp_path: Path) -> None:
-    found = recover(laid_out(tmp_path / "p", WHOLE[:20], synced=False), 0, 0)
-    assert (found.end, found.logs, len(found.useless)) == (0, (), 1)
+    for cut in (0, 20, LogHeader.size):
+        found = recover(laid_out(tmp_path / "p", WHOLE[:cut], synced=False), 0, 0)
+        assert (found.end, found.logs, len(found.blank), found.useless) == (0, (), 1, ())
+
+
+@pytest.mark.parametrize("cut", [0, 20, LogHeader.size])
+def test_a_log_in_which_nothing_was_written_yet_leaves_no_trace(tmp_path: Path, cut: int) -> None:
+    journal = tmp_path / "j"
+    Partition.open(journal).close()
+    laid_out(folder(journal), WHOLE[:cut], synced=False)
+    partition = Partition.open(journal)
+    try:
+        stored(partition, [entry(b"one")])
+    finally:
+        partition.close()
+    assert [path.name for path in folder(journal).iterdir() if "damaged" in path.name] == []
+    assert [record.value for record in read(journal)] == [b"one"]
 
 
 def test_recording_continues_after_a_torn_end(tmp_path: Path) -> None:
