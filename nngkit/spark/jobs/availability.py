@@ -56,22 +56,24 @@ ACCURACY: Final = 10_000  # of percentiles: the rank is off by at most 1/10,000 
 def observations(rows: DataFrame) -> DataFrame:
     """Decode the rows of the daemons' rounds. Values that are not such JSON are ignored."""
     need(rows, "value", "protocol", "timestamp")
-    told = F.from_json(F.col("value").cast("string"), FIELDS)
+    # A generator decodes a value once. Of `told.name`, `told.state` and so on, Spark makes a decoder each: a quarter of
+    # the rate.
+    told = F.inline(F.array(F.from_json(F.col("value").cast("string"), FIELDS)))
     return (
         rows.where(F.col("protocol") == SURVEY)
-        .select(told.alias("told"), F.col("timestamp").alias("at"))
+        .select(told, F.col("timestamp").alias("at"))
         # Records of state changes have nearly the same fields; only those of rounds have `misses`, also if it is 0.
-        .where("told.name is not null and told.address is not null and told.state is not null")
-        .where("told.round is not null and told.misses is not null")
+        .where("name is not null and address is not null and state is not null")
+        .where("round is not null and misses is not null")
         .select(
-            F.col("told.name").alias("service"),
-            F.col("told.address").alias("provider"),
-            F.coalesce("told.zone", F.lit("")).alias("zone"),
-            F.coalesce("told.daemon", F.lit("")).alias("daemon"),
+            F.col("name").alias("service"),
+            F.col("address").alias("provider"),
+            F.coalesce("zone", F.lit("")).alias("zone"),
+            F.coalesce("daemon", F.lit("")).alias("daemon"),
             "at",
-            F.col("told.round").alias("round"),
-            F.col("told.state").isin(*UP).alias("up"),
-            F.when(F.col("told.misses") == 0, F.col("told.rtt")).alias("seconds"),
+            "round",
+            F.col("state").isin(*UP).alias("up"),
+            F.when(F.col("misses") == 0, F.col("rtt")).alias("seconds"),
         )
     )
 

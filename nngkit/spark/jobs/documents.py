@@ -82,7 +82,8 @@ def compact(rows: DataFrame, before: DataFrame | None = None, tasks: int = TASKS
     documents in memory.
     """
     apply = of_rows(rows)
-    return compacted(apply, before and before.join(touched(apply), "doc", "left_semi"), tasks)
+    extended = None if before is None else before.join(touched(apply), "doc", "left_semi")
+    return compacted(apply, extended, tasks)
 
 
 def touched(apply: Apply) -> DataFrame:
@@ -94,16 +95,16 @@ def compacted(apply: Apply, before: DataFrame | None, tasks: int) -> DataFrame:
     """Return `compact` of the batches that `apply` applies a function to, on top of the snapshots `before`."""
     packed = apply(packing(tasks), PACKED)
     if before is not None:
-        versions = F.array(F.struct(F.lit("versions").alias("key"), F.col("versions").alias("value")))
-        base = F.struct(F.col("snapshot").alias("update"), versions.alias("headers")).cast(WAITING)
-        states = F.posexplode(F.concat(F.array(base), "held")).alias("place", "row")
-        earlier = before.select("doc", "at", states).select(
-            F.col("doc").cast("binary").alias("key"),
-            F.col("row.update").alias("value"),
+        versions = "array(named_struct('key', 'versions', 'value', versions))"
+        base = f"cast(named_struct('update', snapshot, 'headers', {versions}) as {WAITING})"
+        states = f"posexplode(concat(array({base}), held)) as (place, row)"
+        earlier = before.selectExpr("doc", "at", states).selectExpr(
+            "cast(doc as binary) as key",
+            "row.update as value",
             "row.headers",
-            F.lit(-1).cast("int").alias("partition"),  # sorts before all new updates
-            F.col("place").cast("bigint").alias("offset"),
-            F.col("at").alias("timestamp"),
+            "-1 as partition",  # sorts before all new updates
+            "cast(place as bigint) as offset",
+            "at as timestamp",
         )
         packed = packed.unionByName(of_rows(earlier)(packing(tasks), PACKED))
     return packed.repartitionById(tasks, "part").mapInArrow(snapshots, SNAPSHOT)
