@@ -79,11 +79,7 @@ def _begun(out: Path, since: int) -> bool:
 
 def complete(out: Path) -> list[int]:
     """Return the generations that have ended, in order."""
-    return sorted(
-        int(path.parent.name.partition("=")[2])
-        for path in out.glob("progress/generation=*/_SUCCESS")
-        if list(path.parent.glob("*.json"))
-    )
+    return sorted(int(path.parent.name.partition("=")[2]) for path in out.glob("progress/generation=*/*.json"))
 
 
 def documents(task: dict[str, Any]) -> None:
