@@ -26,13 +26,16 @@ because others beside it kill their workers.
 
 Invariants:
 
-1. A job is in one of: waiting, running, stopping, retained, or `_where` (it was passed to a child).
+1. A grant is in one of: waiting, running, stopping, retained, or `_passed` (to a child).
 2. A result is kept until the host has taken it, and sent again after each attachment and every `resend` seconds.
 3. Lost is passed on only for jobs that are where the report comes from: a node that has moved has reported them before.
 4. A grant of a term before the node's own is dropped: the host of that term was deposed.
 5. At most `slots` jobs run, and stopping ones use slots until they are released.
 6. A job that runs for longer than its visibility, without progress, is stopped: by the host, or if its Stop was lost
    or never sent as the job was reported by two nodes, by the crew itself.
+7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
+   Stop came there lists it again; so a Stop is answered with Lost, which follows that on the link. What is listed
+   wrongly for another reason (a result was dropped, and its worker died) the host stops after the next attachment.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from collections.abc import Collection
 from typing import Final
 
 from nngkit.cluster.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
+from nngkit.cluster.crew_passed import Passed
 from nngkit.cluster.crew_results import CrewResults, Failure
 from nngkit.cluster.crew_sharing import Decide, Offer, evenly
 from nngkit.cluster.work import LOCAL
@@ -77,9 +81,6 @@ HELD_BACK: Final = (
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
 
 
-_Where = tuple[int, int, int, int]  # link, term, fence, attempt
-
-
 class Crew:
     """State of one node. `decide` divides jobs between the node and its children."""
 
@@ -104,7 +105,7 @@ class Crew:
         self._parent: int | None = None
         self._asked = Asked()
         self._children: dict[int, dict[int, Credit]] = {}
-        self._where: dict[int, _Where] = {}
+        self._passed = Passed(self.limits.passed)
         self._waiting: deque[CrewJob] = deque()
         self._running: dict[int, CrewJob] = {}
         self._stopping: set[CrewJob] = set()
@@ -127,7 +128,7 @@ class Crew:
         self._attached = True
         self.term = max(self.term, term)
         refs = [job.ref for job in (*self._running.values(), *self._waiting)]
-        refs += [Ref(serial, *row[1:]) for serial, row in self._where.items()]
+        refs += self._passed.refs()
         self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
         self._asking = [job for job in self._running.values() if not job.attempt]
         self._results.send_all_again()
@@ -146,9 +147,7 @@ class Crew:
     def child_down(self, link: int, now: float) -> None:
         """Forget a child; report its jobs as lost."""
         self._children.pop(link, None)
-        refs = [Ref(serial, *row[1:]) for serial, row in self._where.items() if row[0] == link]
-        for ref in refs:
-            del self._where[ref.serial]
+        refs = self._passed.down(link)
         self._up += [Lost(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
         self._now = now
 
@@ -166,6 +165,8 @@ class Crew:
         elif isinstance(message, Stop):
             for ref in message.refs:
                 self._stop(ref)
+            if self._parent != LOCAL:  # the host's queue keeps no list of what is below, and needs no answer
+                self._up.append(Lost(message.refs))
             self._fill(now)
 
     def from_child(self, link: int, message: Message, now: float) -> None:
@@ -174,31 +175,24 @@ class Crew:
         if groups is None:
             return
         self._now = now
-        where = self._where
+        passed = self._passed
         if isinstance(message, Demand):
             self.stats.bad += take_demand(groups, message, MOST_GROUPS)
         elif isinstance(message, Results):
             # Without a path they wait for one: the child has forgotten the jobs, so they must not stay listed as there.
             if self._attached or len(self._up) < HELD_BACK:  # else the worker sends them again
-                for serial in message.serials:
-                    where.pop(serial, None)
+                passed.ended(message.term, message.serials, message.fences)
                 for row in message.failures:
-                    where.pop(row[0], None)
+                    passed.pop(row[0], message.term, row[1])
                 self._up.append(message)
         elif isinstance(message, Holding | Starting):
             refs = [ref for ref in message.refs if not self._has(ref)]  # else an old parent of this node remembers them
-            for serial, term, fence, attempt in refs:
-                if len(where) < self.limits.passed or serial in where:
-                    where[serial] = link, term, fence, attempt
-                else:
-                    self.stats.bad += 1
+            for ref in refs:
+                self.stats.bad += not passed.report(link, ref)
             if self._attached and refs:
                 self._up.append(type(message)(refs))
         elif isinstance(message, Lost | Returned):
-            refs = [ref for ref in message.refs if where.get(ref[0], (None,))[0] == link]
-            for ref in refs:
-                where.pop(ref.serial, None)
-            if refs:
+            if refs := passed.leave(link, message.refs):
                 self._up.append(type(message)(refs))
         elif isinstance(message, Parts | Progress) and self._attached:
             self._up.append(message)
@@ -284,9 +278,7 @@ class Crew:
         credit.jobs -= end - start
         self.stats.passed += end - start
         number = next(number for number, each in self._children[link].items() if each is credit)
-        where = self._where
-        for serial, fence, attempt in zip(serials, fences, attempts, strict=True):
-            where[serial] = (link, term, fence, attempt)
+        self._passed.hand(link, term, serials, fences, attempts)
         passed = Block(number, kind, visibility, stream, serials, fences, attempts, payloads)
         self._effects.down.append((link, Grant(term, [passed])))
 
@@ -316,10 +308,10 @@ class Crew:
                 job.started = job.renewed = now
                 self._effects.start.append(job)
             return
-        row = self._where.get(serial)
-        if row is not None and row[1:3] == (term, fence):
-            self._where[serial] = row[0], term, fence, attempt
-            self._effects.down.append((row[0], Start([ref])))
+        link = self._passed.link(serial, term, fence)
+        if link is not None:
+            self._passed.report(link, ref)
+            self._effects.down.append((link, Start([ref])))
 
     def _room(self) -> int:
         """Return how many jobs the node's own workers can take."""
@@ -348,10 +340,9 @@ class Crew:
             self._results.drop(serial)
             self._drop_parts(serial)
             return
-        row = self._where.get(serial)
-        if row is not None and row[1:3] == (term, fence):
-            del self._where[serial]
-            self._effects.down.append((row[0], Stop([ref])))
+        link = self._passed.pop(serial, term, fence)
+        if link is not None:
+            self._effects.down.append((link, Stop([ref])))
             return
         for job in self._waiting:
             if (job.serial, job.term, job.fence) == (serial, term, fence):
@@ -432,8 +423,8 @@ class Crew:
 
     @property
     def passed(self) -> int:
-        """Jobs that are at children."""
-        return len(self._where)
+        """Grants that are at children."""
+        return len(self._passed)
 
     def _give_back(self, jobs: Collection[CrewJob]) -> None:
         for job in jobs:

@@ -234,7 +234,8 @@ class Holding(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Jobs granted to a child whose link is down: its workers may be dead, or attach elsewhere."""
+    """Grants that are not below the sender any more: its link to the child is down, whose workers may be dead or attach
+    elsewhere. Also the answer to a Stop."""
 
     refs: list[Ref]
 

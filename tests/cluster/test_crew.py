@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nngkit.cluster.crew import Crew
-from nngkit.cluster.crew_limits import CrewEffects
+from nngkit.cluster.crew_limits import CrewEffects, CrewLimits
 from nngkit.cluster.work_messages import (
     Block,
     Demand,
@@ -173,6 +173,79 @@ def test_an_old_parent_that_reports_the_jobs_of_this_node_is_not_believed() -> N
     made.from_child(5, Holding([Ref(1, 1, 1, 1)]), NOW)
     assert not of(Holding, made.take())
     assert made.passed == 0
+
+
+def test_a_stop_goes_to_the_child_with_that_grant_although_a_later_one_was_passed_to_another() -> None:
+    made = crew(slots=0, children={5: 1, 6: 0})
+    made.from_parent(grant(1), NOW)
+    made.take()
+    made.from_child(6, Demand([(0, ["work"], 1, 1)]), NOW)
+    made.attached(9, 2, NOW)
+    made.from_parent(grant(1, term=2), NOW)
+    assert [link for link, _ in made.take().down] == [6]
+    assert made.passed == 2
+    old, new = Ref(1, 1, 1, 1), Ref(1, 2, 1, 1)
+    made.from_parent(Stop([old]), NOW)
+    assert made.take().down == [(5, Stop([old]))]
+    made.from_child(5, Lost([old]), NOW)
+    assert not of(Lost, made.take())
+    made.child_down(6, NOW)
+    assert of(Lost, made.take()) == [Lost([new])]
+    assert made.passed == 0
+
+
+def test_a_late_report_of_an_earlier_grant_hides_no_later_one() -> None:
+    made = crew(slots=0, children={5: 1, 6: 0})
+    made.from_parent(grant(1, 2, term=2, attempt=0), NOW)
+    made.take()
+    old, new = Ref(1, 1, 1, 1), Ref(1, 2, 1, 0)
+    made.from_child(6, Holding([old]), NOW)
+    assert of(Holding, made.take()) == [Holding([old])]
+    made.from_parent(Start([new]), NOW)
+    assert made.take().down == [(5, Start([new]))]
+    for message in (
+        Results("c", 1, [1], [1], [b"r"], [0], []),
+        Results("c", 1, [], [], [], [], [(1, 1, True, "", "", 0)]),
+    ):
+        made.from_child(6, Holding([old]), NOW)
+        assert made.passed == 2
+        made.from_child(6, message, NOW)
+        assert made.passed == 1
+    made.from_child(5, Results("d", 2, [1], [1], [b"r"], [0], []), NOW)
+    assert made.passed == 0
+
+
+def test_a_stop_is_answered_as_a_report_of_the_child_may_have_crossed_it() -> None:
+    ref = Ref(1, 1, 1, 1)
+    parent, child = crew(slots=0, children={5: 1}), crew(1)
+    parent.from_parent(grant(1), NOW)
+    ((_, granted),) = parent.take().down
+    child.from_parent(granted, NOW)
+    child.attached(9, 2, NOW)
+    crossing = of(Holding, child.take())
+    parent.from_parent(Stop([ref]), NOW)
+    ((_, stop),) = parent.take().down
+    for message in crossing:
+        parent.from_child(5, message, NOW)
+    assert parent.passed == 1
+    child.from_parent(stop, NOW)
+    for message in child.take().up:
+        parent.from_child(5, message, NOW)
+    assert parent.passed == 0
+    assert of(Lost, parent.take()) == [Lost([ref])]
+
+
+def test_grants_that_children_report_are_listed_up_to_a_limit() -> None:
+    made = Crew("b", limits=CrewLimits(passed=2))
+    made.child_up(5)
+    made.attached(9, 1, NOW)
+    made.from_child(5, Holding([Ref(1, 1, fence, 1) for fence in (1, 2, 3)]), NOW)
+    assert (made.passed, made.stats.bad) == (2, 1)
+    made.from_child(5, Holding([Ref(1, 1, 1, 1)]), NOW)
+    assert (made.passed, made.stats.bad) == (2, 1)
+    made.attached(9, 2, NOW)
+    held = [ref for message in of(Holding, made.take()) for ref in message.refs]  # type: ignore[union-attr]
+    assert {ref.fence for ref in held} == {1, 2, 3}
 
 
 def test_grants_of_a_deposed_host_are_dropped() -> None:

@@ -28,6 +28,7 @@ BROKEN = {
     324: "a deposed host that did not know it said of a job of the next term that it was lost",
     1006665: "a node without a path dropped a result, and listed the job as at its child from then on",
     414: "the same, for a job accepted before the submitter moved below the old host",
+    9006530: "the Stop of a grant was not passed on once a later grant of the job was, so a wrong list stayed for ever",
 }
 
 
