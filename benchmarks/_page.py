@@ -129,8 +129,12 @@ def tables(kept: dict[str, Any]) -> list[str]:
 
 
 def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the groups to be plotted: those by size. A level of a tree is none, and 0 has no place on the axis."""
-    return [group for group in kept["groups"] if all(row.get("at", 0) > 0 for row in group["rows"])]
+    """Return the groups to be plotted: those of several sizes.
+
+    A level of a tree is none, and 0 has no place on the axis.
+    """
+    sizes = {group["group"]: {row.get("at", 0) for row in group["rows"]} for group in kept["groups"]}
+    return [group for group in kept["groups"] if len(sizes[group["group"]]) > 1 and min(sizes[group["group"]]) > 0]
 
 
 def plot(groups: list[dict[str, Any]], path: Path) -> None:

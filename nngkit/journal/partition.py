@@ -338,7 +338,7 @@ def in_order(lost: tuple[Lost, ...]) -> tuple[Lost, ...]:
 
 
 def _tidy(storage: Storage, folder: Path, manifest: Manifest, found: Recovered) -> None:
-    """Delete logs whose records are in segments, and scratch files; rename unusable logs."""
+    """Delete logs that are empty or whose records are in segments, and scratch files; rename unusable logs."""
     here = set(storage.names(folder_of(manifest.partition)))
     for path in found.done:
         first = int(path.name[:20])

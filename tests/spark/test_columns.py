@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nngkit import envelope
 from nngkit.documents.versions import EPOCHS, EditStream, Versions, from_wire, to_wire
 from nngkit.errors import NngkitError
-from nngkit.spark.jobs.columns import Vectors, headers_of, numbers, origins, read_vectors
+from nngkit.spark.jobs.columns import Vectors, eights, headers_of, numbers, read_vectors
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SIZES = st.sampled_from([0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, EPOCHS])
@@ -97,6 +97,6 @@ def test_numbers_have_eight_bytes(given_: list[bytes | None], skipped: int) -> N
     column = pa.array(given_, pa.binary())[skipped:]
     values = [int.from_bytes(each, "big") if each and len(each) == 8 else -1 for each in given_[skipped:]]
     assert numbers(column).tolist() == [-1 if each >= 2**63 else each for each in values]
-    found, right = origins(column)
+    found, right = eights(column)
     assert np.where(right, found, 0).tolist() == [max(each, 0) for each in values]
     assert right.tolist() == [each >= 0 for each in values]

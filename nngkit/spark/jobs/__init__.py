@@ -15,5 +15,6 @@ report          most of these as one HTML page
 ==============  ========================================================================================================
 
 ``rows`` are those of `format("nng")`, headers included; headers.py decodes these. The first line of a job that cannot
-be streamed says "batch only".
+be streamed says "batch only". `documents` is more: its workers run compaction.py with packing.py, columns.py,
+recorded_order.py and causal.py, which know no Spark, and snapshots.py keeps a folder of results.
 """

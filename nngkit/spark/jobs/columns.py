@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["Vectors", "headers_of", "numbers", "origins", "read_vectors"]
+__all__ = ["Vectors", "eights", "headers_of", "numbers", "read_vectors"]
 
 SIGNED: Final = (1 << 63) - 1
 ENTRY: Final = 4 + ORIGIN  # bytes of an entry of a version vector at least: two heads, the origin, two small integers
@@ -65,16 +65,11 @@ def headers_of(headers: pa.Array, *names: str) -> list[pa.Array]:
 
 def numbers(column: pa.Array) -> Int64s:
     """Return 8 bytes, big-endian, as integers; -1 for null, other lengths, and over 2^63 - 1."""
-    found, right = _eights(column)
+    found, right = eights(column)
     return np.where(right & (found <= SIGNED), found.astype(np.int64), -1)
 
 
-def origins(column: pa.Array) -> tuple[npt.NDArray[np.uint64], Bools]:
-    """Return origins as Vectors has them, and which rows have one of the right length."""
-    return _eights(column)
-
-
-def _eights(column: pa.Array) -> tuple[npt.NDArray[np.uint64], Bools]:
+def eights(column: pa.Array) -> tuple[npt.NDArray[np.uint64], Bools]:
     """Return the values of 8 bytes, big-endian, 0 for others; and which rows have one."""
     right = np.asarray(pc.fill_null(pc.equal(pc.binary_length(column), 8), False))
     found = np.zeros(len(column), dtype=np.uint64)

@@ -103,11 +103,11 @@ class _Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from nngkit.spark.jobs.columns import origins
+        from nngkit.spark.jobs.columns import eights
         from nngkit.spark.jobs.recorded_order import Edits, Entries, find
 
         is_merge = np.asarray(pc.is_valid(self.versions))
-        origin, is_right = origins(self.origin)
+        origin, is_right = eights(self.origin)
         codes, self._streams = _streams(
             (origin, self.epoch), (deps.origin, deps.epoch), (versions.origin, versions.epoch)
         )
