@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import pytest
 import trio
 
 from nngkit.documents import DocumentPeer
+from tests.preloaded import Popen
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "editing.py"
 PATIENCE = 30.0
 
@@ -22,12 +21,11 @@ async def kill_again_and_again(store: Path, times: int, seed: int) -> int:
     """Return the number of acknowledged edits, after checking that none is missing."""
     chance = random.Random(seed)
     acknowledged: set[str] = set()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     async with DocumentPeer(listen="tcp://127.0.0.1:0") as other:
         doc = other.open("minutes")
         for _ in range(times):
             command = [sys.executable, str(PROGRAM), str(store), other.address]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)  # noqa: ASYNC220
+            process = Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
             try:
                 assert process.stdout is not None
                 with trio.fail_after(PATIENCE):

@@ -16,6 +16,7 @@ import trio
 from nngkit.documents.store import Store
 from nngkit.errors import Broken
 from tests.documents.stores import ADA, PROGRAMS, WAIT, content, edit
+from tests.preloaded import Popen
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -23,7 +24,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 def writing(path: Path, *limit: str, under: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     command = [*under, sys.executable, str(PROGRAMS / "writing.py"), str(path), *limit]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    return Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
 class Ledger:
@@ -56,8 +57,8 @@ class Ledger:
                         assert store.version(name, saved.name)
 
 
-def kill_again_and_again(path: Path, times: int) -> None:
-    ledger, chance = Ledger(), random.Random(20261104)
+def kill_again_and_again(path: Path, times: int, seed: int = 0) -> None:
+    ledger, chance = Ledger(), random.Random(20261104 + seed)
     for _ in range(times):
         with writing(path) as process:
             assert process.stdout is not None
@@ -80,7 +81,7 @@ def test_writer_killed_20_times_loses_no_acknowledged_edit(tmp_path: Path) -> No
 @pytest.mark.timeout(1800)
 def test_writer_killed_200_times_loses_no_acknowledged_edit(tmp_path: Path) -> None:
     for each in range(10):  # separate files: one with the data of 200 runs takes long to check
-        kill_again_and_again(tmp_path / f"{each}.sqlite", 20)
+        kill_again_and_again(tmp_path / f"{each}.sqlite", 20, seed=each)
 
 
 ONE_AFTER_THE_OTHER = """

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from pathlib import Path
 
 import trio
 
 from nngkit.documents.store import Record, Store
 from nngkit.errors import NngkitError
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # this checkout, where `tests` is
+
 from tests.documents.stores import Author, TextEngine, mine, updates
 
 ended: list[str] = []
