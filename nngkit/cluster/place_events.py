@@ -211,7 +211,7 @@ class PlaceStats:
         accepted, referred, refused: Answers to joiners.
         overflows: Links refused because there were too many.
         unexpected: Messages that did not fit the state of their link, and were ignored.
-        loops: Paths that contained the node itself: each is an error of a peer.
+        loops: Paths that contained the node's id: each is an error of a peer, or that of another node with this id.
         moves: Moves ordered by this node as the root.
         numbers: Numbers given to paths by this node as the root.
         doubles: Ids found twice.

@@ -40,6 +40,8 @@ BROKEN = {
     10180: "a move to a deeper place ended before a new number had come up and down slow links",
     30361: "the root moved a leaf to a node that referred it further down, again and again",
     50628: "the tree stayed too deep, as failed moves were planned anew at growing intervals",
+    21002785: "a node has the id of another, whose path is no loop",
+    21005911: "the same, at the node that had the id first",
 }
 
 
