@@ -37,6 +37,7 @@ from nngkit.cluster.election_log import ElectionLog, Snapshot
 from nngkit.cluster.election_messages import MOST_ID, MOST_VOTERS
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
+from nngkit.journal.files import sync_folder
 
 __all__ = ["VoterStore"]
 
@@ -76,7 +77,7 @@ class VoterStore:
             ConfigError: Another process uses the folder.
             OSError: The disk failed.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.path)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,11 +181,7 @@ class VoterStore:
             _write_all(file, data)
             os.fsync(file)
             os.rename(scratch, name)
-            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.path)
         except BaseException:
             os.close(file)
             raise
@@ -238,6 +235,15 @@ class VoterStore:
         if mark != self._mark or end > len(data) or crc32c(salt, data[at + _RECORD.size : end]) != crc:
             return None
         return end
+
+
+def _make_folder(path: Path) -> None:
+    """Create a folder that is still there after a power failure: a voter whose folder is gone forgets its votes."""
+    if path.is_dir():
+        return
+    _make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
 
 
 def _write_all(file: int, data: bytes) -> None:

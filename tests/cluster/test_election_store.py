@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -40,6 +41,23 @@ def reopened(path: Path) -> Restored | None:
 
 def test_a_new_store_is_that_of_a_new_voter(tmp_path: Path) -> None:
     assert stored(tmp_path / "voter", []) is None
+
+
+def test_a_new_folder_and_its_parents_are_on_disk_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+
+    monkeypatch.setattr("os.fsync", sync)
+    assert stored(tmp_path / "cluster" / "voter", []) is None
+    log = f"{tmp_path}/cluster/voter/voter.new"  # renamed after its sync
+    assert synced == [str(tmp_path), f"{tmp_path}/cluster", log, f"{tmp_path}/cluster/voter"]
+    synced.clear()
+    reopened(tmp_path / "cluster" / "voter")
+    assert synced == []
 
 
 def test_all_that_was_written_comes_back(tmp_path: Path) -> None:
