@@ -39,8 +39,8 @@ Broadcasts are delivered exactly once and in order per (origin, epoch), or repor
 Unicasts may be lost, repeated and reordered. A node that joins gets only later broadcasts, and the rest as documents.
 
 `documents_dispatch.py` routes messages within the node, `documents_copy.py` decides about a document,
-`shared_object.py` and `documents_writer.py` about a shared object, `documents_holders.py` where documents are.
-`documents_transfers.py` moves large ones; `documents_opened.py` is the shell of an open document.
+`shared_object.py`, `shared_order.py` and `documents_writer.py` about a shared object, `documents_holders.py` where
+documents are. `documents_transfers.py` moves large ones; `documents_opened.py` is the shell of an open document.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ from nngkit.cluster.documents_messages import (
     parse,
 )
 from nngkit.cluster.documents_transfers import Downloads
-from nngkit.cluster.shared_object import SharedObject, SharedReplica
+from nngkit.cluster.shared_object import SharedReplica
+from nngkit.cluster.shared_order import SharedObject
 from nngkit.documents.names import check_name
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Aware
@@ -272,7 +273,7 @@ class ClusterDocuments(DocumentsDispatch):
 
     @property
     def objects(self) -> dict[str, SharedReplica]:
-        """The shared objects, by name, with their positions and counters; to be read only."""
+        """The shared objects, by name, with their orders' positions and counters; to be read only."""
         return dict(self._objects)
 
     def holders(self, name: str) -> tuple[str, ...]:
@@ -483,7 +484,7 @@ class ClusterDocuments(DocumentsDispatch):
             times = self._quiet.get(name, 0)
             if times < CHECK and not replica.behind_host and len(found) < 512:
                 self._quiet[name] = times + 1
-                found.append((name, replica.position))
+                found.append((name, replica.order.position))
         if found:
             self._send(None, Positions(tuple(found)))
 

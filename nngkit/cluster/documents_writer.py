@@ -1,4 +1,4 @@
-"""SharedWriter: the changes of one writer of a shared object, until they are safe; and runs of ordered changes. Pure.
+"""SharedWriter: the changes of one writer of a shared object, until they are safe. Pure.
 
 ::
 
@@ -11,20 +11,17 @@ its last `KEPT_CHANGES` and `KEPT_BYTES`. Older ones are counted in `lost`. Know
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Final
 
-from nngkit.cluster.documents_messages import FRAGMENT_LIMIT, MOST_ENTRIES, Entry, OrderedFragments, Position
-from nngkit.errors import BadMessage, Full, TooLarge
+from nngkit.cluster.documents_messages import FRAGMENT_LIMIT, MOST_ENTRIES
+from nngkit.errors import Full, TooLarge
 
-__all__ = ["ENTRY", "RUN_BYTES", "WRITERS", "SharedWriter", "full_from", "runs_of"]
+__all__ = ["ENTRY", "RUN_BYTES", "SharedWriter"]
 
 KEPT_BYTES, KEPT_CHANGES = 1 << 20, 1024  # kept after their confirmation: seconds of changes at a high rate
 QUEUE_BYTES, QUEUE_CHANGES = 16 << 20, 65536  # that wait for the host; beyond, `change` raises Full
-WRITERS: Final = 4096  # writers whose last number is remembered; the one that wrote least recently goes first
 ENTRY: Final = 64  # bytes counted for a change beside its data
 RUN_BYTES: Final = FRAGMENT_LIMIT  # of changes in one message, and sent by a writer before their confirmation
-_WHAT: Final = "shared object"
 
 
 class SharedWriter:
@@ -107,35 +104,3 @@ class SharedWriter:
     @property
     def _oldest(self) -> int:
         return next(iter(self._mine), self.written + 1)
-
-
-def runs_of(name: str, first: Position, base: Position | None, entries: Iterable[Entry]) -> list[OrderedFragments]:
-    """Return changes as messages of at most 256 KiB and 1,024 changes."""
-    runs: list[OrderedFragments] = []
-    at = first
-    group: list[Entry] = []
-    size = 0
-    for entry in entries:
-        size += len(entry.data) + ENTRY
-        if group and (size > FRAGMENT_LIMIT or len(group) == MOST_ENTRIES):
-            runs.append(OrderedFragments(name, at, base, tuple(group)))
-            at = at._replace(number=at.number + len(group) + (at.number == 0))
-            base, group, size = None, [], len(entry.data) + ENTRY
-        group.append(entry)
-    if group or base is not None:
-        runs.append(OrderedFragments(name, at, base, tuple(group)))
-    return runs
-
-
-def full_from(value: object, node: str) -> tuple[OrderedDict[tuple[str, int], int], bytes]:
-    """Read the table of writers and the state of an object. Raises BadMessage."""
-    if type(value) is not list or len(value) != 2 or type(value[0]) is not list or type(value[1]) is not bytes:
-        raise BadMessage(_WHAT, "a full state must be a table and bytes", node)
-    table: OrderedDict[tuple[str, int], int] = OrderedDict()
-    if len(value[0]) > WRITERS:
-        raise BadMessage(_WHAT, f"{len(value[0])} writers, over the limit of {WRITERS}", node)
-    for row in value[0]:
-        if type(row) is not list or [type(one) for one in row] != [str, int, int]:
-            raise BadMessage(_WHAT, "a writer must be an id, an epoch and a number", node)
-        table[row[0], row[1]] = row[2]
-    return table, value[1]

@@ -33,7 +33,7 @@ from nngkit.cluster.frames import check_id, check_kind
 from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node_queries import Answered
-from nngkit.cluster.shared_object import SharedObject
+from nngkit.cluster.shared_order import SharedObject
 from nngkit.cluster.sharing import Shared
 from nngkit.cluster.shell import NodeShell
 from nngkit.cluster.shell_core import EndpointOptions

@@ -1,5 +1,8 @@
 """SharedReplica: a program's own object at one node, changed everywhere in the order of the cluster's host. Pure.
 
+Decides what is sent to the host, what the host numbers, and what is requested. The content here, with its position,
+table of writers and log, is a `SharedOrder`; own changes are a `SharedWriter`. Knows no content of a change.
+
 The object has ``update(fragment: bytes)``, ``full_state() -> bytes`` and ``load(full: bytes)``. A change goes to the
 host, which numbers it and broadcasts it; all nodes apply it in that order, its writer too.
 
@@ -20,11 +23,9 @@ Invariants, with one host for each term (tests/cluster/documents_network.py chec
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from nngkit import envelope
 from nngkit.cluster.documents_copy import CopyRng
 from nngkit.cluster.documents_messages import (
     START,
@@ -42,19 +43,18 @@ from nngkit.cluster.documents_messages import (
     Send,
 )
 from nngkit.cluster.documents_transfers import Downloads
-from nngkit.cluster.documents_writer import ENTRY, RUN_BYTES, WRITERS, SharedWriter, full_from, runs_of
+from nngkit.cluster.documents_writer import SharedWriter
+from nngkit.cluster.shared_order import SharedObject, SharedOrder, runs_of
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Diff, Manifest
 from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["SharedObject", "SharedReplica"]
+__all__ = ["SharedReplica"]
 
 GATHER: Final = 0.5  # seconds in which a new host hears of copies ahead of its own: many round trips of a tree
 FETCHING: Final = 5.0  # seconds until the host begins without what a copy ahead has promised
-LOG_BYTES, LOG_CHANGES = 4 << 20, 4096  # kept for nodes that are behind; as in a document's log
-HELD_BYTES, HELD_CHANGES = 4 << 20, 4096  # ahead of missing ones; beyond, they are requested again
 RESEND: Final = 1.0  # seconds without a confirmation, growing to
 RESEND_MOST: Final = 8.0
 AT_LAST: Final = 0.1  # seconds until the full state is requested, once the host has one
@@ -64,18 +64,10 @@ NEVER: Final = float("inf")
 _WHAT: Final = "shared object"
 
 
-class SharedObject(Protocol):
-    """Interface of a program's object. `update` must do the same at every node."""
-
-    def update(self, fragment: bytes) -> object: ...
-    def full_state(self) -> bytes: ...
-    def load(self, full: bytes) -> object: ...
-
-
 class SharedReplica:
     """One shared object at one node. `report(node, why)` is called for rejected input and for exceptions of the object.
 
-    After each event call `step(now)`, and at `wake_at`.
+    After each event call `step(now)`, and at `wake_at`. The content is in `order`, own changes are in `writer`.
     """
 
     def __init__(
@@ -96,10 +88,8 @@ class SharedReplica:
         self.name = name
         self.node = node
         self.epoch = epoch
-        self.obj = obj
-        self.position = START
         self.writer = SharedWriter(name)
-        self.applied = self.loads = self.failures = 0
+        self.order = SharedOrder(name, node, epoch, obj, confirm=self._confirm, report=report, limit=limit)
         self.wake_at = now
         self.parent = ""
         self.term = 0  # of the host, as far as known
@@ -109,14 +99,6 @@ class SharedReplica:
         self._transfers = transfers
         self._downloads = downloads
         self._report = report
-        self._limit = limit
-        self._table: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._log: deque[tuple[Position, Position, Entry | None]] = deque()  # position, the one before, change
-        self._log_bytes = 0
-        self._held: dict[Position, tuple[Position, Entry | None]] = {}  # by the position before
-        self._held_bytes = 0
-        self._known = START  # the latest position heard of
-        self._changed = False
         # as writer
         self._resend_at = NEVER
         self._resend_pause = RESEND
@@ -157,12 +139,13 @@ class SharedReplica:
         if self.leading:
             if self._begin_at == NEVER:
                 while writer.next <= writer.written:
-                    self._order(self.node, self.epoch, writer.next, writer[writer.next])  # confirms it too
+                    self._append(self.node, self.epoch, writer.next, writer[writer.next])  # confirms it too
             return
-        if not self._connected or self.position.term != self.term or self.position[:2] < self._known[:2]:
+        position = self.order.position
+        if not self._connected or position.term != self.term or position[:2] < self.order.known[:2]:
             return
         if (batch := writer.batch()) is not None:
-            self._send("", Changes(self.name, self.position._replace(number=0), self.epoch, *batch))
+            self._send("", Changes(self.name, position._replace(number=0), self.epoch, *batch))
         if self._resend_at == NEVER:
             self._resend_at = now + self._resend_pause * self._rng.uniform(1.0, 1.5)
 
@@ -183,14 +166,14 @@ class SharedReplica:
         self._best = None
         self._begin_at, self._begin_latest = now + GATHER, now + GATHER + FETCHING
         self.writer.again()
-        self._send(None, Gather(self.name, term, self.epoch, self.position))
+        self._send(None, Gather(self.name, term, self.epoch, self.order.position))
         self.wake_at = min(self.wake_at, now)
 
     def offer(self, node: str, message: Offer, now: float) -> None:
         """Take the position of a copy that is ahead; fetch the latest one before the reign begins."""
         if self._begin_at == NEVER or message.position >= self._reign:
             return
-        if message.position > max(self.position, self._best[0] if self._best is not None else START):
+        if message.position > max(self.order.position, self._best[0] if self._best is not None else START):
             self._best = message.position, node
             self._ask_from(node, now)
 
@@ -198,21 +181,18 @@ class SharedReplica:
     def _reign(self) -> Position:
         return Position(self.term, self.epoch, 0)
 
+    def _refuses(self, position: Position) -> bool:
+        """Return True if the host takes no content at `position`: none in its reign, only earlier content before it."""
+        return self.leading and (self._begin_at == NEVER or position >= self._reign)
+
     def _begin(self, now: float) -> None:
         """Begin the reign at the present position."""
-        base = self.position
-        first = self._reign
         self._begin_at = NEVER
         self._request = None
         self._best = None
         self._ask_at = NEVER
-        if base >= first:
-            self._report(self.node, f"{self.name}: its copy is of term {base.term}, after term {self.term}")
-            base = START
-        self._held.clear()
-        self._held_bytes = 0
-        self._apply(first, base, None)
-        self._known = self.position
+        first = self._reign
+        base = self.order.begin(first)
         self._send(None, OrderedFragments(self.name, first, base, ()))
 
     def changes(self, node: str, message: Changes) -> None:
@@ -220,88 +200,26 @@ class SharedReplica:
         if not self.leading or self._begin_at != NEVER or message.reign != self._reign:
             return  # the writer repeats them
         for n, data in enumerate(message.fragments, message.first):
-            last = self._table.get((node, message.epoch))
+            last = self.order.last(node, message.epoch)
             expected = {message.after + 1} if last is None else {last + 1, max(message.after, last) + 1}
             if n in expected:
-                self._order(node, message.epoch, n, data)
+                self._append(node, message.epoch, n, data)
             elif last is None or n > last:
                 self._send(node, Behind(self.name, message.epoch, last if last is not None else message.after))
                 return
 
-    def _order(self, origin: str, epoch: int, n: int, data: bytes) -> None:
-        position = self.position._replace(number=self.position.number + 1)
+    def _append(self, origin: str, epoch: int, n: int, data: bytes) -> None:
         entry = Entry(origin, epoch, n, data)
         if not self._ordered:
-            self._ordered_from = position
+            self._ordered_from = self.order.next
         self._ordered.append(entry)
-        self._apply(position, self.position, entry)
-        self._known = self.position
+        self.order.append(entry)
 
     def _broadcast(self) -> None:
         """Broadcast the changes ordered in this turn, in messages of 256 KiB."""
         entries, self._ordered = self._ordered, []
         for run in runs_of(self.name, self._ordered_from, None, entries):
             self._send(None, run)
-
-    # ------------------------------------------------------------------ the order
-
-    def ordered(self, message: OrderedFragments) -> None:
-        """Take changes in the host's order."""
-        position = message.first
-        before = message.base
-        if before is None:
-            before = position._replace(number=position.number - 1)
-        else:
-            self._take(position, before, None)
-            before, position = position, position._replace(number=1)
-        for entry in message.entries:
-            self._take(position, before, entry)
-            before, position = position, position._replace(number=position.number + 1)
-
-    def _take(self, position: Position, before: Position, entry: Entry | None) -> None:
-        if position <= self.position:
-            return
-        if self.leading and (self._begin_at == NEVER or position >= self._reign):
-            return  # the order of others is only of use until the own reign begins
-        self._known = max(self._known, position)
-        if before != self.position or before == START:
-            size = ENTRY + (0 if entry is None else len(entry.data))
-            if len(self._held) < HELD_CHANGES and self._held_bytes + size <= HELD_BYTES and before not in self._held:
-                self._held[before] = position, entry
-                self._held_bytes += size
-            return
-        self._apply(position, before, entry)
-        self._release()
-
-    def _release(self) -> None:
-        while self.position != START and (found := self._held.pop(self.position, None)) is not None:
-            self._held_bytes -= ENTRY + (0 if found[1] is None else len(found[1].data))
-            self._apply(found[0], self.position, found[1])
-
-    def _apply(self, position: Position, before: Position, entry: Entry | None) -> None:
-        """Apply the next change."""
-        self.position = position
-        self._log.append((position, before, entry))
-        self._log_bytes += ENTRY
-        self._changed = True
-        if entry is not None:
-            self.applied += 1
-            self._log_bytes += len(entry.data)
-            writer = entry.origin, entry.epoch
-            self._table[writer] = entry.n
-            self._table.move_to_end(writer)
-            if len(self._table) > WRITERS:
-                self._table.popitem(last=False)  # the same one at every node
-            try:
-                self.obj.update(entry.data)
-            except Exception as error:  # the program's; the same at every node, so the order goes on
-                self.failures += 1
-                self._report(entry.origin, f"{self.name}: update raised {type(error).__name__}: {error}")
-            if writer == (self.node, self.epoch):
-                self._confirm(entry.n)
-        while len(self._log) > LOG_CHANGES or self._log_bytes > LOG_BYTES:
-            _, _, gone = self._log.popleft()
-            self._log_bytes -= ENTRY + (0 if gone is None else len(gone.data))
 
     # ------------------------------------------------------------------ catching up
 
@@ -319,6 +237,11 @@ class SharedReplica:
         self._ask_soon(now + after + self._rng.uniform(0.0, spread))
         self.wake_at = min(self.wake_at, now)
 
+    def ordered(self, message: OrderedFragments) -> None:
+        """Take changes in the host's order."""
+        if not self._refuses(message.first):
+            self.order.take(message)
+
     def gap(self, now: float) -> None:
         """Compare with the host: its broadcasts are missing."""
         self._ask_host = True
@@ -327,13 +250,13 @@ class SharedReplica:
     def heard_position(self, position: Position, now: float) -> None:
         """Take the position of the host."""
         if position.term >= self.term and not self.leading:
-            self._known = max(self._known, position)
+            self.order.hear(position)
             self.wake_at = min(self.wake_at, now)
 
     def gather(self, node: str, message: Gather, now: float) -> None:
         """Tell a new host of a copy ahead of its own."""
-        if not self.leading and message.term >= self.term and self.position > message.position:
-            self._send(node, Offer(self.name, self.position))
+        if not self.leading and message.term >= self.term and self.order.position > message.position:
+            self._send(node, Offer(self.name, self.order.position))
 
     def request_full(self, now: float) -> None:
         """Take the full state again, even if nothing seems to be missing; not at the host."""
@@ -346,7 +269,7 @@ class SharedReplica:
         """True while changes are missing, as far as known."""
         if self.leading:
             return self._begin_at != NEVER
-        return self.position == START or self.position < self._known or self._force
+        return self.order.behind or self._force
 
     @property
     def _may_ask(self) -> bool:
@@ -360,7 +283,7 @@ class SharedReplica:
         self._number += 1
         self._request = self._number, node
         self._downloading = False
-        self._send(node, FullObjectRequest(self._number, self.name, START if self._force else self.position))
+        self._send(node, FullObjectRequest(self._number, self.name, START if self._force else self.order.position))
         self._ask_at = now + self._ask_pause * self._rng.uniform(1.0, 1.5)
         self.wake_at = min(self.wake_at, self._ask_at)
 
@@ -381,54 +304,27 @@ class SharedReplica:
 
     def requested(self, node: str, message: FullObjectRequest, now: float) -> None:
         """Answer with the changes after a position, or with the full state."""
-        if self.position == START:
+        order = self.order
+        if order.position == START:
             self._send(node, NotOpen(message.number, self.name))
             return
-        if message.position == self.position or (found := self._after(message.position)) is not None:
-            entries = [] if message.position == self.position else found
-            assert entries is not None
-            self._send(node, MissingFragments(message.number, self.name, self.position, tuple(entries)))
+        if (missing := order.after(message.position)) is not None:
+            self._send(node, MissingFragments(message.number, self.name, order.position, tuple(missing)))
             return
-        table = [[origin, epoch, n] for (origin, epoch), n in self._table.items()]
         try:
-            full = envelope.encode([table, bytes(self.obj.full_state())])
-            body = self._transfers.offer(full, name=self._rng.randbytes(16), now=now)
+            body = self._transfers.offer(order.full_state(), name=self._rng.randbytes(16), now=now)
         except Exception as error:  # the program's
-            self.failures += 1
-            self._report(self.node, f"{self.name}: full_state raised {type(error).__name__}: {error}")
+            order.failed(self.node, "full_state", error)
             return
         content = wire.encode(Diff(_NO_STREAM, self.name, body, {}))
-        self._send(node, FullObject(message.number, self.name, self.position, content))
-
-    def _after(self, position: Position) -> list[OrderedFragments] | None:
-        """Return the kept changes after `position`, up to 256 KiB; None if they do not follow it."""
-        start = next((index for index, (_, before, _) in enumerate(self._log) if before == position), None)
-        if position == START or start is None:
-            return None
-        runs: list[OrderedFragments] = []
-        entries: list[Entry] = []
-        size, first, base = 0, START, None
-        for index in range(start, len(self._log)):
-            at, before, entry = self._log[index]
-            if entry is None:
-                runs += runs_of(self.name, first, base, entries)
-                entries, first, base = [], at, before
-                size += ENTRY
-                continue
-            size += len(entry.data) + ENTRY
-            if size > RUN_BYTES and index > start:
-                break
-            if not entries and base is None:
-                first = at
-            entries.append(entry)
-        return [*runs, *runs_of(self.name, first, base, entries)]
+        self._send(node, FullObject(message.number, self.name, order.position, content))
 
     def replied(self, node: str, message: MissingFragments | FullObject | NotOpen, now: float) -> None:
         """Take a reply."""
         if self._request is None or self._request[0] != message.number:
             return  # late
         asked = self._request[1]
-        before = self.position
+        before = self.order.position
         if isinstance(message, NotOpen):
             self._request = None
             self._ask_host = True
@@ -440,7 +336,8 @@ class SharedReplica:
             self._request = None
             for run in message.runs:
                 self.ordered(run)
-            self._known = max(self._known, message.head) if not self.leading else self._known
+            if not self.leading:
+                self.order.hear(message.head)
             self._settled(before, now)
             return
         try:
@@ -480,38 +377,18 @@ class SharedReplica:
     def _load(self, node: str, position: Position, body: bytes, now: float) -> None:
         """Load a full state. Raises BadMessage, TooLarge."""
         self._request = None
-        before = self.position
-        if self.leading and (self._begin_at == NEVER or position >= self._reign):
+        before = self.order.position
+        if self._refuses(position):
             return
-        if position < self.position or (position == self.position and not self._force):
+        if position < before or (position == before and not self._force):
             self._settled(before, now)
-            return
-        value = envelope.decode(body, what=_WHAT, limit=self._limit, peer=node)
-        table, full = full_from(value, node)
-        try:
-            self.obj.load(full)
-        except Exception as error:  # the program's
-            self.failures += 1
-            self._report(node, f"{self.name}: load raised {type(error).__name__}: {error}")
-            return
-        self.loads += 1
-        self._changed = True
-        self._force = False
-        self.position = position
-        self._known = max(self._known, position)
-        self._table = table
-        self._log.clear()
-        self._log_bytes = 0
-        for key in [one for one, (at, _) in self._held.items() if at <= position]:
-            _, entry = self._held.pop(key)
-            self._held_bytes -= ENTRY + (0 if entry is None else len(entry.data))
-        self._confirm(table.get((self.node, self.epoch), 0))
-        self._release()
-        self._settled(before, now)
+        elif self.order.load(node, position, body):
+            self._force = False
+            self._settled(before, now)
 
     def _settled(self, before: Position, now: float) -> None:
         """Go on at once if the reply brought something and more is missing; else later, elsewhere."""
-        if self.position != before:
+        if self.order.position != before:
             self._ask_pause = ASK
             if not self.behind_host:
                 self._ask_at = NEVER
@@ -527,7 +404,7 @@ class SharedReplica:
     def step(self, now: float) -> bool:
         """Do what follows from the events, and what is due; sets `wake_at`. Returns True if the content changed."""
         if self.leading and self._begin_at != NEVER:
-            waiting = self._best is not None and self._best[0] > self.position and now < self._begin_latest
+            waiting = self._best is not None and self._best[0] > self.order.position and now < self._begin_latest
             if now >= self._begin_at and not waiting:
                 self._begin(now)
         if now >= self._resend_at:
@@ -538,7 +415,7 @@ class SharedReplica:
         self._send_mine(now)
         if self._ordered:
             self._broadcast()
-        if self.position == START < self._known and self._request is None and self._may_ask:
+        if self.order.position == START < self.order.known and self._request is None and self._may_ask:
             self._ask_soon(now + self._rng.uniform(0.0, AT_LAST))  # the host has begun: what it had not, it has now
         if now >= self._ask_at and not self._downloading:
             self._ask(now)
@@ -548,7 +425,7 @@ class SharedReplica:
         self.wake_at = min(self._ask_at, self._resend_at)
         if self.leading and self._begin_at != NEVER:
             self.wake_at = min(self.wake_at, self._begin_at if now < self._begin_at else self._begin_latest)
-        changed, self._changed = self._changed, False
+        changed, self.order.changed = self.order.changed, False
         return changed
 
     def node_removed(self, node: str, now: float) -> None:

@@ -298,14 +298,14 @@ class Cluster:
 
     def check(self, node: Node) -> None:
         for name, replica in node.documents.objects.items():
-            key = id(node), name
-            if self.checked.get(key) == replica.position:
+            key, at = (id(node), name), replica.order.position
+            if self.checked.get(key) == at:
                 continue
-            self.checked[key] = replica.position
+            self.checked[key] = at
             changes = node.objects[name].changes
             content = envelope.encode(changes)
-            known = self.at.setdefault((name, replica.position), content)
-            assert known == content or replica.position.number < 0, f"{node.name}: {name} differs at {replica.position}"
+            known = self.at.setdefault((name, at), content)
+            assert known == content or at.number < 0, f"{node.name}: {name} differs at {at}"
             last: dict[tuple[str, int], int] = {}
             for change in changes:
                 writer, epoch, n = envelope.decode(change, what="change")
@@ -334,8 +334,8 @@ class Cluster:
                 if name not in node.objects:
                     continue
                 replica = node.documents.objects[name]
-                where = f"{node.name}: {name} at {replica.position}, host at "
-                where += str(self.nodes[self.host].documents.objects[name].position)
+                where = f"{node.name}: {name} at {replica.order.position}, host at "
+                where += str(self.nodes[self.host].documents.objects[name].order.position)
                 assert node.objects[name].changes == final, where
                 assert not replica.behind_host, where
                 assert replica.writer.lost == 0

@@ -70,12 +70,12 @@ def test_a_late_node_takes_the_full_state_and_one_that_was_behind_only_what_is_m
     late.share("x")
     cluster.run(1.0)
     assert late.objects["x"].changes == [b"one"]
-    assert late.documents.objects["x"].loads == 1
+    assert late.documents.objects["x"].order.loads == 1
     cluster.gaps = 1.0
     change(cluster, nodes[0], b"two")
     cluster.run(5.0)
     assert late.objects["x"].changes == [b"one", b"two"]
-    assert late.documents.objects["x"].loads == 1
+    assert late.documents.objects["x"].order.loads == 1
 
 
 def test_a_new_host_takes_the_state_of_a_copy_that_is_ahead_of_its_own() -> None:
@@ -140,7 +140,7 @@ def test_an_object_that_raises_is_reported_and_the_order_goes_on() -> None:
     cluster.run(2.0)
     assert seen([node]) == [[b"one", b"two"]]
     assert [(one.what, one.why) for one in node.refused] == [("object x", "x: update raised ValueError: no")]
-    assert node.documents.objects["x"].failures == 1
+    assert node.documents.objects["x"].order.failures == 1
 
 
 def test_a_large_state_comes_in_chunks() -> None:
@@ -152,7 +152,7 @@ def test_a_large_state_comes_in_chunks() -> None:
     late.share("x")
     cluster.run(10.0)
     assert late.objects["x"].changes == [bytes(FRAGMENT_LIMIT)] * 80
-    assert late.documents.objects["x"].loads == 1
+    assert late.documents.objects["x"].order.loads == 1
 
 
 def test_request_full_loads_the_state_again() -> None:
