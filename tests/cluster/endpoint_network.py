@@ -11,6 +11,8 @@ while nodes are killed and come back, and links are cut off. Checked:
 2. A letter between two nodes that live on comes once, and in order.
 3. An accepted job ends; a job's key has one result; a submitter that lives on gets the results of its jobs.
 4. After the faults there is one host, all nodes are in one tree, and the shared object is equal at all.
+
+The seed decides size, delays, losses and faults. The order of tasks within a turn is trio's, and random.
 """
 
 from __future__ import annotations

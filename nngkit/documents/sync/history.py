@@ -99,7 +99,8 @@ class History:
         self.versions: Versions = dict(versions)
         vectors.prune(self.versions, me)
         self.heads: Versions = dict(self.versions)
-        self._behind: set[EditStream] = set()  # streams that may be incomplete; verified before use
+        # In order, not sets: what is sent, and how chance decides, must not depend on Python's hash seed.
+        self._behind: dict[EditStream, None] = {}  # streams that may be incomplete; verified before use
         self.held: dict[EditStream, dict[int, tuple[Edit, EditStream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
@@ -112,7 +113,7 @@ class History:
         self._blocked: dict[
             EditStream, tuple[EditStream, int]
         ] = {}  # missing dependency of the first held edit of a stream
-        self._undeclared: set[EditStream] = set(self.versions)
+        self._undeclared: dict[EditStream, None] = dict.fromkeys(self.versions)
         self._recent: OrderedDict[EditStream, float] = OrderedDict()
         self._turn = 0
         self._log: OrderedDict[tuple[EditStream, int], Edit] = OrderedDict()
@@ -128,7 +129,7 @@ class History:
         edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared if stream in self.versions})
         self._undeclared.clear()
         self.advance(self.me, seq, now)
-        self._undeclared.discard(self.me)
+        self._undeclared.pop(self.me, None)
         self._keep(self.me, seq, edit)
         return Updates(self.me, self.doc, seq, (edit,))
 
@@ -218,7 +219,7 @@ class History:
     def _set(self, stream: EditStream, seq: int, now: float) -> None:
         self.versions[stream] = seq
         self.exists(stream, seq)
-        self._undeclared.add(stream)
+        self._undeclared[stream] = None
         self._recent[stream] = now
         self._recent.move_to_end(stream)
         while len(self._recent) > HEADS:
@@ -262,7 +263,7 @@ class History:
             self.needs_snapshot = True  # invented streams, or very many: one AskAll will tell
         else:
             self.heads[stream] = seq
-            self._behind.add(stream)
+            self._behind[stream] = None
 
     def recount(self, claims: Iterable[Mapping[EditStream, int]]) -> None:
         """Recompute what exists from `claims` and the held edits; the claims of a peer end when it leaves."""
@@ -319,9 +320,9 @@ class History:
 
     def incomplete(self) -> dict[EditStream, int]:
         """Return the incomplete streams, and the number of missing edits of each."""
-        found = {stream: self.lacking(stream) for stream in self._behind}
-        self._behind = {stream for stream, missing in found.items() if missing}
-        return {stream: missing for stream, missing in found.items() if missing}
+        found = {stream: missing for stream in self._behind if (missing := self.lacking(stream))}
+        self._behind = dict.fromkeys(found)
+        return found
 
     def lacking(self, stream: EditStream) -> int:
         """Return the number of missing edits of `stream`."""
