@@ -190,7 +190,7 @@ class Search:
         """Do what is due: end late attempts, begin the next one."""
         limits = self.near.limits
         for attempt in list(self.attempts):
-            if now - attempt.since >= self._patience(attempt):
+            if now >= self._ends_at(attempt):
                 self.end(attempt, now)
         if not self.wanted or now < self.next_at:
             return
@@ -215,11 +215,11 @@ class Search:
     def wake_at(self) -> float:
         at = self.next_at if self.wanted else float("inf")
         for attempt in self.attempts:
-            at = min(at, attempt.since + self._patience(attempt))
+            at = min(at, self._ends_at(attempt))
         return at
 
-    def _patience(self, attempt: Attempt) -> float:
+    def _ends_at(self, attempt: Attempt) -> float:
         limits = self.near.limits
         if attempt.state == "offered":  # a request travels up to the root, and a number down again
-            return limits.handshake
-        return limits.wait if attempt.state == "waiting" else limits.attempt
+            return attempt.since + limits.handshake
+        return attempt.since + (limits.wait if attempt.state == "waiting" else limits.attempt)

@@ -32,6 +32,8 @@ from nngkit.cluster.tree import depths_of, ideal_depth
 from nngkit.envelope import decode, encode
 from nngkit.testing.network import Network, Partition
 
+MOST_TICKS = 20  # of a node at one moment: a few things may be due one after the other
+
 
 class Node:
     """One run of a node."""
@@ -68,9 +70,12 @@ class Node:
         """Carry out the effects of the place, and check them."""
         place, network = self.place, self.network
         now = network.net.now
+        ticks = 0
         while now >= place.wake_at:
             place.tick(now)
             self._carry_out()
+            ticks += 1
+            assert ticks < MOST_TICKS, f"{self.name} wakes at once, again and again"
         self._carry_out()
         if self.alive:
             network.net.wake(self.name, max(place.wake_at, now + 1e-4) if place.wake_at < 1e12 else now + 1e6)

@@ -42,6 +42,7 @@ BROKEN = {
     50628: "the tree stayed too deep, as failed moves were planned anew at growing intervals",
     21002785: "a node has the id of another, whose path is no loop",
     21005911: "the same, at the node that had the id first",
+    21003271: "an attempt was due by its end, but not by its age: now - since was rounded down",
 }
 
 
