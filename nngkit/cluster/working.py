@@ -109,9 +109,10 @@ class Workers:
             case JobStop(job):
                 if (scope := self._scopes.get(job)) is not None:
                     scope.cancel()
-                else:
-                    self._functions[job.kind].waiting.remove(job)
+                elif job in (queue := self._functions[job.kind].waiting):
+                    queue.remove(job)
                     self._shell._node.work.crew.released(job, trio.current_time())
+                # else it has ended since the crew decided to stop it: events come up to `SPACING` later
             case RoomForJobs():
                 self._room.set()
                 self._room = trio.Event()
@@ -142,14 +143,14 @@ class Workers:
         """Do jobs of a function until none waits.
 
         A task for each job, or a cancel scope, would cost as much again as an empty job: a scope is made anew only
-        after the job in it was stopped.
+        after the job in it was stopped, also if its function has caught that and returned.
         """
         crew, waiting = self._shell._node.work.crew, function.waiting
         done = 0
         while waiting:
             stopped: CrewJob | None = None
             with trio.CancelScope() as scope:
-                while waiting:
+                while waiting and not scope.cancel_called:
                     job = stopped = waiting.popleft()
                     self._scopes[job] = scope
                     await self._run(function, job)

@@ -1,0 +1,85 @@
+"""Functions of jobs that misbehave: what they do ends their job, and nothing else of their node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from nngkit.cluster import Host, JobRun, Member
+from nngkit.errors import JobFailed
+from nngkit.testing.cluster_memory import ClusterMemory
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@asynccontextmanager
+async def two_nodes() -> AsyncIterator[tuple[Host, Member]]:
+    """Yield a host and a worker that has joined it."""
+    memory = ClusterMemory(delay=0.001)
+    async with (
+        Host("c", transport=memory.transport("a"), id="a") as host,
+        Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w") as worker,
+    ):
+        await worker.joined(5.0)
+        yield host, worker
+
+
+async def test_jobs_may_be_cancelled_at_the_moment_they_end(autojump_clock: MockClock) -> None:
+    rng = Random(1)
+    async with two_nodes() as (host, worker):
+
+        @worker.work("short", concurrency=4)
+        async def short(job: JobRun) -> bytes:
+            await trio.sleep(0.004 * rng.random())
+            return b"done"
+
+        outcomes: Counter[str] = Counter()
+
+        async def submit(count: int) -> None:
+            for _ in range(count):
+                job = await host.submit("short", b"")
+                await trio.sleep(0.006 * rng.random())
+                job.cancel()
+                try:
+                    await job.result(10.0)
+                    outcomes["result"] += 1
+                except JobFailed as error:
+                    outcomes[error.outcome] += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                nursery.start_soon(submit, 50)
+        assert outcomes.total() == 300
+        assert outcomes.keys() == {"result", "cancelled"}
+
+
+async def test_a_function_that_catches_its_cancellation_keeps_no_other_job_from_being_done(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        async def stubborn(job: JobRun) -> bytes:
+            try:
+                await trio.sleep(10.0 if job.payload == b"long" else 0.001)
+            except trio.Cancelled:
+                if job.payload != b"long":
+                    raise
+            return job.payload
+
+        async for _ in host.map("x", [b"short"] * 20):
+            pass  # from now on the worker asks for jobs ahead
+        long = await host.submit("x", b"long")
+        others = [await host.submit("x", b"%d" % number) for number in range(5)]
+        await trio.sleep(0.5)
+        long.cancel()
+        assert [await job.result(1.0) for job in others] == [b"%d" % number for number in range(5)]
