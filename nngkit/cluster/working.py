@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from nngkit.background import Background
-from nngkit.calls.handlers import Handler
+from nngkit.calls.handlers import Handler, cause, order_to_end, text_of
 from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.jobs import Job, JobRun
 from nngkit.cluster.node import Node
@@ -180,11 +180,16 @@ class Workers:
                     run.part(part)
             else:
                 result = self._checked(job, await function.handler.call(run, None))
-        except JobFailed as error:
-            failure = type(error).__name__, error.message, False
-        except Exception as error:
-            log.warning("%s: job %d of %r failed", self._shell.id, job.serial, job.kind, exc_info=error)
-            failure = type(error).__name__, str(error), True
+        except BaseException as raised:
+            order, error = order_to_end(raised), cause(raised)
+            if order is raised:
+                raise
+            if order is not None or not isinstance(error, JobFailed):
+                log.warning("%s: job %d of %r failed", self._shell.id, job.serial, job.kind, exc_info=error)
+            if order is not None:  # it was stopped, and has failed in its clean-up as well
+                raise order from None
+            text = error.message if isinstance(error, JobFailed) else text_of(error)
+            failure = text_of(type(error).__name__), text, not isinstance(error, JobFailed)
         del self._scopes[job]
         now = trio.current_time()
         if failure is not None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from nngkit.cluster import Host, JobRun, Member
+from nngkit.cluster import ClusterMessage, Host, JobRun, Member
 from nngkit.errors import JobFailed
 from nngkit.testing.cluster_memory import ClusterMemory
 
@@ -83,3 +83,104 @@ async def test_a_function_that_catches_its_cancellation_keeps_no_other_job_from_
         await trio.sleep(0.5)
         long.cancel()
         assert [await job.result(1.0) for job in others] == [b"%d" % number for number in range(5)]
+
+
+class Unprintable(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (Unprintable(), "Unprintable: <Unprintable without text>"),
+        (SystemExit(2), "SystemExit: 2"),
+        (Panic("at the disco"), "Panic: at the disco"),
+        (ExceptionGroup("of a nursery", [ValueError("the cause")]), "ValueError: the cause"),
+        (BaseExceptionGroup("of a nursery", [SystemExit(2)]), "SystemExit: 2"),
+    ],
+)
+async def test_an_exception_of_any_kind_ends_the_job_alone(
+    error: BaseException, says: str, plain: bool, autojump_clock: MockClock
+) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def asynchronous(job: JobRun) -> bytes:
+            if job.payload:
+                raise error
+            return b"done"
+
+        def threaded(job: JobRun) -> bytes:
+            if job.payload:
+                raise error
+            return b"done"
+
+        worker.work("x")(threaded if plain else asynchronous)
+        with pytest.raises(JobFailed) as caught:
+            await (await host.submit("x", b"raise", tries=2)).result(10.0)
+        assert (caught.value.message, caught.value.tries) == (says, 2)
+        assert await (await host.submit("x", b"")).result(10.0) == b"done"
+
+
+async def test_a_job_that_has_failed_for_good_may_say_so_inside_a_nursery(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def child() -> None:
+            raise JobFailed("for good")
+
+        @worker.work("x")
+        async def function(job: JobRun) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child)
+
+        with pytest.raises(JobFailed) as caught:
+            await (await host.submit("x", b"")).result(10.0)
+        assert (caught.value.outcome, caught.value.message) == ("failed", "for good")
+
+
+async def test_a_clean_up_that_fails_ends_the_stopped_job_alone(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def child() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("in the clean-up")
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            async with trio.open_nursery() as nursery:
+                if job.payload:
+                    nursery.start_soon(child)
+                    nursery.start_soon(trio.sleep_forever)
+            return b"done"
+
+        job = await host.submit("x", b"wait")
+        await trio.sleep(0.5)
+        job.cancel()
+        with pytest.raises(JobFailed, match="cancelled"):
+            await job.result(10.0)
+        assert await (await host.submit("x", b"")).result(10.0) == b"done"
+
+
+async def test_a_message_whose_handler_exits_is_one_that_failed(autojump_clock: MockClock) -> None:
+    heard: list[bytes] = []
+    async with two_nodes() as (host, worker):
+
+        @worker.on("chat")
+        async def hear(message: ClusterMessage) -> None:
+            heard.append(message.body)
+            if message.body == b"exit":
+                raise SystemExit(2)
+
+        for body in (b"exit", b"go on"):
+            await host.send("chat", body)
+        await trio.sleep(1.0)
+    assert heard == [b"exit", b"go on"]
