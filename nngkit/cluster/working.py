@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 import trio
@@ -15,6 +16,7 @@ import trio
 from nngkit.background import Background
 from nngkit.calls.handlers import Handler, cause, order_to_end, text_of
 from nngkit.cluster.crew_limits import CrewJob
+from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs import Job, JobRun
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs
@@ -176,8 +178,9 @@ class Workers:
         try:
             run = JobRun(self, job)
             if function.handler.streams:
-                async for part in function.handler.parts(run, None):
-                    run.part(part)
+                async with aclosing(function.handler.parts(run, None)) as parts:
+                    async for part in parts:
+                        run.part(part)
             else:
                 result = self._checked(job, await function.handler.call(run, None))
         except BaseException as raised:
@@ -320,7 +323,9 @@ class Workers:
                     batch = await source.take(min(BATCH, in_flight - len(ahead)))
                     if not batch:
                         break
-                    ahead += [await self.begin(kind, bytes(payload), None, options) for payload in batch]
+                    ahead += [
+                        await self.begin(kind, as_bytes("a payload", payload), None, options) for payload in batch
+                    ]
                     self._shell._act_soon()
                 if not ahead:
                     return

@@ -1,4 +1,7 @@
-"""Functions of jobs that misbehave: what they do ends their job, and nothing else of their node."""
+"""Functions of jobs that misbehave: what they do ends their job, and nothing else of their node.
+
+Tests of plain functions have the real clock: the other one does not wait for threads.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import ClusterMessage, Host, JobRun, Member
-from nngkit.errors import JobFailed
+from nngkit.errors import ConfigError, JobFailed
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
@@ -107,9 +111,7 @@ class Panic(BaseException):
         (BaseExceptionGroup("of a nursery", [SystemExit(2)]), "SystemExit: 2"),
     ],
 )
-async def test_an_exception_of_any_kind_ends_the_job_alone(
-    error: BaseException, says: str, plain: bool, autojump_clock: MockClock
-) -> None:
+async def test_an_exception_of_any_kind_ends_the_job_alone(error: BaseException, says: str, plain: bool) -> None:
     async with two_nodes() as (host, worker):
 
         async def asynchronous(job: JobRun) -> bytes:
@@ -184,3 +186,61 @@ async def test_a_message_whose_handler_exits_is_one_that_failed(autojump_clock: 
             await host.send("chat", body)
         await trio.sleep(1.0)
     assert heard == [b"exit", b"go on"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_part_that_is_too_large_ends_the_job_alone(plain: bool) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def asynchronous(job: JobRun) -> bytes:
+            job.part(bytes(int(job.payload)))
+            return b"done"
+
+        def threaded(job: JobRun) -> bytes:
+            job.part(bytes(int(job.payload)))
+            return b"done"
+
+        worker.work("x")(threaded if plain else asynchronous)
+        with pytest.raises(JobFailed, match="a part has 131073 bytes, over the limit of 131072") as caught:
+            await (await host.submit("x", b"131073", stream=True)).result(10.0)
+        assert caught.value.outcome == "failed"
+        job = await host.submit("x", b"131072", stream=True)
+        assert [len(part) async for part in job.parts()] == [131072]
+
+
+@pytest.mark.parametrize("value", [5, "text", None, [1, 2]])
+async def test_what_is_not_bytes_is_refused(value: Any, autojump_clock: MockClock) -> None:
+    name = type(value).__name__
+    async with two_nodes() as (host, worker):
+
+        @worker.work("echo")
+        async def echo(job: JobRun) -> bytes:
+            return bytes(job.payload)
+
+        @worker.work("parts")
+        async def parts(job: JobRun) -> AsyncIterator[bytes]:
+            yield value
+
+        with pytest.raises(TypeError, match=f"a payload must be bytes, not {name}"):
+            await host.submit("echo", value)
+        with pytest.raises(TypeError, match=f"a payload must be bytes, not {name}"):
+            async for _ in host.map("echo", [value]):
+                pass
+        with pytest.raises(TypeError, match=f"a message must be bytes, not {name}"):
+            await host.send("chat", value)
+        with pytest.raises(TypeError, match=f"a message must be bytes, not {name}"):
+            await host.send_many("chat", [b"", value])
+        with pytest.raises(JobFailed, match=f"a part must be bytes, not {name}"):
+            await (await host.submit("parts", b"", tries=1)).result(10.0)
+        if value not in (None, "text"):
+            with pytest.raises(TypeError, match=f"a key must be bytes, not {name}"):
+                await host.submit("echo", b"", key=value)
+        like_bytes: Any = memoryview(b"ok")
+        assert await (await host.submit("echo", like_bytes)).result(10.0) == b"ok"
+
+
+async def test_the_jobs_of_a_map_have_no_key(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, _):
+        with pytest.raises(ConfigError, match="key: jobs of a map have none"):
+            async for _ in host.map("x", [b"1", b"2"], key=b"k"):
+                pass
