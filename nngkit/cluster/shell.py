@@ -45,6 +45,7 @@ log = logging.getLogger("nngkit.cluster")
 
 LATE: Final = 0.05  # seconds after a due time: the loop stood still; also the time to take in what came meanwhile
 CATCHING_UP: Final = 5  # times LATE at most: a node with too much to do is late all the time
+MOST_REASONS: Final = 16  # addresses that the error of `joined` names
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
 
@@ -201,6 +202,7 @@ class NodeShell(ShellCore):
 
     def link_up(self, link: int, peer: str, dialed: str | None) -> None:
         """See nngkit.cluster.transport.Sink."""
+        self._unreached.pop(dialed or "", None)
         self._node.link_up(link, peer, dialed, trio.current_time())
         self._act_soon()
 
@@ -211,6 +213,7 @@ class NodeShell(ShellCore):
 
     def dial_failed(self, address: str, why: str) -> None:
         """See nngkit.cluster.transport.Sink."""
+        self._note_unreached(address, why)
         self._node.dial_failed(address, why, trio.current_time())
         self._act_soon()
 
@@ -218,6 +221,10 @@ class NodeShell(ShellCore):
         """See nngkit.cluster.transport.Sink."""
         self._node.received(link, frames, trio.current_time())
         self._act_soon()
+
+    def _note_unreached(self, address: str, why: str) -> None:
+        if not self._node.place.path and len(self._unreached) < MOST_REASONS:
+            self._unreached[address] = why
 
     # ---- effects
 
@@ -265,6 +272,7 @@ class NodeShell(ShellCore):
         for link in effects.drops:
             transport.drop(link)
         for address in effects.dials:
+            self._note_unreached(address, self._unreached.get(address, "not connected yet"))
             try:
                 transport.dial(address)
             except ConfigError as error:
@@ -296,11 +304,12 @@ class NodeShell(ShellCore):
                     self._refusals["a node"] = why
                 self._note_change()
             case Refused(address, why):
-                if len(self._refusals) < 16:
+                if len(self._refusals) < MOST_REASONS:
                     self._refusals[address] = why
             case placing.Attached() | placing.Detached() | placing.TermChanged():
                 if self._node.place.path:
                     self._refusals.clear()
+                    self._unreached.clear()
                 self._note_change()
             case placing.Left():
                 self._left = True

@@ -217,8 +217,12 @@ async def test_a_wrong_token_is_refused_with_a_reason() -> None:
 async def test_without_a_host_joining_times_out(autojump_clock: MockClock) -> None:
     async with cluster() as c:
         member = await c.member("b", "nowhere")
-        with pytest.raises(TimedOut, match="no host"):
+        with pytest.raises(TimedOut, match=r"no host in 3\.0 s: mem://nowhere: refused"):
             await member.joined(3.0)
+        voter = await c.member("c", "a")
+        await c.host("a", voters=VOTERS)
+        with pytest.raises(TimedOut, match=r"no host in 3\.0 s: mem://a: connected, without a way to a host"):
+            await voter.joined(3.0)
 
 
 async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:
