@@ -32,9 +32,10 @@ from nngkit.cluster.node_config import ContentChanged, NodeConfig, Refused
 from nngkit.cluster.node_queries import Answered, DrainOrdered
 from nngkit.cluster.node_voting import Store, VotingEvent
 from nngkit.cluster.node_work import JobsEnded
-from nngkit.errors import Closed, ConfigError
+from nngkit.errors import Closed, ConfigError, NotStored
 
 if TYPE_CHECKING:
+    from nngkit.cluster.election_limits import Persist
     from nngkit.cluster.election_store import VoterStore
 
 from nngkit.cluster.shell_core import ShellCore
@@ -49,13 +50,30 @@ MOST_REASONS: Final = 16  # addresses that the error of `joined` names
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
 
-def _open_store(path: str | os.PathLike[str]) -> VoterStore:
+def _new_store(path: str | os.PathLike[str]) -> VoterStore:
     """Return a voter's store. Raises ConfigError without the extra that it needs."""
     try:
         from nngkit.cluster.election_store import VoterStore
     except ImportError as error:
         raise ConfigError("store", f"it needs the extra nngkit[journal] ({error})", path) from error
     return VoterStore(path)
+
+
+def _open(store: VoterStore) -> Restored | None:
+    """Return what a voter's store has; None for a new voter. Raises ConfigError, Damaged. It blocks."""
+    try:
+        return store.open()
+    except OSError as error:
+        raise ConfigError("store", f"{store.path}: {error.strerror or error}", str(store.path)) from error
+
+
+def _write(store: VoterStore, steps: Sequence[Persist]) -> None:
+    """Write what a voter has to remember. Raises NotStored. It blocks."""
+    try:
+        store.write(steps)
+    except OSError as error:
+        why = f"{error.strerror or error}; this voter ends, as it may acknowledge only what it has stored"
+        raise NotStored(f"{store.path}: {why}") from error
 
 
 class NodeShell(ShellCore):
@@ -69,8 +87,8 @@ class NodeShell(ShellCore):
         try:
             restored = None
             if self._store_path is not None:
-                self._store = _open_store(self._store_path)
-                restored = await trio.to_thread.run_sync(self._store.open)
+                self._store = _new_store(self._store_path)
+                restored = await trio.to_thread.run_sync(_open, self._store)
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait
             self._workers.opened()
@@ -345,7 +363,7 @@ class NodeShell(ShellCore):
                 while not self._to_store:
                     await self._storable.wait()
                 steps, self._to_store = self._to_store, []
-                await trio.to_thread.run_sync(store.write, steps)
+                await trio.to_thread.run_sync(_write, store, steps)
                 voting.persisted(steps[-1].token, trio.current_time())
                 self._act()
         finally:

@@ -101,8 +101,9 @@ class ShellCore(UnderTrio):
         alone: It is the only voter.
 
     Raises:
-        ConfigError: An unusable value or address.
+        ConfigError: An unusable value, address or store.
         Unreachable: It cannot listen.
+        NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed.
     """
 
     _node: Node  # this one and those below exist once it is open
