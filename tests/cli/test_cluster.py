@@ -150,6 +150,12 @@ async def test_a_drained_node_leaves_and_an_unknown_one_is_an_error() -> None:
         assert_fails(done, 1, "nngkit cluster drain: no node 'w1' in the cluster")
 
 
+async def test_the_only_host_may_be_drained() -> None:
+    async with a_host() as (_, there):
+        done = await in_thread(nngkit, "cluster", "drain", "render", "host", *there, "--wait", "3")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "host has left render\n", "")
+
+
 def test_a_ticket_is_signed_with_the_token() -> None:
     done = nngkit("cluster", "ticket", "render", "--id", "w1", "--until", "60", "--json", NNGKIT_TOKEN="s3cret")
     told = valid(done.stdout, "cluster-ticket.json")
