@@ -244,3 +244,22 @@ async def test_the_jobs_of_a_map_have_no_key(autojump_clock: MockClock) -> None:
         with pytest.raises(ConfigError, match="key: jobs of a map have none"):
             async for _ in host.map("x", [b"1", b"2"], key=b"k"):
                 pass
+
+
+async def test_a_job_that_waits_behind_a_long_one_loses_no_try(autojump_clock: MockClock) -> None:
+    tries: list[int] = []
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            if job.payload == b"waits":
+                tries.append(job.try_number)
+            await trio.sleep(10.0 if job.payload == b"long" else 0.001)
+            return b"done"
+
+        async for _ in host.map("x", [b"short"] * 20):
+            pass  # from now on the worker asks for jobs ahead
+        long = await host.submit("x", b"long", visibility=60.0)
+        await trio.sleep(0.5)
+        job = await host.submit("x", b"waits", visibility=1.0, tries=1)
+        assert (await job.result(20.0), await long.result(1.0), tries) == (b"done", b"done", [1])
