@@ -50,13 +50,13 @@ MOST_REASONS: Final = 16  # addresses that the error of `joined` names
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
 
-def _new_store(path: str | os.PathLike[str]) -> VoterStore:
+def _new_store(path: str | os.PathLike[str], cluster: str, id: str) -> VoterStore:
     """Return a voter's store. Raises ConfigError without the extra that it needs."""
     try:
         from nngkit.cluster.election_store import VoterStore
     except ImportError as error:
         raise ConfigError("store", f"it needs the extra nngkit[journal] ({error})", path) from error
-    return VoterStore(path)
+    return VoterStore(path, (cluster, id))
 
 
 def _open(store: VoterStore) -> Restored | None:
@@ -87,7 +87,7 @@ class NodeShell(ShellCore):
         try:
             restored = None
             if self._store_path is not None:
-                self._store = _new_store(self._store_path)
+                self._store = _new_store(self._store_path, self.cluster, self.id)
                 restored = await trio.to_thread.run_sync(_open, self._store)
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait

@@ -111,3 +111,24 @@ async def test_a_store_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"^store: {re.escape(str(tmp_path))}/file: File exists"):
         async with host:
             pass
+
+
+@pytest.mark.parametrize(("cluster", "id"), [("c", "b"), ("d", "a")])
+async def test_the_store_of_another_voter_is_refused(tmp_path: Path, cluster: str, id: str) -> None:
+    memory = ClusterMemory()
+    async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path):
+        pass
+    with pytest.raises(ConfigError, match=f"is the store of 'a' of the cluster 'c', not of '{id}' of '{cluster}'"):
+        async with Host(cluster, transport=memory.transport("a"), id=id, store=tmp_path):
+            pass
+    async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path) as host:
+        await host.joined(5.0)
+
+
+async def test_a_store_that_does_not_say_whose_it_is_becomes_that_of_its_voter(tmp_path: Path) -> None:
+    memory = ClusterMemory()
+    for _ in range(2):
+        async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path):
+            pass
+        assert (tmp_path / "owner").read_text() == "c\na\n"
+        (tmp_path / "owner").unlink()  # as before nngkit wrote it
