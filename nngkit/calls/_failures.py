@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
+from nngkit.calls.handlers import cause, text_of
 from nngkit.calls.messages import Codec, ErrorReply
 from nngkit.errors import RemoteError, TooLarge
 
@@ -43,21 +44,20 @@ class Failures:
         """Return the counts by kind."""
         return dict(self._counts)
 
-    def reply(self, error: Exception) -> ErrorReply:
+    def reply(self, error: BaseException) -> ErrorReply:
         """Return the reply for a handler's exception; log the first of each class with its traceback."""
-        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]  # of a nursery in the handler
+        error = cause(error)
         if isinstance(error, RemoteError):
-            name = _text(error.error) or type(error).__name__
-            return ErrorReply(_text(error.kind), _text(error.message), True, name, error.data)
-        name = _text(type(error).__name__)
+            name = text_of(error.error) or type(error).__name__
+            return ErrorReply(text_of(error.kind), text_of(error.message), True, name, error.data)
+        name = text_of(type(error).__name__)
         if type(error) not in self._logged and len(self._logged) < MOST_CLASSES:
             self._logged.add(type(error))
             text = "%s: a handler raised; further %s are logged for debugging only\n%s"
             log.error(text, self._name, name, _traceback(error))
         elif log.isEnabledFor(logging.DEBUG):
             log.debug("%s: a handler raised\n%s", self._name, _traceback(error))
-        lines = _text(error).splitlines()
+        lines = text_of(error).splitlines()
         return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
 
     def encode(self, error: ErrorReply, codec: Codec, limit: int) -> bytes:
@@ -70,19 +70,11 @@ class Failures:
                 log.warning(
                     "%s: the data of a RemoteError are left out, as of all further ones of this kind: %s",
                     self._name,
-                    _text(unusable),
+                    text_of(unusable),
                 )
             return ErrorReply(error.kind, error.message, error.ran, error.error).encode(codec)
 
 
-def _traceback(error: Exception) -> str:
+def _traceback(error: BaseException) -> str:
     """Return the traceback as text that UTF-8 can carry: not as `exc_info`, which a log file could not."""
-    return _text("".join(traceback.format_exception(error)).rstrip())
-
-
-def _text(value: Any) -> str:
-    """Return `value` as text that UTF-8 can carry."""
-    try:
-        return str(value).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # the `str` of a class that is not ours
-        return f"<{type(value).__name__} without text>"
+    return text_of("".join(traceback.format_exception(error)).rstrip())

@@ -25,9 +25,10 @@ import trio
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pipe
 
-__all__ = ["Calling", "Handler", "call_plainly", "takes_two"]
+__all__ = ["Calling", "Handler", "call_plainly", "cause", "order_to_end", "takes_two", "text_of"]
 
 _END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
+ORDERS: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,31 @@ async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimite
         return await function()
     result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
     return await result if isinstance(result, Awaitable) else result
+
+
+def cause(error: BaseException) -> BaseException:
+    """Return the exception that a handler has raised, without the groups that its nurseries have put around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def order_to_end(error: BaseException) -> BaseException | None:
+    """Return what of a handler's exception is not its own failure: a cancellation, Ctrl-C. It has to be raised again.
+
+    All else is one, also what derives from BaseException: a library's SystemExit, the panic of one in Rust.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(ORDERS)
+    return error if isinstance(error, ORDERS) else None
+
+
+def text_of(value: Any) -> str:
+    """Return `value` as text that UTF-8 can carry."""
+    try:
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # the `str` of a class that is not ours
+        return f"<{type(value).__name__} without text>"
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:

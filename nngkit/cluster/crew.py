@@ -36,6 +36,8 @@ Invariants:
 7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
    Stop came there lists it again; so a Stop is answered with Lost, which follows that on the link. What is listed
    wrongly for another reason (a result was dropped, and its worker died) the host stops after the next attachment.
+8. A grant that waits behind a long job goes back when half of its visibility is over: for the host, that has begun
+   with the grant, and its end would take a try from a job that was never started.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
+PATIENCE: Final = 0.5  # of its visibility that a job may wait here: the rest is for the way back
 
 
 class Crew:
@@ -271,8 +274,12 @@ class Crew:
         if link is None:
             self.stats.granted += end - start
             for serial, fence, attempt, payload in zip(serials, fences, attempts, payloads, strict=True):
-                self._waiting.append(CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload))
+                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload)
+                job.renewed = now
+                self._waiting.append(job)
             self._fill(now)
+            if self._waiting:
+                self.wake_at = min(self.wake_at, now + visibility * PATIENCE)
             return
         assert credit is not None
         credit.jobs -= end - start
@@ -446,9 +453,10 @@ class Crew:
     # ---- what is sent
 
     def tick(self, now: float) -> None:
-        """Send again what was not taken; give up jobs whose visibility is over. Sets `wake_at`."""
+        """Send again what was not taken; give up jobs whose visibility is over, or will be. Sets `wake_at`."""
         self._now = now
         self.wake_at = float("inf")
+        self._give_back([job for job in self._waiting if now >= job.renewed + job.visibility * PATIENCE])
         over = [each for each in self._running.values() if now >= each.renewed + each.visibility + MARGIN]
         self._give_up([job for job in over if not job.attempt])
         for job in over:
@@ -461,6 +469,8 @@ class Crew:
         self._fill(now)
         for job in self._running.values():
             self.wake_at = min(self.wake_at, job.renewed + job.visibility + MARGIN)
+        for job in self._waiting:
+            self.wake_at = min(self.wake_at, job.renewed + job.visibility * PATIENCE)
         unanswered = [job for job in self._running.values() if not job.attempt]
         self._asking = [job for job in unanswered if job.renewed <= now - self.limits.resend or job in self._asking]
         if self._attached:

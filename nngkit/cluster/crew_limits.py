@@ -92,7 +92,7 @@ class CrewJob:
     ) -> None:
         self.serial, self.term, self.fence, self.attempt = serial, term, fence, attempt
         self.kind, self.visibility, self.stream, self.payload = kind, visibility, stream, payload
-        self.started = self.renewed = 0.0  # of the last progress or part
+        self.started = self.renewed = 0.0  # of the last progress or part; before the start, of the grant
         self.places = 0  # parts so far
 
     @property

@@ -17,6 +17,9 @@ Integers are big-endian; the CRC is CRC32C and continues from the mark, which is
 like a record. Each `write` is one record, and the next begins only after its sync. So a crash can leave at most the
 last record incomplete, which is removed at `open`, as its sync was not reported. A bad record with an intact one behind
 it is damage. A snapshot makes a new file, which replaces the old one by rename.
+
+The folder's file ``owner`` has the name of the cluster and the id of the voter, a line each: another voter that was
+given the folder by mistake would vote as if it had not voted, and take over jobs of another cluster.
 """
 
 from __future__ import annotations
@@ -50,17 +53,19 @@ _ENTRIES: Final = Struct(">BQQI")
 _SNAPSHOT: Final = Struct(">BQQBI")
 _SIZE: Final = Struct(">I")
 _NAME: Final = "voter.log"
+_OWNER: Final = "owner"
 _ADVICE: Final = "remove the folder only if a majority of the other voters has its state: this voter forgets its votes"
 
 
 class VoterStore:
-    """Folder of one voter, created if it is missing.
+    """Folder of one voter, created if it is missing. `owner`: its cluster and id; None: not checked.
 
     The entries stay in memory as well, shared with the voter's log: a snapshot needs those after it for the new file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], owner: tuple[str, str] | None = None) -> None:
         self.path = Path(path)
+        self._owner = owner
         self.size = 0
         self.syncs = 0
         self._meta = SaveMeta(0, 0, None, ())
@@ -74,7 +79,7 @@ class VoterStore:
 
         Raises:
             Damaged: The file is not as written.
-            ConfigError: Another process uses the folder.
+            ConfigError: Another process uses the folder, or it is another voter's.
             OSError: The disk failed.
         """
         _make_folder(self.path)
@@ -85,6 +90,7 @@ class VoterStore:
             self.close()
             raise ConfigError("store", f"{self.path} is used by another process", str(self.path)) from error
         try:
+            self._check_owner()
             name = self.path / _NAME
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name.with_suffix(".new"))
@@ -167,6 +173,25 @@ class VoterStore:
         return _RECORD.pack(self._mark, len(body), crc32c(crc32c(0, self._mark), body)) + body
 
     # ---- files
+
+    def _check_owner(self) -> None:
+        """Note whose folder it is, if that is not known. Raises ConfigError."""
+        if self._owner is None:
+            return
+        name = self.path / _OWNER
+        text = "".join(f"{line}\n" for line in self._owner)  # both are printable
+        try:
+            found = name.read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            found = ""
+        if not found:  # new, or of an nngkit that did not write it
+            scratch = name.with_suffix(".new")
+            scratch.write_text(text, encoding="utf-8")
+            os.rename(scratch, name)
+        elif found != text:
+            cluster, _, voter = found.rstrip("\n").partition("\n")
+            why = f"{self.path} is the store of {voter!r} of the cluster {cluster!r}"
+            raise ConfigError("store", f"{why}, not of {self._owner[1]!r} of {self._owner[0]!r}", str(self.path))
 
     def _replace(self) -> None:
         """Write the content to a new file in place of the old one."""

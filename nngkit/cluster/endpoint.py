@@ -29,7 +29,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from nngkit.cluster.frames import check_id, check_kind
+from nngkit.cluster.frames import as_bytes, check_id, check_kind
 from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node_queries import Answered
@@ -38,7 +38,7 @@ from nngkit.cluster.sharing import Shared
 from nngkit.cluster.shell import NodeShell
 from nngkit.cluster.shell_core import EndpointOptions
 from nngkit.cluster.status import ClusterStatus, ClusterTree
-from nngkit.errors import Broken, NotFound, TimedOut, TooLarge
+from nngkit.errors import Broken, ConfigError, NotFound, TimedOut, TooLarge
 
 __all__ = ["Endpoint", "EndpointOptions"]
 
@@ -94,7 +94,7 @@ class Endpoint(NodeShell):
             Closed: The node was closed.
         """
         check_kind(kind)
-        body = bytes(body)
+        body = as_bytes("a message", body)
         if 2 * len(body) > self._recv_max_size:
             raise TooLarge(len(body), self._recv_max_size // 2)
         self._check_open()
@@ -115,7 +115,7 @@ class Endpoint(NodeShell):
     async def send_many(self, kind: str, bodies: Iterable[bytes]) -> int:
         """Send messages to all other nodes, in order; return how many. If cancelled, the first ones were sent."""
         check_kind(kind)
-        held = [bytes(body) for body in bodies]
+        held = [as_bytes("a message", body) for body in bodies]
         for body in held:
             if 2 * len(body) > self._recv_max_size:
                 raise TooLarge(len(body), self._recv_max_size // 2)
@@ -206,8 +206,8 @@ class Endpoint(NodeShell):
             "delay": float(delay),
             "stream": stream,
         }
-        name = key.encode() if isinstance(key, str) else key
-        return await self._workers.submit(check_kind(kind), bytes(payload), name, options)
+        name = key.encode() if isinstance(key, str) else None if key is None else as_bytes("a key", key)
+        return await self._workers.submit(check_kind(kind), as_bytes("a payload", payload), name, options)
 
     async def map(
         self,
@@ -221,11 +221,13 @@ class Endpoint(NodeShell):
         """Submit a job for each payload, and yield the results in the order of the payloads.
 
         At most `in_flight` of them are submitted and not yielded. `progress` is called with the number of ended jobs.
-        `options` are those of `submit`. An abandoned iteration cancels the jobs that have not ended.
+        `options` are those of `submit` but `key`. An abandoned iteration cancels the jobs that have not ended.
 
         Raises JobFailed of the first job that has ended without a result; the rest are cancelled.
         """
         self._check_open()
+        if "key" in options:
+            raise ConfigError("key", "jobs of a map have none: under one key, all would have one result")
         async for result in self._workers.map(check_kind(kind), payloads, in_flight, progress, options):
             yield result
 

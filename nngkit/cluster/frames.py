@@ -108,6 +108,14 @@ def check_kind(kind: str, what: str = "kind") -> str:
     return kind
 
 
+def as_bytes(what: str, value: object) -> bytes:
+    """Return a bytes-like object as bytes. Raises TypeError for others, as an int: bytes(5) is five zeros."""
+    try:
+        return value if type(value) is bytes else bytes(memoryview(value))  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} must be bytes, not {type(value).__name__}") from None
+
+
 # ---- frames for the neighbour
 
 

@@ -10,6 +10,8 @@ from typing import Final, Protocol
 import trio
 
 from nngkit.cluster.crew_limits import CrewJob
+from nngkit.cluster.frames import as_bytes
+from nngkit.cluster.work_messages import MOST_BATCH_BYTES
 from nngkit.errors import Closed, JobFailed, TimedOut
 
 __all__ = ["Job", "JobRun", "Running", "Submitting"]
@@ -170,9 +172,12 @@ class JobRun:
     def part(self, part: bytes) -> None:
         """Send a part of the result to the submitter, and renew the visibility timeout. Works in a thread too.
 
-        Without ``stream=True`` at the submitter it is dropped.
+        Without ``stream=True`` at the submitter it is dropped. Raises JobFailed over 128 KiB.
         """
-        self._node.in_loop(self._node.send_part, self._job, bytes(part))
+        data = as_bytes("a part", part)
+        if len(data) > MOST_BATCH_BYTES:  # here: in the loop, no caller would catch it for a thread
+            raise JobFailed(f"a part has {len(data)} bytes, over the limit of {MOST_BATCH_BYTES}")
+        self._node.in_loop(self._node.send_part, self._job, data)
 
     def __repr__(self) -> str:
         return f"<JobRun {self.id} {self.kind!r}, try {self.try_number}>"

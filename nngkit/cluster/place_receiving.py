@@ -195,7 +195,7 @@ class Receiving(PlaceCore):
             if message.parent != self.parent_id:
                 self._search.order(message.address, now)
         elif isinstance(message, Probe):
-            self._near.send(link, Alive(self.id, self.epoch, self.address or "no address"))
+            self._near.send(link, Alive(self.id, self.epoch, self.address or "a node that does not listen"))
         else:
             self._expelled(message.why)
 

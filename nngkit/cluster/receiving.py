@@ -15,7 +15,7 @@ from typing import Any, Final
 import trio
 
 from nngkit.background import Background
-from nngkit.calls.handlers import Handler
+from nngkit.calls.handlers import Handler, order_to_end
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.errors import ConfigError
 
@@ -113,9 +113,14 @@ class Dispatcher:
                 assert handler is not None  # handlers are never removed
                 try:
                     await handler.call(message, None)
-                except Exception:
+                except BaseException as raised:
+                    order = order_to_end(raised)
+                    if order is raised:
+                        raise
                     self.failed += 1
                     log.exception("%s: the handler of %r failed, message of %s", self._name, message.kind, origin)
+                    if order is not None:
+                        raise order from None
         del self._queues[origin]
 
     def _thread_limiter(self) -> trio.CapacityLimiter:

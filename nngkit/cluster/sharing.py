@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from nngkit.cluster.frames import as_bytes
 from nngkit.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Shared:
             Closed: The node was closed.
         """
         self._check()
-        number = self._documents.change(self.name, bytes(fragment), trio.current_time())
+        number = self._documents.change(self.name, as_bytes("a fragment", fragment), trio.current_time())
         self._act()
         with trio.move_on_after(math.inf if timeout is None else timeout):
             while self._documents.confirmed(self.name) < number:

@@ -32,9 +32,10 @@ from nngkit.cluster.node_config import ContentChanged, NodeConfig, Refused
 from nngkit.cluster.node_queries import Answered, DrainOrdered
 from nngkit.cluster.node_voting import Store, VotingEvent
 from nngkit.cluster.node_work import JobsEnded
-from nngkit.errors import Closed, ConfigError
+from nngkit.errors import Closed, ConfigError, NotStored
 
 if TYPE_CHECKING:
+    from nngkit.cluster.election_limits import Persist
     from nngkit.cluster.election_store import VoterStore
 
 from nngkit.cluster.shell_core import ShellCore
@@ -45,16 +46,34 @@ log = logging.getLogger("nngkit.cluster")
 
 LATE: Final = 0.05  # seconds after a due time: the loop stood still; also the time to take in what came meanwhile
 CATCHING_UP: Final = 5  # times LATE at most: a node with too much to do is late all the time
+MOST_REASONS: Final = 16  # addresses that the error of `joined` names
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
 
-def _open_store(path: str | os.PathLike[str]) -> VoterStore:
+def _new_store(path: str | os.PathLike[str], cluster: str, id: str) -> VoterStore:
     """Return a voter's store. Raises ConfigError without the extra that it needs."""
     try:
         from nngkit.cluster.election_store import VoterStore
     except ImportError as error:
         raise ConfigError("store", f"it needs the extra nngkit[journal] ({error})", path) from error
-    return VoterStore(path)
+    return VoterStore(path, (cluster, id))
+
+
+def _open(store: VoterStore) -> Restored | None:
+    """Return what a voter's store has; None for a new voter. Raises ConfigError, Damaged. It blocks."""
+    try:
+        return store.open()
+    except OSError as error:
+        raise ConfigError("store", f"{store.path}: {error.strerror or error}", str(store.path)) from error
+
+
+def _write(store: VoterStore, steps: Sequence[Persist]) -> None:
+    """Write what a voter has to remember. Raises NotStored. It blocks."""
+    try:
+        store.write(steps)
+    except OSError as error:
+        why = f"{error.strerror or error}; this voter ends, as it may acknowledge only what it has stored"
+        raise NotStored(f"{store.path}: {why}") from error
 
 
 class NodeShell(ShellCore):
@@ -68,8 +87,8 @@ class NodeShell(ShellCore):
         try:
             restored = None
             if self._store_path is not None:
-                self._store = _open_store(self._store_path)
-                restored = await trio.to_thread.run_sync(self._store.open)
+                self._store = _new_store(self._store_path, self.cluster, self.id)
+                restored = await trio.to_thread.run_sync(_open, self._store)
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait
             self._workers.opened()
@@ -201,6 +220,7 @@ class NodeShell(ShellCore):
 
     def link_up(self, link: int, peer: str, dialed: str | None) -> None:
         """See nngkit.cluster.transport.Sink."""
+        self._unreached.pop(dialed or "", None)
         self._node.link_up(link, peer, dialed, trio.current_time())
         self._act_soon()
 
@@ -211,6 +231,7 @@ class NodeShell(ShellCore):
 
     def dial_failed(self, address: str, why: str) -> None:
         """See nngkit.cluster.transport.Sink."""
+        self._note_unreached(address, why)
         self._node.dial_failed(address, why, trio.current_time())
         self._act_soon()
 
@@ -218,6 +239,10 @@ class NodeShell(ShellCore):
         """See nngkit.cluster.transport.Sink."""
         self._node.received(link, frames, trio.current_time())
         self._act_soon()
+
+    def _note_unreached(self, address: str, why: str) -> None:
+        if not self._node.place.path and len(self._unreached) < MOST_REASONS:
+            self._unreached[address] = why
 
     # ---- effects
 
@@ -265,6 +290,7 @@ class NodeShell(ShellCore):
         for link in effects.drops:
             transport.drop(link)
         for address in effects.dials:
+            self._note_unreached(address, self._unreached.get(address, "not connected yet"))
             try:
                 transport.dial(address)
             except ConfigError as error:
@@ -296,11 +322,12 @@ class NodeShell(ShellCore):
                     self._refusals["a node"] = why
                 self._note_change()
             case Refused(address, why):
-                if len(self._refusals) < 16:
+                if len(self._refusals) < MOST_REASONS:
                     self._refusals[address] = why
             case placing.Attached() | placing.Detached() | placing.TermChanged():
                 if self._node.place.path:
                     self._refusals.clear()
+                    self._unreached.clear()
                 self._note_change()
             case placing.Left():
                 self._left = True
@@ -336,7 +363,7 @@ class NodeShell(ShellCore):
                 while not self._to_store:
                     await self._storable.wait()
                 steps, self._to_store = self._to_store, []
-                await trio.to_thread.run_sync(store.write, steps)
+                await trio.to_thread.run_sync(_write, store, steps)
                 voting.persisted(steps[-1].token, trio.current_time())
                 self._act()
         finally:

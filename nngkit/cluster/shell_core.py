@@ -62,6 +62,10 @@ class EndpointOptions(TypedDict, total=False):
     journal_messages: bool
 
 
+def _each(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{address}: {why}" for address, why in reasons.items())
+
+
 class ShellCore(UnderTrio):
     """A node of a cluster: `Host` and `Member` are the ways to make one. Use it with `async with`, under trio.
 
@@ -97,8 +101,9 @@ class ShellCore(UnderTrio):
         alone: It is the only voter.
 
     Raises:
-        ConfigError: An unusable value or address.
+        ConfigError: An unusable value, address or store.
         Unreachable: It cannot listen.
+        NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed.
     """
 
     _node: Node  # this one and those below exist once it is open
@@ -186,7 +191,8 @@ class ShellCore(UnderTrio):
         self._added: list[Callable[[str], object]] = []
         self._removed: list[Callable[[str], object]] = []
         self._answers: dict[int, tuple[trio.Event, list[Answered]]] = {}
-        self._refusals: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}  # by address, as those below
+        self._unreached: dict[str, str] = {}
         self._final: str | None = None
         self._closed = False
         self._left = False
@@ -281,10 +287,10 @@ class ShellCore(UnderTrio):
                 self._check_open()
                 await self._changed.wait()
             return
-        refusals = "; ".join(f"{address}: {why}" for address, why in self._refusals.items())
-        if refusals:
-            raise AccessDenied(f"not joined in {timeout} s: {refusals}")
-        raise TimedOut(f"{self!r} has found no host in {timeout} s{self._hint()}", timeout)
+        if self._refusals:
+            tried = {**self._unreached, **self._refusals}
+            raise AccessDenied(f"not joined in {timeout} s: {_each(tried)}")
+        raise TimedOut(f"{self!r} has found no host in {timeout} s: {self._hint()}", timeout)
 
     async def wait_for_change(self) -> None:
         """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
@@ -303,9 +309,14 @@ class ShellCore(UnderTrio):
         self._changed = trio.Event()
 
     def _hint(self) -> str:
-        """Return what a voter waits for, for an error message."""
-        voting = self._node.voting
-        return "" if voting is None else f": {voting.waits_for()}"
+        """Return what it waits for, for an error message."""
+        if (voting := self._node.voting) is not None:
+            return voting.waits_for()
+        if self._unreached:
+            return _each(self._unreached)
+        if self._node.config.seeds:
+            return f"{', '.join(self._node.config.seeds)}: connected, without a way to a host"
+        return f"{', '.join(self._daemons)}: no daemon knows a node with room" if self._daemons else "none to dial"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.cluster}>"

@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 import trio
 
 from nngkit.background import Background
-from nngkit.calls.handlers import Handler
+from nngkit.calls.handlers import Handler, cause, order_to_end, text_of
 from nngkit.cluster.crew_limits import CrewJob
+from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs import Job, JobRun
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs
@@ -109,9 +111,10 @@ class Workers:
             case JobStop(job):
                 if (scope := self._scopes.get(job)) is not None:
                     scope.cancel()
-                else:
-                    self._functions[job.kind].waiting.remove(job)
+                elif job in (queue := self._functions[job.kind].waiting):
+                    queue.remove(job)
                     self._shell._node.work.crew.released(job, trio.current_time())
+                # else it has ended since the crew decided to stop it: events come up to `SPACING` later
             case RoomForJobs():
                 self._room.set()
                 self._room = trio.Event()
@@ -142,14 +145,14 @@ class Workers:
         """Do jobs of a function until none waits.
 
         A task for each job, or a cancel scope, would cost as much again as an empty job: a scope is made anew only
-        after the job in it was stopped.
+        after the job in it was stopped, also if its function has caught that and returned.
         """
         crew, waiting = self._shell._node.work.crew, function.waiting
         done = 0
         while waiting:
             stopped: CrewJob | None = None
             with trio.CancelScope() as scope:
-                while waiting:
+                while waiting and not scope.cancel_called:
                     job = stopped = waiting.popleft()
                     self._scopes[job] = scope
                     await self._run(function, job)
@@ -175,15 +178,21 @@ class Workers:
         try:
             run = JobRun(self, job)
             if function.handler.streams:
-                async for part in function.handler.parts(run, None):
-                    run.part(part)
+                async with aclosing(function.handler.parts(run, None)) as parts:
+                    async for part in parts:
+                        run.part(part)
             else:
                 result = self._checked(job, await function.handler.call(run, None))
-        except JobFailed as error:
-            failure = type(error).__name__, error.message, False
-        except Exception as error:
-            log.warning("%s: job %d of %r failed", self._shell.id, job.serial, job.kind, exc_info=error)
-            failure = type(error).__name__, str(error), True
+        except BaseException as raised:
+            order, error = order_to_end(raised), cause(raised)
+            if order is raised:
+                raise
+            if order is not None or not isinstance(error, JobFailed):
+                log.warning("%s: job %d of %r failed", self._shell.id, job.serial, job.kind, exc_info=error)
+            if order is not None:  # it was stopped, and has failed in its clean-up as well
+                raise order from None
+            text = error.message if isinstance(error, JobFailed) else text_of(error)
+            failure = text_of(type(error).__name__), text, not isinstance(error, JobFailed)
         del self._scopes[job]
         now = trio.current_time()
         if failure is not None:
@@ -314,7 +323,9 @@ class Workers:
                     batch = await source.take(min(BATCH, in_flight - len(ahead)))
                     if not batch:
                         break
-                    ahead += [await self.begin(kind, bytes(payload), None, options) for payload in batch]
+                    ahead += [
+                        await self.begin(kind, as_bytes("a payload", payload), None, options) for payload in batch
+                    ]
                     self._shell._act_soon()
                 if not ahead:
                     return

@@ -150,6 +150,12 @@ async def test_a_drained_node_leaves_and_an_unknown_one_is_an_error() -> None:
         assert_fails(done, 1, "nngkit cluster drain: no node 'w1' in the cluster")
 
 
+async def test_the_only_host_may_be_drained() -> None:
+    async with a_host() as (_, there):
+        done = await in_thread(nngkit, "cluster", "drain", "render", "host", *there, "--wait", "3")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "host has left render\n", "")
+
+
 def test_a_ticket_is_signed_with_the_token() -> None:
     done = nngkit("cluster", "ticket", "render", "--id", "w1", "--until", "60", "--json", NNGKIT_TOKEN="s3cret")
     told = valid(done.stdout, "cluster-ticket.json")
@@ -320,7 +326,11 @@ async def test_line_workers_do_many_jobs() -> None:
         (["submit", "render", "--kind", "x", "--cert", "f", "y"], 2, "--cert: requires --cert-key"),
         (["cluster", "drian", "render"], 2, "did you mean drain?"),
         (["cluster", "ticket", "render"], 2, "--token: is needed to sign a ticket"),
-        (["cluster", "tree", "render", "--dial", "tcp://127.0.0.1:1", "--join-timeout", "0.2"], 4, "has found no host"),
+        (
+            ["cluster", "tree", "render", "--dial", "tcp://127.0.0.1:1", "--join-timeout", "0.2"],
+            4,
+            "tcp://127.0.0.1:1: not connected",
+        ),
     ],
 )
 def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:

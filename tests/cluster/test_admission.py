@@ -63,3 +63,10 @@ def test_a_ticket_that_was_changed_is_refused(cluster: str, id: str, until: floa
         except AccessDenied:
             return
         assert again == ticket  # only bits that base64 ignores
+
+
+def test_a_ticket_in_a_command_line_does_not_look_like_an_option() -> None:
+    for until in range(1_000_000_000, 1_000_001_000):
+        ticket = issue_ticket("s3cret", "c", until=until)
+        assert not ticket.startswith("-")
+        assert read_ticket("s3cret", ticket).until == until

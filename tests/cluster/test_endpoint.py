@@ -214,11 +214,28 @@ async def test_a_wrong_token_is_refused_with_a_reason() -> None:
         await (await c.member("d", token="right")).joined(5.0)
 
 
+async def test_an_id_that_is_in_use_is_refused_to_the_later_node(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        await c.host("a")
+        first = await c.member("b", listens=False)
+        await first.joined(5.0)
+        transport = c.memory.transport("b2", listens=False)
+        second = await c._stack.enter_async_context(Member("c", dial="mem://a", transport=transport, id="b"))
+        await trio.sleep(5.0)
+        with pytest.raises(AccessDenied, match="the id b is in use by a node that does not listen"):
+            await second.submit("x", b"")
+        assert first.role == "member"
+
+
 async def test_without_a_host_joining_times_out(autojump_clock: MockClock) -> None:
     async with cluster() as c:
         member = await c.member("b", "nowhere")
-        with pytest.raises(TimedOut, match="no host"):
+        with pytest.raises(TimedOut, match=r"no host in 3\.0 s: mem://nowhere: refused"):
             await member.joined(3.0)
+        voter = await c.member("c", "a")
+        await c.host("a", voters=VOTERS)
+        with pytest.raises(TimedOut, match=r"no host in 3\.0 s: mem://a: connected, without a way to a host"):
+            await voter.joined(3.0)
 
 
 async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import Host
+from nngkit.errors import ConfigError, NotStored
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
@@ -80,3 +84,51 @@ async def test_three_voters_with_stores_start_at_once(tmp_path: Path) -> None:
         for name in VOTERS:
             nursery.start_soon(run, name)
     assert joined == set(VOTERS)
+
+
+async def test_a_voter_whose_disk_is_full_ends_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    memory = ClusterMemory()
+
+    async def lose_the_disk() -> None:
+        async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path) as host:
+            await host.joined(5.0)
+            monkeypatch.setattr(os, "fdatasync", full)
+            await host.submit("x", b"")
+
+    with pytest.raises(NotStored, match=f"^{re.escape(str(tmp_path))}: No space left on device; this voter ends"):
+        await lose_the_disk()
+    monkeypatch.undo()
+    async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path) as host:
+        await host.joined(5.0)
+
+
+async def test_a_store_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    host = Host("c", transport=ClusterMemory().transport("a"), id="a", store=tmp_path / "file")
+    with pytest.raises(ConfigError, match=f"^store: {re.escape(str(tmp_path))}/file: File exists"):
+        async with host:
+            pass
+
+
+@pytest.mark.parametrize(("cluster", "id"), [("c", "b"), ("d", "a")])
+async def test_the_store_of_another_voter_is_refused(tmp_path: Path, cluster: str, id: str) -> None:
+    memory = ClusterMemory()
+    async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path):
+        pass
+    with pytest.raises(ConfigError, match=f"is the store of 'a' of the cluster 'c', not of '{id}' of '{cluster}'"):
+        async with Host(cluster, transport=memory.transport("a"), id=id, store=tmp_path):
+            pass
+    async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path) as host:
+        await host.joined(5.0)
+
+
+async def test_a_store_that_does_not_say_whose_it_is_becomes_that_of_its_voter(tmp_path: Path) -> None:
+    memory = ClusterMemory()
+    for _ in range(2):
+        async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path):
+            pass
+        assert (tmp_path / "owner").read_text() == "c\na\n"
+        (tmp_path / "owner").unlink()  # as before nngkit wrote it

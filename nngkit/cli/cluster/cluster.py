@@ -160,10 +160,15 @@ async def _drain(node: Member, arguments: argparse.Namespace) -> None:
     name = arguments.node
     if name == node.id:
         raise NotFound(f"{name!r} is this command's own node")
+    state = await node.status(arguments.timeout)
     await node.drain(name, arguments.timeout)
     left = False
     if arguments.wait is not None:
         with trio.move_on_after(arguments.wait):
+            if state.host == name and len(state.voters) == 1:  # no other host can tell
+                while node.role != "joining":
+                    await node.wait_for_change()
+                left = True
             while not left:
                 tree = await node.tree(arguments.timeout)
                 left = all(member.id != name for member in tree.members)

@@ -9,7 +9,7 @@
 Alone it is host at once. Of several, each names all of them as voters: they elect the host, and a minority may die::
 
     $ nngkit host render --id a --listen tcp://0.0.0.0:7000 --voter a=tcp://a:7000 --voter b=tcp://b:7000 \\
-          --voter c=tcp://c:7000 --store a.log
+          --voter c=tcp://c:7000 --store voter-a
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of voters that know the same, the one with the highest becomes host (default: 0)",
     )
-    parser.add_argument("--store", metavar="FILE", help="keep what was accepted in this file: it outlives all voters")
+    parser.add_argument("--store", metavar="DIR", help="keep what was accepted in this folder: it outlives all voters")
     parser.add_argument(
         "--max-members",
         type=lambda text: options.whole(text, 1, 100_000),

@@ -1,0 +1,265 @@
+"""Functions of jobs that misbehave: what they do ends their job, and nothing else of their node.
+
+Tests of plain functions have the real clock: the other one does not wait for threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from nngkit.cluster import ClusterMessage, Host, JobRun, Member
+from nngkit.errors import ConfigError, JobFailed
+from nngkit.testing.cluster_memory import ClusterMemory
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+@asynccontextmanager
+async def two_nodes() -> AsyncIterator[tuple[Host, Member]]:
+    """Yield a host and a worker that has joined it."""
+    memory = ClusterMemory(delay=0.001)
+    async with (
+        Host("c", transport=memory.transport("a"), id="a") as host,
+        Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w") as worker,
+    ):
+        await worker.joined(5.0)
+        yield host, worker
+
+
+async def test_jobs_may_be_cancelled_at_the_moment_they_end(autojump_clock: MockClock) -> None:
+    rng = Random(1)
+    async with two_nodes() as (host, worker):
+
+        @worker.work("short", concurrency=4)
+        async def short(job: JobRun) -> bytes:
+            await trio.sleep(0.004 * rng.random())
+            return b"done"
+
+        outcomes: Counter[str] = Counter()
+
+        async def submit(count: int) -> None:
+            for _ in range(count):
+                job = await host.submit("short", b"")
+                await trio.sleep(0.006 * rng.random())
+                job.cancel()
+                try:
+                    await job.result(10.0)
+                    outcomes["result"] += 1
+                except JobFailed as error:
+                    outcomes[error.outcome] += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                nursery.start_soon(submit, 50)
+        assert outcomes.total() == 300
+        assert outcomes.keys() == {"result", "cancelled"}
+
+
+async def test_a_function_that_catches_its_cancellation_keeps_no_other_job_from_being_done(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        async def stubborn(job: JobRun) -> bytes:
+            try:
+                await trio.sleep(10.0 if job.payload == b"long" else 0.001)
+            except trio.Cancelled:
+                if job.payload != b"long":
+                    raise
+            return job.payload
+
+        async for _ in host.map("x", [b"short"] * 20):
+            pass  # from now on the worker asks for jobs ahead
+        long = await host.submit("x", b"long")
+        others = [await host.submit("x", b"%d" % number) for number in range(5)]
+        await trio.sleep(0.5)
+        long.cancel()
+        assert [await job.result(1.0) for job in others] == [b"%d" % number for number in range(5)]
+
+
+class Unprintable(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (Unprintable(), "Unprintable: <Unprintable without text>"),
+        (SystemExit(2), "SystemExit: 2"),
+        (Panic("at the disco"), "Panic: at the disco"),
+        (ExceptionGroup("of a nursery", [ValueError("the cause")]), "ValueError: the cause"),
+        (BaseExceptionGroup("of a nursery", [SystemExit(2)]), "SystemExit: 2"),
+    ],
+)
+async def test_an_exception_of_any_kind_ends_the_job_alone(error: BaseException, says: str, plain: bool) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def asynchronous(job: JobRun) -> bytes:
+            if job.payload:
+                raise error
+            return b"done"
+
+        def threaded(job: JobRun) -> bytes:
+            if job.payload:
+                raise error
+            return b"done"
+
+        worker.work("x")(threaded if plain else asynchronous)
+        with pytest.raises(JobFailed) as caught:
+            await (await host.submit("x", b"raise", tries=2)).result(10.0)
+        assert (caught.value.message, caught.value.tries) == (says, 2)
+        assert await (await host.submit("x", b"")).result(10.0) == b"done"
+
+
+async def test_a_job_that_has_failed_for_good_may_say_so_inside_a_nursery(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def child() -> None:
+            raise JobFailed("for good")
+
+        @worker.work("x")
+        async def function(job: JobRun) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child)
+
+        with pytest.raises(JobFailed) as caught:
+            await (await host.submit("x", b"")).result(10.0)
+        assert (caught.value.outcome, caught.value.message) == ("failed", "for good")
+
+
+async def test_a_clean_up_that_fails_ends_the_stopped_job_alone(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def child() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("in the clean-up")
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            async with trio.open_nursery() as nursery:
+                if job.payload:
+                    nursery.start_soon(child)
+                    nursery.start_soon(trio.sleep_forever)
+            return b"done"
+
+        job = await host.submit("x", b"wait")
+        await trio.sleep(0.5)
+        job.cancel()
+        with pytest.raises(JobFailed, match="cancelled"):
+            await job.result(10.0)
+        assert await (await host.submit("x", b"")).result(10.0) == b"done"
+
+
+async def test_a_message_whose_handler_exits_is_one_that_failed(autojump_clock: MockClock) -> None:
+    heard: list[bytes] = []
+    async with two_nodes() as (host, worker):
+
+        @worker.on("chat")
+        async def hear(message: ClusterMessage) -> None:
+            heard.append(message.body)
+            if message.body == b"exit":
+                raise SystemExit(2)
+
+        for body in (b"exit", b"go on"):
+            await host.send("chat", body)
+        await trio.sleep(1.0)
+    assert heard == [b"exit", b"go on"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_part_that_is_too_large_ends_the_job_alone(plain: bool) -> None:
+    async with two_nodes() as (host, worker):
+
+        async def asynchronous(job: JobRun) -> bytes:
+            job.part(bytes(int(job.payload)))
+            return b"done"
+
+        def threaded(job: JobRun) -> bytes:
+            job.part(bytes(int(job.payload)))
+            return b"done"
+
+        worker.work("x")(threaded if plain else asynchronous)
+        with pytest.raises(JobFailed, match="a part has 131073 bytes, over the limit of 131072") as caught:
+            await (await host.submit("x", b"131073", stream=True)).result(10.0)
+        assert caught.value.outcome == "failed"
+        job = await host.submit("x", b"131072", stream=True)
+        assert [len(part) async for part in job.parts()] == [131072]
+
+
+@pytest.mark.parametrize("value", [5, "text", None, [1, 2]])
+async def test_what_is_not_bytes_is_refused(value: Any, autojump_clock: MockClock) -> None:
+    name = type(value).__name__
+    async with two_nodes() as (host, worker):
+
+        @worker.work("echo")
+        async def echo(job: JobRun) -> bytes:
+            return bytes(job.payload)
+
+        @worker.work("parts")
+        async def parts(job: JobRun) -> AsyncIterator[bytes]:
+            yield value
+
+        with pytest.raises(TypeError, match=f"a payload must be bytes, not {name}"):
+            await host.submit("echo", value)
+        with pytest.raises(TypeError, match=f"a payload must be bytes, not {name}"):
+            async for _ in host.map("echo", [value]):
+                pass
+        with pytest.raises(TypeError, match=f"a message must be bytes, not {name}"):
+            await host.send("chat", value)
+        with pytest.raises(TypeError, match=f"a message must be bytes, not {name}"):
+            await host.send_many("chat", [b"", value])
+        with pytest.raises(JobFailed, match=f"a part must be bytes, not {name}"):
+            await (await host.submit("parts", b"", tries=1)).result(10.0)
+        if value not in (None, "text"):
+            with pytest.raises(TypeError, match=f"a key must be bytes, not {name}"):
+                await host.submit("echo", b"", key=value)
+        like_bytes: Any = memoryview(b"ok")
+        assert await (await host.submit("echo", like_bytes)).result(10.0) == b"ok"
+
+
+async def test_the_jobs_of_a_map_have_no_key(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, _):
+        with pytest.raises(ConfigError, match="key: jobs of a map have none"):
+            async for _ in host.map("x", [b"1", b"2"], key=b"k"):
+                pass
+
+
+async def test_a_job_that_waits_behind_a_long_one_loses_no_try(autojump_clock: MockClock) -> None:
+    tries: list[int] = []
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            if job.payload == b"waits":
+                tries.append(job.try_number)
+            await trio.sleep(10.0 if job.payload == b"long" else 0.001)
+            return b"done"
+
+        async for _ in host.map("x", [b"short"] * 20):
+            pass  # from now on the worker asks for jobs ahead
+        long = await host.submit("x", b"long", visibility=60.0)
+        await trio.sleep(0.5)
+        job = await host.submit("x", b"waits", visibility=1.0, tries=1)
+        assert (await job.result(20.0), await long.result(1.0), tries) == (b"done", b"done", [1])
