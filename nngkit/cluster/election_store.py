@@ -40,7 +40,7 @@ from nngkit.cluster.election_log import ElectionLog, Snapshot
 from nngkit.cluster.election_messages import MOST_ID, MOST_VOTERS
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
-from nngkit.journal.files import sync_folder
+from nngkit.journal.files import sync_file, sync_folder
 
 __all__ = ["VoterStore"]
 
@@ -187,7 +187,9 @@ class VoterStore:
         if not found:  # new, or of an nngkit that did not write it
             scratch = name.with_suffix(".new")
             scratch.write_text(text, encoding="utf-8")
+            sync_file(scratch)
             os.rename(scratch, name)
+            sync_folder(self.path)
         elif found != text:
             cluster, _, voter = found.rstrip("\n").partition("\n")
             why = f"{self.path} is the store of {voter!r} of the cluster {cluster!r}"

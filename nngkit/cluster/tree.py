@@ -316,18 +316,23 @@ class _Plan:
         return any(self._exchange(head) for head in heads)
 
     def _exchange(self, head: str) -> bool:
-        """Move a leaf that stands higher than `head` to a free place, and `head` to its place."""
+        """Move a leaf that stands higher than `head` to a free place, and `head` to its place.
+
+        Without a free place the leaf gets that of `head`, whose new parent has one child too many for a moment.
+        """
         if not self.fanout.get(head, 0):
             return False
         leaves = [node for node in self.parents if not self.fanout.get(node, 0) and node not in self.moved]
         leaf = min(leaves, key=lambda node: (self.depths[node], node), default=None)
-        if leaf is None or self.depths[leaf] >= self.depths[head] or not self.slots:
+        if leaf is None or self.depths[leaf] >= self.depths[head]:
             return False
-        above = self.parents[leaf]
+        above, left = self.parents[leaf], self.parents[head]
+        if above is None or left is None or Move(head, above) in self.avoid or self._below(above, head):
+            return False
+        if not self.slots:
+            return Move(leaf, left) not in self.avoid and self._move(head, above) and self._move(leaf, left)
         slot = head if self._free(head) > 0 else self.slots[-1]
-        if above is None or slot == above or Move(head, above) in self.avoid or self._below(above, head):
-            return False
-        return self._move(leaf, slot) and self._move(head, above)
+        return slot != above and self._move(leaf, slot) and self._move(head, above)
 
 
 class _Leaves:

@@ -43,6 +43,7 @@ BROKEN = {
     21002785: "a node has the id of another, whose path is no loop",
     21005911: "the same, at the node that had the id first",
     21003271: "an attempt was due by its end, but not by its age: now - since was rounded down",
+    21011391: "all places were taken, so a tree that was too deep stayed so",
 }
 
 

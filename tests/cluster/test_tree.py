@@ -123,7 +123,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         count[parent] += 1
         parents[str(number)] = parent
         fanouts[str(number)] = 0 if rng.random() < leaves else fanout
-        if sum(fanouts.values()) < number + 2:
+        if sum(fanouts.values()) < number:  # as many places as nodes at least: some trees are full
             fanouts[str(number)] = fanout
     return Shape(parents, fanouts)
 
@@ -148,6 +148,19 @@ def test_plans_end_with_a_low_tree_of_uncrowded_nodes(shape: Shape, limit: int) 
     children = Counter(shape.parents.values())
     able = [host for host, most in shape.fanout.items() if children[host] < most and depths[host] < deepest]
     assert max(leaves.values(), default=0) - min((leaves[host] for host in able), default=99) <= 1
+
+
+def test_in_a_full_tree_leaves_and_hosts_change_places() -> None:
+    """A chain of hosts with a leaf each: no place is free, and every host is deeper than the leaf above it."""
+    parents: dict[str, str | None] = {"h0": None}
+    for number in range(1, 12):
+        parents |= {f"h{number}": f"h{number - 1}", f"l{number}": f"h{number - 1}"}
+    parents |= {"l12": "h11", "l13": "h11"}
+    shape = Shape(parents, {node: 2 if node.startswith("h") else 0 for node in parents})
+    while moves := plan_moves(shape, 16):
+        shape = carried_out(shape, moves)
+        assert max(Counter(shape.parents.values()).values()) == 2
+    assert max(depths_of(shape.parents).values()) == ideal_depth(shape.fanout.values()) + 1
 
 
 def test_leaves_leave_a_busy_host_one_by_one() -> None:
