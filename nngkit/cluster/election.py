@@ -51,6 +51,7 @@ from collections.abc import Collection, Sequence
 
 from nngkit.cluster.election_limits import Chance, ElectionEffects, ElectionLimits, ElectionStats, Recovered, Restored
 from nngkit.cluster.election_messages import (
+    MOST_NUMBER,
     Append,
     AppendReply,
     Message,
@@ -300,6 +301,21 @@ class Voter(VoterElections):
     def compact(self, index: int, state: bytes) -> None:
         """Replace the log up to the delivered entry `index` by a snapshot of the state machine. Raises ValueError."""
         self._replica.compact(index, state)
+
+    def outranked(self, term: int, now: float) -> bool:
+        """Give up the own term as host, because a node has heard of a later one; return False if it is not later.
+
+        Voters without a store take their first term from the clock. If it was set back while all of them were away,
+        nodes that stayed up know a later term, and would never join one before it.
+        """
+        self._advance(now)
+        if self._hosting is None or not self.term < term < MOST_NUMBER:
+            return False
+        self._new_term(term)
+        if not self._others:
+            self._stand(term + 1, 0)
+        self._schedule()
+        return True
 
     def step_down(self, now: float) -> None:
         """Hand over to the best voter, if this one is host, once that voter has the whole log, within a lease.

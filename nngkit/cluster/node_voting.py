@@ -133,6 +133,10 @@ class VotingPart:
         """Note what is on disk."""
         self.voter.persisted(token, now)
 
+    def outranked(self, term: int, now: float) -> bool:
+        """Note a term that a node has heard of; return True if it ends that of this host."""
+        return self.voter.outranked(term, now)
+
     def step_down(self, now: float) -> None:
         """Hand over to another voter, if this node is host."""
         self.voter.step_down(now)

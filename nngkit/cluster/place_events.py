@@ -145,13 +145,14 @@ class MemberRemoved(NamedTuple):
 
 
 class Greeted(NamedTuple):
-    """The node at the other end of a link has introduced itself."""
+    """The node at the other end of a link has introduced itself. ``known``: the latest term that it has heard of."""
 
     link: int
     id: str
     epoch: int
     purpose: Purpose
     address: str | None
+    known: int
 
 
 class Refused(NamedTuple):

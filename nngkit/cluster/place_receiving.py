@@ -100,7 +100,7 @@ class Receiving(PlaceCore):
             roles = {"voter": "voter", "look": "look", "standby": "standby"}
             link.turn(roles.get(hello.purpose, "guest"), now)  # type: ignore[arg-type]
         self._near.effects.events.append(
-            Greeted(link.number, hello.id, hello.epoch, link.purpose or "look", hello.address)
+            Greeted(link.number, hello.id, hello.epoch, link.purpose or "look", hello.address, hello.term)
         )
 
     def _answered(self, link: Link, answer: Accept | Refer | Refuse | Wait, now: float) -> None:

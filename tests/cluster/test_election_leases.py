@@ -97,6 +97,28 @@ def test_a_clock_that_steps_back_ends_lease_and_office() -> None:
         site.voter.propose([b"x"], site.now)
 
 
+def test_a_host_that_hears_of_a_later_term_steps_down() -> None:
+    site = host()
+    assert not site.voter.outranked(6, site.now), "it is the own one"
+    assert not site.voter.outranked((1 << 53) - 1, site.now), "there is none after it"
+    assert site.role == "host"
+    assert site.voter.outranked(9, site.now)
+    assert (site.role, site.voter.term) == ("follower", 9)
+    assert not site.votes_for("b", 8)
+    assert not site.voter.outranked(12, site.now), "only a host's office can end"
+    assert site.voter.term == 9
+
+
+def test_the_only_voter_is_host_of_a_term_after_any_that_a_node_knows() -> None:
+    site = Site("a", term=5)
+    assert (site.role, site.voter.term) == ("host", 6)
+    assert site.voter.outranked(9, site.now)
+    site.write()
+    assert (site.role, site.voter.term) == ("host", 10)
+    site.restart()
+    assert (site.role, site.voter.term) == ("host", 11), "it was stored"
+
+
 def test_an_answer_to_a_heartbeat_of_the_future_gives_no_lease() -> None:
     site = host()
     site.hear("b", ack(0, sent=site.now + 10.0))

@@ -28,8 +28,11 @@ class Cluster:
         self.heard: dict[str, list[tuple[str, bytes]]] = {}
         self._stack = stack
 
-    async def host(self, name: str, **options: Any) -> Host:
-        return await self._enter(Host("c", transport=self.memory.transport(name), id=name, **options))
+    async def host(self, name: str, *, clock: float = 0.0, **options: Any) -> Host:
+        """Start a host; `clock`: seconds by which its clock is ahead."""
+        host = Host("c", transport=self.memory.transport(name), id=name, **options)
+        host.epoch += int(clock * 1e6)
+        return await self._enter(host)
 
     async def member(self, name: str, dial: str = "a", *, listens: bool = True, **options: Any) -> Member:
         transport = self.memory.transport(name, listens=listens)
@@ -178,6 +181,28 @@ async def test_another_voter_becomes_host(autojump_clock: MockClock) -> None:
         assert {name for name, heard in c.heard.items() if ("m3", b"still here") in heard} == {"b", "c"} | {
             f"m{number}" for number in (0, 1, 2, 4, 5)
         }
+
+
+@pytest.mark.parametrize("voters", ["a", "abc"])
+async def test_members_come_back_to_hosts_whose_clocks_were_set_back(autojump_clock: MockClock, voters: str) -> None:
+    options: dict[str, Any] = {"voters": VOTERS} if len(voters) > 1 else {}
+    async with cluster() as c:
+        for name in voters:
+            await c.host(name, **options)
+        for name in ("m0", "m1"):
+            await c.member(name, fanout=2)
+        before = c.nodes[await c.hosts()].term
+        for name in voters:
+            await c.kill(name)
+        for name in voters:
+            await c.host(name, clock=-86_400.0, **options)
+        host = c.nodes[await c.hosts(60.0)]
+        assert host.term > before
+        await host.send("chat", b"good morning")
+        job = await c.nodes["m1"].submit("shout", b"hi")
+        host.work("shout")(lambda job: job.payload.upper())
+        assert await job.result(5.0) == b"HI"
+        assert all((host.id, b"good morning") in c.heard[name] for name in ("m0", "m1"))
 
 
 async def test_jobs_survive_the_host(autojump_clock: MockClock) -> None:
