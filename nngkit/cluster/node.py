@@ -323,6 +323,9 @@ class Node(NodeCore):
                 self.work.detached(now)
             case placing.MemberRemoved(member):
                 self.documents.member_removed(member.id, now)
+            case placing.OtherVoters(id, voters):
+                own = ", ".join(sorted(self.config.voters))
+                self._warn(f"the voters are {own} here and {', '.join(voters)} at {id}: all voters need the same list")
             case placing.Greeted(id=id, known=term) if self.voting is not None and self.voting.outranked(term, now):
                 self._warn(f"{id} knows term {term}, later than this host's: it stands for one after that")
             case _:

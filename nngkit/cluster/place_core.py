@@ -84,6 +84,7 @@ class PlaceCore:
         self._table = MemberTable(self.limits.members)
         self._children = Children(self._near, self._standing, self._table, self.fanout)
         self._children.voters = dict(voters)
+        self._voters = frozenset(voters)
         self._search = Search(
             self._near,
             rng,

@@ -17,6 +17,7 @@ __all__ = [
     "Left",
     "MemberAdded",
     "MemberRemoved",
+    "OtherVoters",
     "ParentDown",
     "ParentUp",
     "PlaceEffects",
@@ -155,6 +156,13 @@ class Greeted(NamedTuple):
     known: int
 
 
+class OtherVoters(NamedTuple):
+    """A node has other voters than this one, which is a voter by its own list."""
+
+    id: str
+    voters: tuple[str, ...]
+
+
 class Refused(NamedTuple):
     """The cluster does not want this node. ``final``: it has stopped, and a new one is needed."""
 
@@ -177,6 +185,7 @@ PlaceEvent: TypeAlias = (
     | MemberAdded
     | MemberRemoved
     | Greeted
+    | OtherVoters
     | Refused
     | Left
 )

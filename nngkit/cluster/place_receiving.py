@@ -10,6 +10,7 @@ from __future__ import annotations
 from nngkit.cluster.place_core import PlaceCore
 from nngkit.cluster.place_events import (
     Greeted,
+    OtherVoters,
     Refused,
 )
 from nngkit.cluster.place_links import Link
@@ -109,6 +110,8 @@ class Receiving(PlaceCore):
         if attempt is None:
             return  # it came after the end of the attempt
         if isinstance(answer, Accept):
+            if self.may_host and self._voters != answer.voters.keys():
+                self._near.effects.events.append(OtherVoters(link.id, tuple(sorted(answer.voters))))
             self._children.voters |= answer.voters
             self._offered(link, answer.place, now)
         elif isinstance(answer, Wait):

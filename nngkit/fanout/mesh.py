@@ -187,7 +187,7 @@ class Mesh(UnderTrio):
 
     async def send_many(self, bodies: Iterable[bytes]) -> int:
         """Send messages to all nodes, in order; return how many. If cancelled, the first ones were sent."""
-        held = [bytes(body) for body in bodies]
+        held = [body if type(body) is bytes else bytes(memoryview(body)) for body in bodies]  # not zeros for an int
         for body in held:
             if len(body) > self._most > 0:
                 raise TooLarge(len(body), self._most)

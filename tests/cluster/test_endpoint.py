@@ -379,3 +379,17 @@ async def test_a_function_for_the_load_that_fails_is_logged_and_left(
         await trio.sleep(20.0)
     assert len(calls) == 1
     assert "`load` has failed" in caplog.text
+
+
+async def test_a_voter_with_another_list_of_voters_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster() as c:
+        for name in "abc":
+            await c.host(name, voters=VOTERS)
+        await c.hosts()
+        assert "same list" not in caplog.text
+        await c.host("d", voters=VOTERS | {"d": "mem://d"})
+        await c.hosts()
+    assert "d: the voters are a, b, c, d here and a, b, c at " in caplog.text
+    assert "all voters need the same list" in caplog.text

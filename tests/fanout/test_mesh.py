@@ -125,8 +125,10 @@ async def test_queued_bytes_have_a_limit() -> None:
         assert mesh["b"].stats.unread == 50 - 10_000 // 1200
 
 
-async def test_a_message_that_is_too_large_is_refused_before_it_is_numbered() -> None:
+async def test_a_message_that_cannot_be_sent_is_refused_before_it_is_numbered() -> None:
     async with nodes("ab", "ab", recv_max_size=100) as mesh:
+        with pytest.raises(TypeError, match="bytes-like"):
+            await mesh["a"].send(5)  # type: ignore[arg-type]
         with pytest.raises(TooLarge):
             await mesh["a"].send(bytes(101))
         assert await mesh["a"].send(bytes(100)) == 1
