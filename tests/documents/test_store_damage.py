@@ -386,6 +386,38 @@ def test_recovery_overwrites_nothing_and_needs_rows(path: Path, tmp_path: Path) 
     assert not (tmp_path / "new").exists()
 
 
+async def _twice(path: Path, crashed: Path) -> dict[str, Loaded]:
+    """Write documents in two transactions; `crashed`: the files as kill -9 leaves them."""
+    async with Store.open(path) as store:
+        for seq in (1, 2):
+            for name in ("one", "two", "three", "four"):
+                store.append(name, edit(seq, update=b"x" * 100))
+            await store.synced(store.ticket())
+        shutil.copytree(path.parent, crashed)
+        return {name: store.load(name) for name in store.names()}
+
+
+def test_a_log_that_ends_in_a_page_of_heads_does_not_hide_the_loss(tmp_path: Path) -> None:
+    """A document's newest head is cut off, and the one before it is there: it fits the records found."""
+    (tmp_path / "closed").mkdir()
+    documents = trio.run(_twice, tmp_path / "closed" / "docs.sqlite", tmp_path / "crashed")
+    image = Image(tmp_path / "crashed", documents, b"")
+    with closing(sqlite3.connect(image.copy(tmp_path / "other"))) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'heads'").fetchone()
+    log = (image.folder / "docs.sqlite-wal").read_bytes()
+    end = max(at for at in range(32, len(log), 24 + 4096) if log[at : at + 4] == root.to_bytes(4, "big")) + 24 + 4096
+    hidden = 0
+    for short in range(0, 300, 10):
+        path = image.copy(tmp_path / "store")
+        path.with_name("docs.sqlite-wal").write_bytes(log[: end - short])
+        report, found = recovered(path)
+        told = {document.name: document for document in report.documents}
+        behind = [name for name, loaded in documents.items() if found[name].versions != loaded.versions]
+        hidden += (untold := sum(told[name].whole for name in behind))
+        assert untold in (0, report.unaccounted)
+    assert hidden, "no cut has left an older head"
+
+
 # ---- random damage ---------------------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,11 @@ are there; a merge only if everything is there that the document had before it. 
 engine may apply an update without its dependencies wrongly. Other peers will send it again, as the version vector of
 the new store ends before the loss.
 
-Acknowledged edits of which no trace is found are detected by the mark (``database_file.py``): as a number of appends
-to unknown documents.
+Acknowledged edits of which no trace is found are detected by the tickets: each append, saved version and compaction
+has taken one, and raised ``last`` or ``contents`` of one head. The last ticket is that of the mark
+(``database_file.py``) or the newest one found. What the heads found do not account for is reported as a number,
+without a document: of a page torn inside the log, a head may be missing, and an older one of the same document be
+there.
 
 Knows neither engines nor trio.
 """
@@ -294,10 +297,13 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
     old = found.facts
     facts = Facts(old.origin if old else chance.randbytes(ORIGIN), old.epoch if old else 0, chance.randbytes(8))
     # Each transaction writes its ticket into the facts and into a head; a torn one perhaps into only one of them.
-    written = max((each.head.ticket for each in found.documents.values() if each.head), default=0)
-    facts.ticket = max(written, old.ticket, lock.marked(old.file)) if old else written
+    taken = max((each.head.ticket for each in found.documents.values() if each.head), default=0)
+    if old is not None:
+        taken = max(taken, old.ticket, lock.marked(old.file))
+    missing = max(0, taken - sum(map(_appends, found.documents.values())))
     documents: list[Recovered] = []
     rows: list[page_scan.SealedRow] = []
+    heads: list[Head] = []
     names: set[str] = set()
     for at, document in sorted(found.documents.items()):
         name = document.name or (document.head.name if document.head else "") or f"recovered-{at}"
@@ -305,15 +311,19 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
             name = f"recovered-{at}-{chance.randrange(1 << 32)}"
         names.add(check_name(name))
         facts.documents += 1
-        report, these = _document(facts.documents, name, document, facts.ticket)
+        report, head, these = _document(facts.documents, name, document)
         documents.append(report)
+        heads.append(head)
         rows += these
         for content in document.records.values():
             record = decode_record(content)
             if isinstance(record, Record) and record.stream.origin == facts.origin:
                 facts.epoch = max(facts.epoch, record.stream.epoch)
+    facts.ticket = sum(head.last + head.contents for head in heads)  # so that the new file can be accounted for as well
+    for at, head in enumerate(heads, 1):
+        head.ticket = facts.ticket
+        rows.append((HEADS, at, row_format.encode_head(head)))
     create(to, facts, rows)
-    missing = facts.ticket - written
     if old is not None:
         documents += _nameless(old.documents - len(found.documents))
     known = old is not None and all(document.head for document in found.documents.values())
@@ -325,13 +335,20 @@ def _nameless(count: int) -> Iterator[Recovered]:
         yield Recovered("?", 0, why="no trace of it is found, not even its name")
 
 
-def _document(number: int, name: str, document: _Document, ticket: int) -> tuple[Recovered, list[page_scan.SealedRow]]:
-    """Return the report on a document, and its rows under `number` in the new file."""
+def _appends(document: _Document) -> int:
+    """Return how many tickets a document has taken, as far as it is known from what is found of it."""
+    head = document.head or Head("")
+    last = max(head.last, max(document.records, default=0))
+    return last + max(head.contents, max(document.contents, default=0))
+
+
+def _document(number: int, name: str, document: _Document) -> tuple[Recovered, Head, list[page_scan.SealedRow]]:
+    """Return the report on a document, and its head and its other rows under `number` in the new file."""
     chain, why = _best(document)
     known = document.head or Head("")
     past = [entry for _, entries in sorted(document.past.items()) for entry in entries]
     first = len(past) + 1
-    head = Head(name, first, first - 1 + len(chain.kept), first - 1, ticket=ticket)
+    head = Head(name, first, first - 1 + len(chain.kept), first - 1)
     rows: list[page_scan.SealedRow] = [(NAMES, number, name.encode())]
 
     def put(table: Table, at: int, content: bytes) -> None:
@@ -353,7 +370,6 @@ def _document(number: int, name: str, document: _Document, ticket: int) -> tuple
             head.contents += 1
             put(SAVED, head.saved, row_format.encode_saved(saved, head.contents))
             put(CONTENTS, head.contents, row_format.encode_content(*document.contents[at]))
-    rows.append((HEADS, number, row_format.encode_head(head)))
     saved_lost = max(known.saved, max(document.saved, default=0)) - head.saved
     report = Recovered(name, len(chain.kept), chain.lost, chain.left_out, head.saved, saved_lost, why)
-    return report, rows
+    return report, head, rows
