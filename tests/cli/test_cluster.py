@@ -114,6 +114,17 @@ async def test_a_detached_job_goes_on_and_one_that_is_late_is_cancelled() -> Non
         assert (every.waiting, every.cancelled) == (1, 1)
 
 
+@pytest.mark.slow
+async def test_a_kind_that_no_node_does_is_said() -> None:
+    async with a_host() as (host, there):
+        with Running("submit", "render", *there, "--kind", "shuot", "x") as submit:
+            said = await in_thread(submit.says)
+            assert said == "nngkit submit: no node does jobs of the kind 'shuot' yet: they wait"
+            host.work("shuot")(lambda job: job.payload)
+            assert await in_thread(submit.process.wait, WAIT) == 0
+            assert submit.rest() == ("x", "")
+
+
 async def test_an_interrupt_cancels_the_job() -> None:
     async with a_host() as (host, there):
         with Running("submit", "render", *there, "--kind", "later", "x") as submit:

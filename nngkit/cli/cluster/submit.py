@@ -18,7 +18,7 @@ import base64
 import logging
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
@@ -41,6 +41,7 @@ Exit codes: 0 all jobs have results (--detach: are accepted), 1 a job failed, or
 4 no host found, or no result, in time."""
 WIDTH: Final = 20  # of the bar, as that of nngkit bench
 TELL: Final = 1.0  # seconds between two lines of --progress where there is no terminal
+ALONE: Final = 2.0  # seconds without a result after which it is said if no node does such jobs
 FAREWELL: Final = 1.0  # seconds for the host to confirm cancellations
 
 
@@ -160,7 +161,7 @@ class _Submission:
             await node.joined(given.join_timeout)
             try:
                 with trio.move_on_after(float("inf") if given.timeout is None else given.timeout) as limit:
-                    async with self._shown():
+                    async with self._shown(), self._workers_awaited():
                         await self._all()
             finally:
                 await self._cancel()
@@ -304,6 +305,27 @@ class _Submission:
                     continue
 
     # ---- progress
+
+    @asynccontextmanager
+    async def _workers_awaited(self) -> AsyncIterator[None]:
+        """Say while the block runs if no node does jobs of this kind: a typing error, or its workers come later."""
+        import trio
+
+        kind = self._arguments.kind
+
+        async def look() -> None:
+            await trio.sleep(ALONE)
+            if self._done:
+                return
+            with suppress(NngkitError):  # without a host for a moment
+                tree = await self._node.tree(ALONE)
+                if not any(kind in member.kinds for member in tree.members):
+                    say(NAME, f"no node does jobs of the kind {kind!r} yet: they wait")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            yield
+            nursery.cancel_scope.cancel()
 
     def _text(self) -> str:
         if self._arguments.lines:
