@@ -101,6 +101,7 @@ class Core:
         self._events: deque[PeerEvent] = deque()
         self._notifying = threading.Lock()
         self._followers: dict[object, Callable[[PeerEvent], None]] = {}
+        self._told: set[int] = set()  # the peers of which all followers know that they have joined
         self._calls: deque[Callable[[object], None]] = deque()
 
     def check_open(self) -> None:
@@ -306,6 +307,11 @@ class Core:
         """Number of joined connections."""
         return len(self.present)
 
+    @property
+    def told(self) -> int:
+        """Number of joined connections of which all followers know: who waits for peers may rely on both."""
+        return sum(number in self.present for number in list(self._told))
+
     def joined(self) -> Sequence[Connection]:
         """Return the joined connections, oldest first. Under the lock."""
         return list(self.present.values())
@@ -369,6 +375,10 @@ class Core:
                     follower(event)
                 except Exception:
                     log.exception("on_peer callback failed")
+            if event.kind == "joined":
+                self._told.add(event.pipe.id)
+            else:
+                self._told.discard(event.pipe.id)
             self.wake_peers()
             self._events.popleft()
 

@@ -99,7 +99,7 @@ class Peers:
             self._core.peer_waiters.discard(waiter)
 
     def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Block until ``n`` peers are connected. Raises TimedOut, Closed."""
+        """Block until ``n`` peers are connected, and callbacks of `on_peer` have returned. Raises TimedOut, Closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = ThreadWaiter()
         self._core.peer_waiters.add(waiter)
@@ -125,10 +125,10 @@ class Peers:
 
     def _has_peers(self, n: int) -> bool:
         self._check_open()
-        return self._core.count >= n
+        return self._core.told >= n
 
     def _too_few(self, n: int, timeout: float | None) -> TimedOut:
-        there = self._core.count
+        there = self._core.told
         return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s{self._last_cut()}", timeout)
 
     def _last_cut(self) -> str:

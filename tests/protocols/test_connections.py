@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import trio
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
@@ -181,6 +182,28 @@ def test_a_peer_that_is_cut_as_soon_as_it_joined_returns() -> None:
 
 
 # ---- reasons ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_who_has_waited_for_peers_finds_callbacks_done(tasks: bool) -> None:
+    """Another thread counts the peer first, and then calls back: discovery left out services in between."""
+    begun, told = threading.Event(), threading.Event()
+
+    def slow(_: PeerEvent) -> None:
+        begun.set()
+        time.sleep(0.2)
+        told.set()
+
+    with Pull(listen=TCP) as pull:
+        pull.on_peer(slow)
+        with Push(dial=pull.address):
+            assert begun.wait(WAIT)
+            assert len(pull.pipes) == 1
+            if tasks:
+                trio.run(pull.await_for_peers, 1, WAIT)
+            else:
+                pull.wait_for_peers(1, WAIT)
+            assert told.is_set()
 
 
 def reasons(ours: Any) -> list[str]:
