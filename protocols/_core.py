@@ -309,7 +309,7 @@ class Core:
 
     @property
     def told(self) -> int:
-        """Number of joined connections of which all followers know: who waits for peers may rely on both."""
+        """Number of joined connections of which all followers know, for callers that wait for peers."""
         return sum(number in self.present for number in list(self._told))
 
     def joined(self) -> Sequence[Connection]:
