@@ -54,8 +54,9 @@ def test_one_socket_serves_successive_loops_and_keeps_nothing_of_them(runner: Ru
         before = descriptors()
         for _ in range(50):
             assert runner(ask) == b"hello"
-        # the next loop removes the last one's watch; the answering thread opens two descriptors when it first waits
-        assert descriptors() <= before + 3
+        # Two that each socket opens when a thread or task first waits at it, which on a busy machine is after `before`.
+        # A loop's watch is one of them, and the next loop removes the last one's.
+        assert descriptors() <= before + 4
 
 
 @runs
