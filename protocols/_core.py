@@ -312,6 +312,10 @@ class Core:
         """Number of joined connections of which all followers know, for callers that wait for peers."""
         return sum(number in self.present for number in list(self._told))
 
+    def has_told(self, n: int) -> bool:
+        """Return True if there are so many. Cheap as long as they are too few, as it is asked after each that joins."""
+        return len(self._told) >= n and self.told >= n
+
     def joined(self) -> Sequence[Connection]:
         """Return the joined connections, oldest first. Under the lock."""
         return list(self.present.values())

@@ -125,7 +125,7 @@ class Peers:
 
     def _has_peers(self, n: int) -> bool:
         self._check_open()
-        return self._core.told >= n
+        return self._core.has_told(n)
 
     def _too_few(self, n: int, timeout: float | None) -> TimedOut:
         there = self._core.told

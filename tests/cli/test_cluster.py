@@ -119,7 +119,7 @@ async def test_a_kind_that_no_node_does_is_said() -> None:
     async with a_host() as (host, there):
         with Running("submit", "render", *there, "--kind", "shuot", "x") as submit:
             said = await in_thread(submit.says)
-            assert said == "nngkit submit: no node does jobs of the kind 'shuot' yet: they wait"
+            assert said == "nngkit submit: no node is known to do jobs of the kind 'shuot': they wait"
             host.work("shuot")(lambda job: job.payload)
             assert await in_thread(submit.process.wait, WAIT) == 0
             assert submit.rest() == ("x", "")

@@ -41,7 +41,7 @@ Exit codes: 0 all jobs have results (--detach: are accepted), 1 a job failed, or
 4 no host found, or no result, in time."""
 WIDTH: Final = 20  # of the bar, as that of nngkit bench
 TELL: Final = 1.0  # seconds between two lines of --progress where there is no terminal
-ALONE: Final = 2.0  # seconds without a result after which it is said if no node does such jobs
+ALONE: Final = 2.0  # seconds without a result after which it is said if no node lists such jobs
 FAREWELL: Final = 1.0  # seconds for the host to confirm cancellations
 
 
@@ -308,7 +308,7 @@ class _Submission:
 
     @asynccontextmanager
     async def _workers_awaited(self) -> AsyncIterator[None]:
-        """Say while the block runs if no node does jobs of this kind: a typing error, or its workers come later."""
+        """Say while the block runs if no node lists jobs of this kind: a typing error, or its workers come later."""
         import trio
 
         kind = self._arguments.kind
@@ -320,7 +320,8 @@ class _Submission:
             with suppress(NngkitError):  # without a host for a moment
                 tree = await self._node.tree(ALONE)
                 if not any(kind in member.kinds for member in tree.members):
-                    say(NAME, f"no node does jobs of the kind {kind!r} yet: they wait")
+                    # a node with very many kinds does not list them all
+                    say(NAME, f"no node is known to do jobs of the kind {kind!r}: they wait")
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
