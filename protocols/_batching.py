@@ -39,7 +39,7 @@ class OpenBatch:
 
     Fast path of a send: a message of at most ``small`` bytes is appended to ``items`` while there are fewer than
     ``fast_limit`` (one step for Python, so it needs no lock), then ``arm`` is called unless ``armed``.
-    Everything else goes through ``Batcher.add``.
+    Everything else goes through ``Batcher.add_many``.
     """
 
     __slots__ = ("armed", "batcher", "capacity", "fast_limit", "items", "key", "since", "small")
@@ -95,7 +95,15 @@ class Batcher:
         with self._lock:
             self._arm(open_batch)
 
-    def add(self, open_batch: OpenBatch, data: bytes) -> bool:
+    def resume(self) -> None:
+        """Let all batches be queued in time, after a signal handler that raised between two steps."""
+        with self._lock:
+            for open_batch in self._open_batches.values():
+                self._reset_capacity(open_batch)  # its last message was appended, or its batch queued
+                if open_batch.items:
+                    self._arm(open_batch)
+
+    def _add(self, open_batch: OpenBatch, data: bytes) -> bool:
         """Accept one message; return False if there is no room for it. Raises Closed."""
         with self._lock:
             if not self._has_room(open_batch):
@@ -108,12 +116,19 @@ class Batcher:
 
     def add_many(self, open_batch: OpenBatch, data: Sequence[bytes]) -> int:
         """Accept the first of ``data``, as many as there is room for; return their number. Raises Closed."""
+        try:
+            return self._add_many(open_batch, data)
+        except BaseException:
+            self.resume()
+            raise
+
+    def _add_many(self, open_batch: OpenBatch, data: Sequence[bytes]) -> int:
         done = 0
         while done < len(data):
             chunk = data[done : done + self._most]
             if max(map(len, chunk)) > self._small:
                 for item in chunk:
-                    if not self.add(open_batch, item):
+                    if not self._add(open_batch, item):
                         return done
                     done += 1
                 continue
@@ -133,14 +148,18 @@ class Batcher:
 
     def publish(self, key: bytes, data: Sequence[bytes]) -> None:
         """Accept all of ``data`` for the topic ``key``. For PUB, which always has room. Raises Closed."""
-        for item in data:
-            with self._lock:
-                open_batch = self._open_batch(key)
-                self._has_room(open_batch)
-                open_batch.items.append(item)
-                if len(item) > self._small:
-                    self._use_capacity(open_batch, item)
-                self._added(open_batch)
+        try:
+            for item in data:
+                with self._lock:
+                    open_batch = self._open_batch(key)
+                    self._has_room(open_batch)
+                    open_batch.items.append(item)
+                    if len(item) > self._small:
+                        self._use_capacity(open_batch, item)
+                    self._added(open_batch)
+        except BaseException:
+            self.resume()
+            raise
 
     def flush(self) -> bool:
         """Queue all batches, full or not, as far as there is room; return True if nothing is left. Raises Closed."""

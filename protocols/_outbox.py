@@ -59,11 +59,11 @@ class Outbox(SharedQueue, PeerQueues):
             with core.lock:
                 if not core.lingers:
                     core.check_open()
+                size = len(packed)
                 if self.shared:
-                    while self._full(len(packed)):
+                    while self._full(size):
                         if not self._make_room():
                             return False
-                    size = len(packed)
                     queue, large = self.queue, size if size >= SMALL else 0
                     # no calls from here: see _connection.py
                     queue += (packed,)
@@ -72,9 +72,13 @@ class Outbox(SharedQueue, PeerQueues):
                     del items[:count]
                     self._flush()
                 else:
+                    # no calls from here: see _connection.py
+                    self.burst += (packed,)
+                    self._burst_bytes += size
+                    self.fanned += 1
                     counter.handed_over += count
                     del items[:count]
-                    self._fan_out((packed,))
+                    self._burst_grew()
         except BaseException:
             self._core.resume()
             raise

@@ -116,13 +116,8 @@ class PeerQueues(WriteTiming):
             with core.lock:
                 core.check_open()
                 self.distribute()  # earlier messages first
-                self.fanned += len(items)
-                for connection in core.joined():
-                    theirs = [data for data, number in items if number != connection.number]
-                    if theirs:
-                        steps, lost = self._queued(connection, theirs, sum(map(len, theirs)))
-                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
-                        self.write_to(connection)
+                queues = [(one, [data for data, number in items if number != one.number]) for one in core.joined()]
+                self._give_each(queues, len(items))
         except Closed:
             raise
         except BaseException:
@@ -139,12 +134,7 @@ class PeerQueues(WriteTiming):
             with core.lock:
                 core.check_open()
                 self.distribute()  # earlier messages first
-                self.fanned += 1
-                for connection in core.joined():
-                    if connection.number in numbers:
-                        steps, lost = self._queued(connection, [item], len(item))
-                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
-                        self.write_to(connection)
+                self._give_each([(one, [item]) for one in core.joined() if one.number in numbers], 1)
         except Closed:
             raise
         except BaseException:
@@ -163,10 +153,7 @@ class PeerQueues(WriteTiming):
                 self.distribute()  # earlier messages first
                 for connection in core.joined():
                     if connection.number == number:
-                        self.fanned += len(items)
-                        steps, lost = self._queued(connection, items, sum(map(len, items)))
-                        atomically(*steps, (setattr, self, "dropped", self.dropped + lost))
-                        self.write_to(connection)
+                        self._give_each([(connection, items)], len(items))
                         return True
         except Closed:
             raise
@@ -196,10 +183,10 @@ class PeerQueues(WriteTiming):
                             full = len(connection.out) + len(items) > most
                             if full or not self._fits(connection, len(items), size):
                                 return False
-                        self.fanned += len(items)
                         atomically(
                             (connection.out.extend, items),
                             (setattr, connection, "out_bytes", connection.out_bytes + size),
+                            (setattr, self, "fanned", self.fanned + len(items)),
                         )
                         self.write_to(connection)
                         return True
@@ -221,14 +208,18 @@ class PeerQueues(WriteTiming):
             self.burst += some
             self._burst_bytes += size
             self.fanned += count
-            at = perf_counter()
-            in_burst = at - self._last < BURST_GAP
-            self._last = at
-            if not in_burst or len(self.burst) >= self._burst_limit or self._burst_bytes >= CHUNK:
-                self.distribute()
-                self._last = perf_counter()
-            elif not self._flusher.is_set:
-                self._flusher.set(BURST_DELAY)
+            self._burst_grew()
+
+    def _burst_grew(self) -> None:
+        """Distribute the burst if it is large enough, or see to it that it is distributed soon. Under the lock."""
+        at = perf_counter()
+        in_burst = at - self._last < BURST_GAP
+        self._last = at
+        if not in_burst or len(self.burst) >= self._burst_limit or self._burst_bytes >= CHUNK:
+            self.distribute()
+            self._last = perf_counter()
+        elif not self._flusher.is_set:
+            self._flusher.set(BURST_DELAY)
 
     def distribute(self) -> None:
         """Queue the burst for each peer, and write it. Under the lock."""
@@ -288,6 +279,24 @@ class PeerQueues(WriteTiming):
             (setattr, self, "burst", []),
             (setattr, self, "_burst_bytes", 0),
         )
+
+    def _give_each(self, queues: Sequence[tuple[Connection, Sequence[bytes]]], accepted: int) -> None:
+        """Queue and write messages for each of these peers: for all or, if interrupted, for none."""
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection, items in queues:
+            if items:
+                queued, dropped = self._queued(connection, items, sum(map(len, items)))
+                steps += queued
+                lost += dropped
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "fanned", self.fanned + accepted),
+        )
+        for connection, items in queues:
+            if items:
+                self.write_to(connection)
 
     def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
         """Return the calls that queue ``items`` for one peer, and how many messages they drop."""

@@ -70,9 +70,13 @@ class Sender:
         if open_batch is None:
             self._send(self._header + as_bytes(data), timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
-            open_batch.items.append(data)
-            if not open_batch.armed:
-                open_batch.batcher.arm(open_batch)
+            try:
+                open_batch.items.append(data)
+                if not open_batch.armed:
+                    open_batch.batcher.arm(open_batch)
+            except BaseException:
+                open_batch.batcher.resume()
+                raise
         else:
             waiter = ThreadWaiter()
             for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
@@ -103,9 +107,13 @@ class Sender:
         if open_batch is None:
             await self._asend(self._header + as_bytes(data), timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
-            open_batch.items.append(data)
-            if not open_batch.armed:
-                open_batch.batcher.arm(open_batch)
+            try:
+                open_batch.items.append(data)
+                if not open_batch.armed:
+                    open_batch.batcher.arm(open_batch)
+            except BaseException:
+                open_batch.batcher.resume()
+                raise
         else:
             await sleep(0)
             waiter = task_waiter()

@@ -201,6 +201,7 @@ class SharedQueue(WriteTiming):
         if self.shared:
             for connection in self._core.joined():
                 self.after_write(connection)
+        self.distribute()  # a burst may have been begun, with no alarm set for its end
         self._flush()
 
     def resume_waiting(self) -> None:

@@ -297,6 +297,12 @@ def _handshake(seen: Seen, trouble: TlsTrouble) -> Finding:
             f"the listener ends the handshake ({reason}): most likely it requires a certificate",
             "give --cert and --key",
         )
+    if reason == "CLOSED":
+        return _problem(
+            "tls-client-certificate-refused",
+            "the listener ends the handshake: most likely it rejects the certificate shown",
+            "give one of its authority as --cert",
+        )
     if reason == "SILENT":
         return _problem(
             "tls-silent", "no response to the TLS handshake", "it may not be a TLS listener: try without TLS"

@@ -67,19 +67,18 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
         return seen
     name = credentials.server_name or address.host
     seen = _probe(seen, credentials.context(check=check), name, mine, timeout)
-    if (trouble := seen.tls) is None:
-        return seen
-    if trouble.verify is not None:  # find further problems without the check
+    trouble = seen.tls
+    if trouble is not None and trouble.verify is not None:  # find further problems without the check
         rest = _probe(seen, credentials.context(check=False), name, mine, timeout)
         return replace(rest, tls=trouble)
-    if trouble.spoke:
-        # in TLS 1.3 the handshake ends here before the listener rejects it, and OpenSSL cannot read mbedTLS's alert;
-        # in TLS 1.2 the rejection is part of the handshake
+    if seen.closed or (trouble is not None and trouble.spoke):
+        # In TLS 1.3 the handshake ends here before the listener rejects it. Its alert may be lost as it closes, and
+        # OpenSSL cannot read mbedTLS's. In TLS 1.2 the rejection is part of the handshake.
         context = credentials.context(check=check)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        older = _probe(replace(seen, tls=None), context, name, mine, timeout).tls
+        older = _probe(replace(seen, tls=None, closed=False), context, name, mine, timeout).tls
         if older is not None and "PROTOCOL_VERSION" not in older.reason:
-            return replace(seen, tls=replace(older, spoke=True))
+            return replace(seen, tls=replace(older, spoke=True), closed=False)
     return seen
 
 

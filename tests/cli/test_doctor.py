@@ -275,6 +275,43 @@ def test_a_required_client_certificate_is_reported(tmp_path: Path, certificate: 
         assert codes(doctor(address, *certificate.options)) == ["connected", "tls", "peer"]
 
 
+def without_alerts(port: int) -> type[socketserver.BaseRequestHandler]:
+    """Return a relay to a TLS listener that drops what it sends after the client's second flight, as its alert is."""
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            client = self.request
+            with socket.create_connection(("127.0.0.1", port)) as listener:
+                flights, last = 0, listener
+                while ready := select.select([client, listener], [], [], 30)[0]:
+                    source = ready[0]
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    if source is client:
+                        flights += last is listener
+                        listener.sendall(data)
+                    elif flights < 2:
+                        client.sendall(data)
+                    last = source
+
+    return Relay
+
+
+def test_a_client_certificate_whose_rejection_is_lost_is_reported(tmp_path: Path, certificate: Certificate) -> None:
+    """Failed once in 200 under load: a listener that closes may do so before its alert is sent."""
+    stranger = issue(tmp_path / "stranger", "localhost")
+    with (
+        listening(certificate, demands=True) as address,
+        server(without_alerts(int(address.rpartition(":")[2]))) as relay,
+    ):
+        there = f"tls+tcp://localhost:{relay.rpartition(':')[2]}"
+        ca = ("--cacert", str(certificate.ca))
+        assert codes(doctor(there, *ca)) == ["connected", "tls-client-certificate"]
+        shown = ("--cert", str(stranger.cert), "--key", str(stranger.key))
+        assert codes(doctor(there, *ca, *shown)) == ["connected", "tls-client-certificate-refused"]
+
+
 # ---- output ----------------------------------------------------------------------------------------------------------
 
 

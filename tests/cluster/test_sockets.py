@@ -9,6 +9,7 @@ import trio
 from nngkit.background import Background
 from nngkit.cluster.sockets import SocketTransport
 from nngkit.testing import aeventually
+from nngkit.testing.waiting import TIMEOUT
 
 ROUNDS = 60  # one refusal in three was lost before ends were reported behind the frames
 
@@ -40,7 +41,7 @@ class Sink:
 
 async def test_the_last_frames_of_a_link_come_before_its_end() -> None:
     background, near, far = Background(), Sink(), Sink()
-    acceptor, dialer = SocketTransport("tcp://127.0.0.1:0"), SocketTransport()
+    acceptor, dialer = SocketTransport("tcp://127.0.0.1:0"), SocketTransport(dial_timeout=TIMEOUT)
     far.transport, far.say_goodbye = acceptor, True
     await background.open()
     try:
@@ -51,7 +52,7 @@ async def test_the_last_frames_of_a_link_come_before_its_end() -> None:
             dialer.dial(acceptor.addresses[0])
             await aeventually(lambda: bool(near.events))
             dialer.send(number, [b"hello"])
-            await aeventually(lambda: near.events[-1][0] == "down")
+            await aeventually(lambda: near.events[-1][0] == "down", what=lambda: f"{near.events} end with down")
             frames = [("frame", b"refused"), ("frame", b"goodbye")]
             assert near.events == [("up", number), *frames, ("down", number)]
     finally:

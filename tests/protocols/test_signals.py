@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nngkit.protocols import PeerEvent, Pull, Push, _operations
+from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub, _operations, _peer_queues
 from nngkit.protocols._waiters import ThreadWaiter
 from nngkit.testing import Background, eventually
 from tests.protocols.alarms import interrupt
@@ -322,6 +323,68 @@ def test_a_signal_handler_that_raises_loses_and_duplicates_nothing(what: str, sc
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
     hammer(what, scheme, 10.0)
+
+
+@pytest.mark.parametrize("call", ["send", "send_many", "send_except", "send_to", "offer_to"])
+def test_a_fan_out_that_is_interrupted_anywhere_is_written_and_counted(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed once: a burst was queued, and the alarm that ends it not set yet."""
+    monkeypatch.setattr(_peer_queues, "BURST_GAP", 60.0)  # tracing is slow
+    which, reached, got = 0, True, 0
+    with Bus(listen="tcp://127.0.0.1:0") as bus, Bus(dial=bus.address) as other:
+        bus.wait_for_peers(1, WAIT)
+        [pipe] = bus.pipes
+        calls: dict[str, Callable[[], object]] = {
+            "send": lambda: bus.send(b"second"),
+            "send_many": lambda: bus.send_many([b"second", b"third"]),
+            "send_except": lambda: bus.send_except(None, [b"second", b"third"]),
+            "send_to": lambda: bus.send_to(pipe, [b"second", b"third"]),
+            "offer_to": lambda: bus.offer_to(pipe, [b"second", b"third"]),
+        }
+        while reached:
+            bus.send(b"first")
+            assert bus.drain(WAIT)  # no alarm is set
+            with interrupt(which, PROTOCOLS) as done:
+                calls[call]()
+            reached = bool(done)
+            assert bus.drain(WAIT), which  # without another send
+            while got < bus.stats.sent:
+                other.recv(timeout=WAIT)
+                got += 1
+            which += 1
+    assert which > 20
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+@pytest.mark.parametrize("call", ["send", "send_many", "publish"])
+def test_a_batch_that_is_interrupted_anywhere_is_sent(call: str, size: int) -> None:
+    """Failed at three places: a batch had no alarm, or no room for ever, or was lost."""
+    batch = Batch(items=2 if call == "send" else 3, size=300, delay=0.001)  # the interrupted call fills it
+    sender: Push | Pub
+    receiver: Pull | Sub
+    if call == "publish":
+        sender, receiver = Pub(listen="tcp://127.0.0.1:0", batch=batch), Sub(topics="", batch=batch)
+    else:
+        sender, receiver = Push(listen="tcp://127.0.0.1:0", batch=batch), Pull(batch=batch)
+    which, reached = 0, True
+    with sender, receiver:
+        receiver.dial(sender.address)
+        sender.wait_for_peers(1, WAIT)
+        got: list[bytes] = []
+        while reached:
+            sender.send(b"%04d" % which)
+            with interrupt(which, PROTOCOLS) as done:
+                if call == "send":
+                    sender.send(bytes(size))
+                else:
+                    sender.send_many([bytes(size), bytes(size)])
+            reached = bool(done)
+            while len(got) < sender.stats.sent:  # without another send
+                got.append(receiver.recv(timeout=WAIT))
+            which += 1
+    assert [body for body in got if any(body)] == [b"%04d" % number for number in range(which)]
+    assert which > 5
 
 
 def test_a_connection_whose_cut_is_interrupted_anywhere_ends_and_requeues_its_messages() -> None:
