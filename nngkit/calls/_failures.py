@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from typing import Final
 
-from nngkit.calls.handlers import cause, text_of
+from nngkit.calls.handlers import cause, order_to_end, text_of
 from nngkit.calls.messages import Codec, ErrorReply
 from nngkit.errors import RemoteError, TooLarge
 
@@ -45,8 +45,17 @@ class Failures:
         return dict(self._counts)
 
     def reply(self, error: BaseException) -> ErrorReply:
-        """Return the reply for a handler's exception; log the first of each class with its traceback."""
+        """Return the reply for a handler's exception; log the first of each class with its traceback.
+
+        Raises what of it is no failure: a cancellation, Ctrl-C.
+        """
+        order = order_to_end(error)
+        if order is error:
+            raise error
         error = cause(error)
+        if order is not None:  # it was stopped, and has failed in its clean-up as well
+            log.error("%s: a handler that was stopped raised\n%s", self._name, _traceback(error))
+            raise order from None
         if isinstance(error, RemoteError):
             name = text_of(error.error) or type(error).__name__
             return ErrorReply(text_of(error.kind), text_of(error.message), True, name, error.data)

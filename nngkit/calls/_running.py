@@ -257,7 +257,7 @@ class Running:
                     result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
                     if not isinstance(result, (bytes, bytearray, memoryview, type(None))):
                         raise TypeError(f"the reply is {type(result).__name__}, not bytes")
-                except Exception as error:  # there is no reply to say so with: the caller's timeout ends the call
+                except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
                     self._failures.count(self._failures.reply(error).kind)
                     continue
                 if await self._send(request, result or b""):
@@ -395,7 +395,7 @@ class Running:
         try:
             with scope:
                 value = await handler.call(call.body, calling)
-        except Exception as failed:
+        except BaseException as failed:
             error = self._failures.reply(failed)
         if scope.cancelled_caught:
             error = self._stopped(item)
@@ -445,7 +445,7 @@ class Running:
                 await streaming.produce(handler, item.call.body, calling)
         except Unread:
             error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
-        except Exception as failed:
+        except BaseException as failed:
             error = self._failures.reply(failed)
         if scope.cancelled_caught:
             error = self._stopped(item)

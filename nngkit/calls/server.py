@@ -36,7 +36,7 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._running import Running
-from nngkit.calls.handlers import call_plainly
+from nngkit.calls.handlers import call_plainly, order_to_end, text_of
 from nngkit.calls.messages import Codec, check_codec
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
@@ -372,8 +372,10 @@ class Server(UnderTrio):
                         why = "it returned a false value"
             except trio.TooSlowError:
                 why = f"it took longer than {self._health_interval:g} s"
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
+            except BaseException as error:
+                if order_to_end(error) is not None:
+                    raise
+                why = f"{type(error).__name__}: {text_of(error)}"
             if bool(why) == was:
                 was = not why
                 if why:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -44,6 +44,10 @@ class Unprintable(Exception):
         raise ValueError("no text")
 
 
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
@@ -73,6 +77,104 @@ async def test_no_exception_or_result_of_a_handler_stops_the_server(codec: Any) 
                 await answer.request(body)
             assert await answer.request("?") == "fine"
         assert sum(server.stats.errors.values()) == len(raised) + len(returned)
+
+
+EXITS = [
+    (SystemExit(2), "SystemExit: 2"),
+    (Panic("at the disco"), "Panic: at the disco"),
+    (BaseExceptionGroup("of a nursery", [SystemExit(2)]), "SystemExit: 2"),
+]
+
+
+@pytest.mark.parametrize("how", ["async", "thread", "stream", "stream of a thread"])
+@pytest.mark.parametrize(("error", "says"), EXITS)
+async def test_an_exception_that_would_end_a_program_ends_its_call_alone(
+    error: BaseException, says: str, how: str
+) -> None:
+    async def asynchronous(body: bool) -> bool:
+        return threaded(body)
+
+    def threaded(body: bool) -> bool:
+        if body:
+            raise error
+        return body
+
+    async def stream(body: bool) -> AsyncIterator[bool]:
+        yield threaded(body)
+
+    def stream_of_a_thread(body: bool) -> Iterator[bool]:
+        yield threaded(body)
+
+    handlers = {"async": asynchronous, "thread": threaded, "stream": stream, "stream of a thread": stream_of_a_thread}
+    async with Server("answer", handlers[how], codec="cbor") as server, direct(server, **CBOR) as answer:
+
+        async def call(body: bool) -> Any:
+            if "stream" not in how:
+                return await answer.request(body)
+            async with answer.stream(body) as parts:
+                return [part async for part in parts]
+
+        with pytest.raises(RemoteError, match=says):
+            await call(True)
+        assert await call(False) == ([False] if "stream" in how else False)
+
+
+@pytest.mark.parametrize(("error", "says"), EXITS)
+async def test_an_exception_that_would_end_a_program_ends_its_request_without_a_codec_alone(
+    error: BaseException, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(body: bytes) -> bytes:
+        if body == b"fail":
+            raise error
+        return body
+
+    async with Server("answer", handler, concurrency=1) as server:
+        with Req(dial=server.address) as req:
+            with pytest.raises(TimedOut):
+                await req.arequest(b"fail", timeout=0.05)
+            assert await req.arequest(b"hi", timeout=WAIT) == b"hi"
+        assert server.stats.errors == {"failed": 1}
+    assert says.partition(":")[0] in caplog.text
+
+
+async def test_a_health_check_that_would_end_a_program_is_a_failed_one(caplog: pytest.LogCaptureFixture) -> None:
+    def healthy() -> bool:
+        raise SystemExit(2)
+
+    async with Server("answer", echo, codec="cbor", healthy=healthy, health_interval=0.02) as server:
+        await aeventually(lambda: "not healthy" in caplog.text)
+        with Req(dial=server.address) as req:
+            assert await ask(req, CallRequest("a", 1)) == ErrorReply("unhealthy", "SystemExit: 2", ran=False)
+
+
+@pytest.mark.parametrize("codec", [None, "cbor"])
+async def test_a_handler_that_fails_as_its_server_leaves_is_logged_and_does_not_keep_it(
+    codec: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = trio.Event()
+
+    async def clean_up() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise SystemExit("in its clean-up")
+
+    async def handler(body: Any) -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clean_up)
+            began.set()
+
+    with trio.fail_after(WAIT):
+        async with (
+            trio.open_nursery() as nursery,
+            Server("answer", handler, codec=codec, drain_timeout=0.0) as server,
+            Req(dial=server.address) as req,
+        ):
+            data = b"" if codec is None else CallRequest("a", 1).encode(codec)
+            nursery.start_soon(req.arequest, data)
+            await began.wait()
+            nursery.cancel_scope.cancel()
+    assert "in its clean-up" in caplog.text
 
 
 async def test_the_kinds_that_handlers_make_are_counted_up_to_a_cap() -> None:
