@@ -277,12 +277,17 @@ class Batcher:
             waiter.wake()
 
     def free(self) -> int:
-        """Free everything, after the queue refuses; return how many accepted messages were not queued."""
+        """Free everything, after the queue refuses; return how many accepted messages were not queued.
+
+        Called again, it returns those not returned before.
+        """
         self._alarm.close()
         with self._lock:
-            self._lost = self.waiting
-            self._open_batches.clear()
-        return self._lost
+            lost, none = self.waiting, OrderedDict[bytes, OpenBatch]()
+            # no calls from here: see _connection.py
+            self._lost += lost
+            self._open_batches = none
+        return lost
 
     def forked(self, reason: Closed) -> None:
         """Refuse everything in a forked child, and free nothing."""

@@ -87,20 +87,26 @@ class Closing:
 
         From any thread, at any time, any number of times. Callers that wait on the socket raise Closed at once.
         """
-        if self._refuse():
-            try:
+        try:
+            if self._refuse():
                 self.drain(linger)
-            finally:
                 self._shut()
+        except BaseException:
+            self._shut()  # also continues where a signal handler that raised interrupted it
+            raise
 
     async def aclose(self, linger: Timeout = DEFAULT) -> None:
         """Like ``close``, for a task. If cancelled, it closes without sending the rest."""
-        if self._refuse():
-            try:
+        first = False
+        try:
+            first = self._refuse()
+            if first:
                 await self.adrain(linger)
-            finally:
                 self._shut()
-        else:
+        except BaseException:
+            self._shut()
+            raise
+        if not first:
             await checkpoint_before()
 
     def _refuse(self) -> bool:
@@ -114,7 +120,7 @@ class Closing:
         return True
 
     def _shut(self) -> None:
-        """Close all connections and free everything."""
+        """Close all connections and free everything. Idempotent."""
         self._refuse()
         if isinstance(self._core.reason, Forked):
             return

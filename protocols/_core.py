@@ -69,6 +69,8 @@ class Core:
         self.lock = threading.Lock()
         self.reason: Closed | None = None
         self.lingers = False  # accepted messages are still written
+        self._shutting = threading.Lock()
+        self._freed = False  # `shut` is done
         self.verifies = verifies
         self.inbox = Inbox(self, **inbox)
         self.outbox = Outbox(self, **outbox)
@@ -114,29 +116,35 @@ class Core:
     def listen(self, address: Address, tls: Any) -> Listener:
         """Accept connections at ``address``. Raises as ``Listener``."""
         listener = Listener(address, tls, self._accepted, self._take_over)
-        with self.lock:
-            closed = self.reason is not None
-            if not closed:
+        try:
+            with self.lock:
+                self.check_open()
                 self._listeners.append(listener)
-        if closed:
+            listener.start()
+        except BaseException:  # closed, or a signal handler that raised: the caller may listen again
             listener.close()
-            self.check_open()
-        listener.start()
+            wait_until_ended([listener.number], CALLBACKS)
+            raise
         return listener
 
     def dial(self, address: Address, tls: Any, longest: float, priority: int = PRIORITY) -> None:
         """Connect to ``address``, again and again. Raises as ``Dialer``."""
         dialer = Dialer(address, tls, longest, self._connected, priority)
-        with self.lock:
-            if priority != PRIORITY:
-                self.outbox.prioritize()
-            closed = self.reason is not None
-            if not closed:
+        try:
+            with self.lock:
+                if priority != PRIORITY:
+                    self.outbox.prioritize()
+                self.check_open()
                 self._dialers.append(dialer)
-        if closed:
+            dialer.start()
+        except BaseException:  # closed, or a signal handler that raised: the caller may dial again
             dialer.close()
-            self.check_open()
-        dialer.start()
+            with self.lock:
+                for connection in [*self.present.values(), *self.handshaking.values()]:
+                    if connection.dialer is dialer:
+                        self.lose(connection, "dialing was interrupted")
+            self.notify()
+            raise
 
     def _accepted(self, stream: Any, descriptor: int | None, listener: Listener) -> None:
         self._begin(stream, descriptor, listener.address, listener.bound, listener=listener)
@@ -160,7 +168,7 @@ class Core:
         received: bytes = b"",
     ) -> None:
         with self.lock:
-            refused = self.reason is not None and not self.lingers
+            refused = (self.reason is not None and not self.lingers) or (dialer is not None and dialer.closed)
             full = self.guard.too_many() if dialer is None else None
             if not refused and not full:
                 machine = self._machine(address, dialer is not None)
@@ -440,16 +448,24 @@ class Core:
             listener.close()
 
     def shut(self) -> None:
-        """Close everything. After ``refuse``; idempotent, on any thread but NNG's."""
+        """Close everything. After ``refuse``; idempotent, on any thread but NNG's.
+
+        Called again, it continues where a signal handler that raised interrupted it.
+        """
+        if self._freed:
+            return
+        with self._shutting:
+            self._shut()
+
+    def _shut(self) -> None:
         with self.lock:
-            if not self.lingers:
+            if self._freed:
                 return
             self.lingers = False
-            listeners, dialers = self._listeners, self._dialers
             connections = [*self.present.values(), *self.handshaking.values()]
+            ends: list[Any] = [*self._listeners, *self._dialers]
         self.guard.close()
         self.poller.close()
-        ends: list[Any] = [*listeners, *dialers]
         for one in ends:
             one.close()
         with self.lock:
@@ -461,8 +477,8 @@ class Core:
         if late := wait_until_ended(numbers, CALLBACKS):
             log.warning("NNG's callbacks have not come in %g s: %s", CALLBACKS, ", ".join(map(repr, late)))
         with self.lock:
-            lib.nng_aio_reap(self.sync_aio)
             self.poller.release()
+            atomically((setattr, self, "_freed", True), (lib.nng_aio_reap, self.sync_aio))
 
     def forked(self, reason: Closed) -> None:
         """Refuse everything in a forked child, without a call into NNG."""
@@ -470,6 +486,7 @@ class Core:
         self._notifying = threading.Lock()
         self.reason = reason
         self.lingers = False
+        self._freed = True
         self.outbox.free = 0
         self.inbox.ready.clear()
         self.present = {}

@@ -14,7 +14,7 @@ from ._addresses import Address
 from ._alarm import Alarm
 from ._listener import Listener
 from ._nng import ffi, lib, strerror
-from ._operations import Owner
+from ._operations import Owner, atomically
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path
 from ._tls import TLS
 
@@ -44,21 +44,31 @@ class Dialer(Owner):
         self._lock = threading.Lock()
         self._closed = False
         self._pending = False
-        self._close_returned = False  # the closing thread has made its last call
+        self._close_returned = False  # the closing thread has made its last call, before the last callback
         self._aio: Any = None
         self._dialer: Any = None
         self._expected: int | None = None  # likely descriptor of the next stream
         self._found: int | None = None
         self._config = tls_config(tls, address, "dial")
-        super().__init__()
         self._alarm = Alarm(self._again)
         if address.scheme == "inproc":
+            super().__init__()
             return
         slot = ffi.new("nng_stream_dialer **")
         if code := lib.nng_stream_dialer_alloc(slot, address.stream.encode()):
             raise ConfigError("dial", f"{address.url}: {strerror(code)}", address.url)
         self._dialer = slot[0]
-        configure("dialer", self._dialer, address, self._config)
+        try:
+            configure("dialer", self._dialer, address, self._config)
+            super().__init__()
+        except BaseException:
+            lib.nng_stream_dialer_free(self._dialer)
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """True once ``close`` has begun."""
+        return self._closed
 
     def start(self) -> None:
         """Make the first try."""
@@ -84,9 +94,8 @@ class Dialer(Owner):
     def _dial(self) -> None:
         with self._lock:
             if not self._closed and not self._pending:
-                self._pending = True
                 self._expected = expected_descriptor(self.address)
-                lib.nng_stream_dialer_dial(self._dialer, self._aio)
+                atomically((setattr, self, "_pending", True), (lib.nng_stream_dialer_dial, self._dialer, self._aio))
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self.address.local:
@@ -137,13 +146,12 @@ class Dialer(Owner):
         self._retry()
 
     def close(self) -> None:
-        """Stop trying."""
+        """Stop trying. Called again, it continues where a signal handler that raised interrupted it."""
         with self._lock:
-            if self._closed:
+            if self._close_returned or self.freed:
                 return
             self._closed = True
-            pending = self._pending
-            if pending:
+            if self._pending:
                 self.ending()
         self._alarm.close()
         if self._dialer is None:
@@ -151,14 +159,10 @@ class Dialer(Owner):
             return
         lib.nng_stream_dialer_close(self._dialer)
         with self._lock:
-            self._close_returned = True
-            pending = self._pending
+            pending = self._close_returned = self._pending  # if the callback is still to come, it frees
         if not pending:
             self._free()
 
     def _free(self) -> None:
-        lib.nng_stream_dialer_free(self._dialer)
-        if self._aio is not None:
-            self.ended(self._aio)
-        else:
-            self.ended()
+        aios = () if self._aio is None else (self._aio,)
+        self.ended(*aios, frees=[(lib.nng_stream_dialer_free, self._dialer)])

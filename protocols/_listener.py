@@ -17,7 +17,7 @@ from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
 from ._nng import check, error, ffi, lib, strerror
-from ._operations import Owner
+from ._operations import Owner, atomically
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path, wrap
 from ._tls import TLS
 
@@ -52,23 +52,32 @@ class Listener:
         self.accepted = accepted
         self.handed_off = handed_off
         self._port: Port | None = None
+        try:
+            self.bound = self._open(tls)
+        except BaseException:
+            self.close()  # a signal handler that raised may have come when the address was taken
+            raise
+
+    def _open(self, tls: TLS | None) -> str:
+        """Take the address; return the bound URL."""
+        address = self.address
         if address.scheme == "inproc":
             if Listener.inproc.setdefault(address.url, self) is not self:
                 raise Unreachable(address.url, "cannot listen: address in use")
-            self.bound = address.url
-            return
+            return address.url
         with self._sharing:
             key = (address.stream.partition("://")[0], address.host, address.port or 0)
             port = self._ports.get(key) if address.web else None
             if port is None:
-                port = Port(address, tls)
+                port = Port(address, tls, self)
                 if address.web:
                     self._ports[key[0], key[1], port.number_bound() or 0] = port
             elif port.tls != tls or any(one.path == self.path for one in port.members):
                 raise Unreachable(address.url, "cannot listen: address in use")
-            port.members = (*port.members, self)
-            self._port = port
-        self.bound = port.bound(address)
+            else:
+                port.members = (*port.members, self)
+                self._port = port
+        return port.bound(address)
 
     @property
     def path(self) -> str:
@@ -123,7 +132,8 @@ class Listener:
             return
         with self._sharing:
             port = self._port
-            assert port is not None
+            if port is None:  # it could not listen
+                return
             port.members = tuple(one for one in port.members if one is not self)
             last = not port.members
             if last:
@@ -137,16 +147,16 @@ class Listener:
 class Port(Owner):
     """NNG's listener at one address, for the listeners that share it."""
 
-    def __init__(self, address: Address, tls: TLS | None) -> None:
+    def __init__(self, address: Address, tls: TLS | None, first: Listener) -> None:
         self.tls = tls
-        self.members: tuple[Listener, ...] = ()
+        self.members: tuple[Listener, ...] = (first,)
         self._address = address
         self._lock = threading.RLock()  # re-entrant, as a finalizer may close at any point
         self._started = False
         self._closed = False
         self._pending = False
         self._expected: int | None = None  # likely descriptor of the next stream
-        self._close_returned = False  # the closing thread has made its last call
+        self._close_returned = False  # the closing thread has made its last call, before the last callback
         self._aio: Any = None
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
@@ -154,16 +164,13 @@ class Port(Owner):
         slot = ffi.new("nng_stream_listener **")
         self._fail(lib.nng_stream_listener_alloc(slot, address.stream.encode()))
         self._listener = slot[0]
-        try:
-            configure("listener", self._listener, address, self._config)
-            expected = descriptors.lowest_free() if descriptors.available else None
-            self._fail(lib.nng_stream_listener_listen(self._listener))
-            if address.ported and expected is not None:
-                descriptors.raise_backlog(self.number_bound() or 0, expected)
-        except BaseException:
-            lib.nng_stream_listener_free(self._listener)
-            raise
         super().__init__()
+        first._port = self  # which closes it, whatever comes
+        configure("listener", self._listener, address, self._config)
+        expected = descriptors.lowest_free() if descriptors.available else None
+        self._fail(lib.nng_stream_listener_listen(self._listener))
+        if address.ported and expected is not None:
+            descriptors.raise_backlog(self.number_bound() or 0, expected)
 
     def __repr__(self) -> str:
         return f"<Port {self.number} {self._address.url}>"
@@ -208,9 +215,10 @@ class Port(Owner):
     def _post(self) -> None:
         with self._lock:
             if not self._closed:
-                self._pending = True
                 self._expected = expected_descriptor(self._address)
-                lib.nng_stream_listener_accept(self._listener, self._aio)
+                atomically(
+                    (setattr, self, "_pending", True), (lib.nng_stream_listener_accept, self._listener, self._aio)
+                )
 
     def completed(self, which: int) -> None:
         code = lib.nng_aio_result(self._aio)
@@ -256,9 +264,12 @@ class Port(Owner):
         self._post()
 
     def close(self) -> None:
-        """Stop accepting. The address is free when this returns."""
+        """Stop accepting. The address is free when this returns.
+
+        Called again, it continues where a signal handler that raised interrupted it.
+        """
         with self._lock:
-            if self._closed:
+            if self._close_returned or self.freed:
                 return
             self._closed = True
             pending = self._pending
@@ -270,14 +281,10 @@ class Port(Owner):
         if pending:
             lib.nng_aio_abort(self._aio, lib.NNG_ECLOSED)
         with self._lock:
-            self._close_returned = True  # if the callback is still to come, it frees
-            pending = self._pending
+            pending = self._close_returned = self._pending  # if the callback is still to come, it frees
         if not pending:
             self._free()
 
     def _free(self) -> None:
-        lib.nng_stream_listener_free(self._listener)
-        if self._aio is not None:
-            self.ended(self._aio)
-        else:
-            self.ended()
+        aios = () if self._aio is None else (self._aio,)
+        self.ended(*aios, frees=[(lib.nng_stream_listener_free, self._listener)])

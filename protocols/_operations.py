@@ -15,6 +15,7 @@ import logging
 import operator
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ._nng import ffi, lib, new_aio
@@ -61,15 +62,23 @@ class Owner:
 
     def ending(self) -> None:
         """Stay alive until ``ended``: callbacks are pending. No effect after it."""
-        if self.number in _owners:
+        if not self.freed:
             _ending[self.number] = self
 
-    def ended(self, *aios: Any) -> None:
-        """Free the aios: no callback is pending, except one that may be calling this. Idempotent."""
-        if self.number not in _owners:
+    @property
+    def freed(self) -> bool:
+        """True after ``ended``."""
+        return self.number not in _owners
+
+    def ended(self, *aios: Any, frees: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Free the aios: no callback is pending, except one that may be calling this. Idempotent.
+
+        ``frees``: calls made before that, in the same step.
+        """
+        if self.freed:
             return
-        frees = [(lib.nng_aio_reap, aio) for aio in aios]
-        atomically(*frees, (_owners.pop, self.number, None), (_ending.pop, self.number, None))
+        reaps = [(lib.nng_aio_reap, aio) for aio in aios]
+        atomically(*frees, *reaps, (_owners.pop, self.number, None), (_ending.pop, self.number, None))
         with _some_ended:
             _some_ended.notify_all()
 

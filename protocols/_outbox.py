@@ -165,9 +165,11 @@ class Outbox(SharedQueue, PeerQueues):
 
     def abandon(self) -> None:
         """Count queued messages as dropped, after the socket has closed. Under the lock."""
+        dropped, taken = self._weight(self.queue), len(self.queue)
+        # no calls from here: see _connection.py
         self.burst = []
-        self.dropped += self._weight(self.queue)
-        self.taken += len(self.queue)
+        self.dropped += dropped
+        self.taken += taken
         self.queue = []
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub, _operations, _peer_queues
+from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub, _operations, _peer_queues, _process
 from nngkit.protocols._waiters import ThreadWaiter
 from nngkit.testing import Background, eventually
 from tests.protocols.alarms import interrupt
@@ -385,6 +385,79 @@ def test_a_batch_that_is_interrupted_anywhere_is_sent(call: str, size: int) -> N
             which += 1
     assert [body for body in got if any(body)] == [b"%04d" % number for number in range(which)]
     assert which > 5
+
+
+class Freed:
+    """True once NNG's objects that were opened since it was made are freed."""
+
+    def __init__(self) -> None:
+        self._before = set(_operations._owners)
+
+    def __call__(self) -> bool:
+        return self._before.issuperset(_operations._owners)
+
+    def __repr__(self) -> str:
+        return repr([one for number, one in _operations._owners.items() if number not in self._before])
+
+
+@pytest.mark.parametrize("batch", [None, Batch(delay=10.0)], ids=["", "batch"])
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/x", "abstract://", "inproc://closed"])
+def test_a_close_that_is_interrupted_anywhere_frees_everything(url: str, batch: Batch | None) -> None:
+    which, reached, freed = 0, True, Freed()
+    while reached:
+        push = Push(listen=url, batch=batch, linger=0.0)
+        with Pull(dial=push.address, batch=batch):
+            push.wait_for_peers(1, WAIT)
+            push.send(b"x")
+            with interrupt(which, PROTOCOLS) as done:
+                push.close()
+            reached = bool(done)
+            if not push.closed:  # interrupted before anything was done
+                push.close()
+            assert push not in _process._open, done
+            Push(listen=push.address).close()  # the address is free
+        eventually(freed, what=lambda: f"{done}: {freed}")
+        which += 1
+    assert which > 100
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws", "abstract", "inproc"])
+def test_a_dial_that_is_interrupted_anywhere_dials_or_leaves_nothing(scheme: str) -> None:
+    url = {"tcp": "tcp://127.0.0.1:0", "ws": "ws://127.0.0.1:0/x"}.get(scheme, f"{scheme}://dialed")
+    which, reached, freed = 0, True, Freed()
+    while reached:
+        with Pull(listen=url) as pull, Push(linger=0.0) as push:
+            with interrupt(which, PROTOCOLS) as done:
+                push.dial(pull.address)
+            reached = bool(done)
+            if not push._dialed:
+                push.dial(pull.address)
+            push.wait_for_peers(1, WAIT)
+            assert len(push.pipes) == 1, done
+        eventually(freed, what=lambda: f"{done}: {freed}")
+        which += 1
+    assert which > 20
+
+
+@pytest.mark.parametrize("scheme", ["ws", "abstract", "inproc"])
+def test_a_listen_that_is_interrupted_anywhere_listens_or_leaves_nothing(scheme: str) -> None:
+    """Failed at each place after the address was taken: it stayed in use for ever."""
+    which, reached = 0, True
+    with Pull(listen="ws://127.0.0.1:0/other") as other:  # at the same port, for ws
+        url = other.address.replace("other", "this") if scheme == "ws" else f"{scheme}://listened"
+        freed = Freed()
+        while reached:
+            with Pull() as pull:
+                with interrupt(which, PROTOCOLS) as done:
+                    pull.listen(url)
+                reached = bool(done)
+                if not pull.addresses:
+                    pull.listen(url)
+                with Push(dial=url) as push:
+                    push.wait_for_peers(1, WAIT)
+            eventually(freed, what=lambda: f"{done}: {freed}")
+            which += 1
+    assert which > 10
 
 
 def test_a_connection_whose_cut_is_interrupted_anywhere_ends_and_requeues_its_messages() -> None:
