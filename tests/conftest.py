@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("nngkit", deadline=None)  # a busy machine takes longer for one example
+settings.load_profile("nngkit")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests of Ctrl-C would fail.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,14 +10,13 @@ from contextlib import suppress
 
 import cbor2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, TooLarge
 
 TRACED = sys.gettrace() is not None  # coverage makes everything slow
-unhurried = settings(deadline=None)  # the machine may be busy with something else
 INTEGERS = st.integers(-(2**64), 2**64 - 1)
 LEAVES = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text() | st.binary()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40)
@@ -135,7 +134,6 @@ def test_an_error_repeats_a_peers_text_shortened_and_printable() -> None:
     assert len(caught.value.why) <= 120
 
 
-@unhurried
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_a_bad_message(data: bytes) -> None:
     try:
@@ -147,7 +145,6 @@ def test_any_bytes_are_a_value_or_a_bad_message(data: bytes) -> None:
 
 
 @pytest.mark.slow
-@unhurried
 @given(VALUES)
 def test_an_encoded_value_is_decoded_unchanged(value: object) -> None:
     again = envelope.decode(envelope.encode(value), what="test message", limit=10_000_000)
@@ -155,7 +152,6 @@ def test_an_encoded_value_is_decoded_unchanged(value: object) -> None:
     assert repr(again) == repr(value) or isinstance(value, (dict, list))  # 1 is not 1.0 is not True
 
 
-@unhurried
 @given(VALUES, st.integers(0, 255), st.integers(0, 10_000))
 def test_one_changed_byte_is_a_value_or_a_bad_message(value: object, byte: int, where: int) -> None:
     data = bytearray(envelope.encode(value))
@@ -164,7 +160,6 @@ def test_one_changed_byte_is_a_value_or_a_bad_message(value: object, byte: int, 
         envelope.decode(bytes(data), what="test message", limit=10_000_000)
 
 
-@unhurried
 @given(st.dictionaries(st.text(), INTEGERS))
 def test_equal_maps_have_equal_bytes(value: dict[str, int]) -> None:
     backwards = dict(reversed(value.items()))

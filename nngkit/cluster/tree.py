@@ -78,12 +78,13 @@ def choose(branches: Mapping[K, Branch], used: int, fanout: int, joiner: Joiner)
             return Decision("accept")
         if single_leaves and used < SLACK * fanout:
             return Decision("displace", single_leaves[0])
-        # Without free places a host still finds a leaf to displace, unless the subtree has none.
+        # Without free places a host still finds a leaf to displace, unless the subtree has none. Preferred to a child
+        # with more hosts, though a leaf has to move: hosts crowded where places are free, several levels too deep.
         able = {child: each for child, each in branches.items() if each.hosts and (each.free or each.leaves)}
         if not able:
             return Decision("full")
         return Decision(
-            "refer", min(able, key=lambda child: (not able[child].free, able[child].hosts, sum(able[child])))
+            "refer", min(able, key=lambda child: (able[child].hosts, not able[child].free, sum(able[child])))
         )
     best: tuple[float, int] | None = (len(single_leaves), 0) if used < fanout else None
     chosen: object = None

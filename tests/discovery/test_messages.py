@@ -12,7 +12,7 @@ from pathlib import Path
 
 import cbor2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.discovery import messages, queries
@@ -38,7 +38,6 @@ from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
-unhurried = settings(deadline=None)  # the machine may be busy
 printable = st.characters(exclude_categories=["C", "Z"], exclude_characters="|")
 names = st.text(printable, min_size=1, max_size=32)
 ids = st.text(string.ascii_letters + string.digits + "._:@-", min_size=1, max_size=64)
@@ -95,7 +94,6 @@ def largest(index: int = 0) -> Provider:
 # The survey
 
 
-@unhurried
 @given(replies)
 def test_reply_survives_encoding(reply: SurveyReply) -> None:
     again = parse_survey_reply(reply.encode())
@@ -104,13 +102,11 @@ def test_reply_survives_encoding(reply: SurveyReply) -> None:
     assert [p.load for p in again.providers] == [p.load for p in reply.providers]  # not part of equality
 
 
-@unhurried
 @given(st.builds(SurveyQuery, daemon=ids, round=epochs, flags=st.frozensets(words, max_size=16)))
 def test_query_survives_encoding(query: SurveyQuery) -> None:
     assert parse_survey_query(query.encode()) == query
 
 
-@unhurried
 @given(names.filter(lambda name: name == name.strip()), addresses.filter(lambda text: len(text.encode()) <= 256))
 def test_text_reply_survives_encoding(name: str, address: str) -> None:
     reply = TextReply(name, address)
@@ -118,7 +114,6 @@ def test_text_reply_survives_encoding(name: str, address: str) -> None:
     assert reply.provider == Provider(name, address, id="", epoch=0)
 
 
-@unhurried
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_a_message_or_raise_bad_message(data: bytes) -> None:
     for parse in (
@@ -131,7 +126,6 @@ def test_arbitrary_bytes_are_a_message_or_raise_bad_message(data: bytes) -> None
             parse(data)
 
 
-@unhurried
 @given(replies, st.integers(0, 255), st.integers(0, 10_000))
 def test_one_changed_byte_is_a_message_or_raises_bad_message(reply: SurveyReply, byte: int, where: int) -> None:
     data = bytearray(reply.encode())
@@ -630,7 +624,6 @@ def test_daemon_replies_with_its_rounds() -> None:
     assert found.silent == 1
 
 
-@unhurried
 @given(st.binary(max_size=200))
 def test_daemon_answers_arbitrary_bytes(body: bytes) -> None:
     parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)

@@ -335,4 +335,4 @@ class Anything(RuleBasedStateMachine):
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestAnything.settings = settings(max_examples=150, stateful_step_count=60)

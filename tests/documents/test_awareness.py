@@ -134,7 +134,7 @@ def test_invalid_state_or_foreign_client_id_is_rejected(bad: bytes) -> None:
 # Cursors
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_cursor_stays_at_its_character_through_concurrent_edits(seed: int, before: bool, nested: bool) -> None:
     """All characters are different, so that each can be found again."""

@@ -68,7 +68,7 @@ def pair() -> tuple[Document, Document]:
 # Texts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.booleans(), PLACES, PLACES, LETTERS), max_size=25))
 def test_texts_of_two_peers_match_a_str_in_code_points(edits: list[tuple[bool, float, float, str]]) -> None:
     one, two = pair()
@@ -93,7 +93,7 @@ def test_texts_of_two_peers_match_a_str_in_code_points(edits: list[tuple[bool, f
     assert one.digest() == two.digest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(PLACES, PLACES, LETTERS), min_size=1, max_size=8), st.lists(LETTERS, max_size=3), st.booleans()
 )
@@ -192,7 +192,7 @@ def test_map_behaves_like_a_dict() -> None:
     assert one.plain() == {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_array_behaves_like_a_list(seed: int) -> None:
     rng = random.Random(seed)

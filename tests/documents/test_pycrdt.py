@@ -26,7 +26,7 @@ def view(doc: pycrdt.Doc[Any]) -> str:
     return str(doc.get("text", type=pycrdt.Text))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_any_causal_order_converges(seed: int) -> None:
     rng = random.Random(seed)

@@ -365,10 +365,10 @@ def refused(peer: EditStream | None, why: str) -> None:
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestAnything.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_invariants_hold_under_random_events() -> None:
-    run_state_machine_as_test(Anything, settings=settings(max_examples=1000, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Anything, settings=settings(max_examples=1000, stateful_step_count=60))

@@ -18,7 +18,6 @@ from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request,
 from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
-unhurried = settings(deadline=None)  # the machine may be busy
 ME, OTHER = EditStream(b"originAA", 1), EditStream(b"originBB", 2)
 PEER = "tcp://10.0.0.9:51234"
 
@@ -98,19 +97,16 @@ REPLIES = st.one_of(
 )
 
 
-@unhurried
 @given(BUS)
 def test_bus_messages_round_trip(message: m.BusMessage) -> None:
     assert decode_bus(encode(message)) == message
 
 
-@unhurried
 @given(REQUESTS)
 def test_requests_round_trip(message: m.SyncRequest) -> None:
     assert decode_request(encode(message)) == message
 
 
-@unhurried
 @given(REPLIES)
 def test_replies_round_trip(message: m.SyncReply) -> None:
     assert decode_reply(encode(message)) == message
@@ -261,13 +257,11 @@ def heard_or_refused(data: bytes) -> None:
             assert one(encode(message)) == message  # accepted input has the types it claims
 
 
-@unhurried
 @given(st.binary(max_size=400))
 def test_random_bytes_are_rejected_or_a_message(data: bytes) -> None:
     heard_or_refused(data)
 
 
-@unhurried
 @given(st.binary(max_size=400))
 def test_bytes_with_an_invalid_beginning_are_rejected(data: bytes) -> None:
     if data[:1] and 0x81 <= data[0] <= 0x9F:  # a non-empty list: may be a message
@@ -275,7 +269,6 @@ def test_bytes_with_an_invalid_beginning_are_rejected(data: bytes) -> None:
     refused(data)
 
 
-@unhurried
 @given(BUS | REQUESTS | REPLIES, st.integers(0), st.binary(min_size=1, max_size=8))
 def test_truncated_or_extended_message_is_rejected(message: Any, cut: int, more: bytes) -> None:
     wire = encode(message)
@@ -283,7 +276,7 @@ def test_truncated_or_extended_message_is_rejected(message: Any, cut: int, more:
     refused(wire + more)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(BUS | REQUESTS | REPLIES, st.data())
 def test_altered_message_is_rejected_or_decodes_differently(message: Any, data: st.DataObject) -> None:
     wire = bytearray(encode(message))
@@ -317,7 +310,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.sampled_from(list(PINNED)), st.data())
 def test_message_with_a_replaced_item_is_rejected_or_decodes_differently(kind: str, data: st.DataObject) -> None:
     value = cbor2.loads(encode(PINNED[kind][0]))

@@ -134,7 +134,7 @@ class Deliveries(RuleBasedStateMachine):
 
 
 TestDeliveries = Deliveries.TestCase
-TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_an_ack_after_a_power_loss_is_kept_ahead_of_the_cursor() -> None:

@@ -32,7 +32,7 @@ def frames_of(origin: str, first: int, last: int, epoch: int = 7) -> list[bytes]
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_bytes_are_survived(frame: bytes) -> None:
     state = node()
     state.receive(1, [frame, b"\xd1" + frame, b"\xa6" + frame], NOW)
@@ -48,7 +48,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_cbor_is_survived(value: object) -> None:
     state = node()
     filled = {"v": 1, "k": "digest", "id": "x", "epoch": 1, "lines": value, "ranges": value, "origin": "o"}
@@ -63,7 +63,6 @@ def test_any_cbor_is_survived(value: object) -> None:
     st.booleans(),
     st.booleans(),
 )
-@settings(deadline=None)
 def test_control_frames_come_back_as_they_were(origin: str, numbers: list[int], answer: bool, last: bool) -> None:
     lines = tuple(Line(origin, 5, number, number + 1, number + 8, 0.25) for number in numbers)
     assert control(pack_digest(origin, 3, lines, answer=answer, last=last)) == Digest(origin, 3, lines, answer, last)

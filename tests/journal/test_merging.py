@@ -38,7 +38,7 @@ def values(where: Path) -> list[tuple[int, bytes]]:
     return [(each.offset, each.value) for each in read(where)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 2 * TARGET), max_size=300), st.integers(0, 3))
 def test_merging_ends_with_no_run_of_small_segments_and_rewrites_little(sizes: list[int], gaps: int) -> None:
     files, at, listed = Files(), 0, []

@@ -46,7 +46,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps, st.data())
 def test_a_list_in_blocks_is_the_same_list(taken: list[tuple[str, int, int]], data: st.DataObject) -> None:
     files, known = Files(), list[Segment]()

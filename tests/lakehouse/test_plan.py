@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError
@@ -131,7 +131,6 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None)  # a loaded machine takes longer for one of the histories
 @given(OPERATIONS, st.booleans())
 def test_the_table_has_each_offset_of_the_journal_once_after_any_history(
     operations: list[tuple[str, *tuple[int, ...]]], follow: bool

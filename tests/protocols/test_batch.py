@@ -6,14 +6,13 @@ import struct
 
 import cbor2
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.protocols import Batch
 from nngkit.protocols.batch import MOST_ITEMS, pack, pack_topic, split_topic, unpack
 
-unhurried = settings(deadline=None)  # a busy machine may take longer for one example
 LARGEST = 1 << 20
 
 any_items = st.lists(st.binary(max_size=300), min_size=1, max_size=100)
@@ -22,7 +21,6 @@ equal_items = st.tuples(st.integers(0, 300), st.integers(1, 100)).flatmap(
 )
 
 
-@unhurried
 @given(any_items | equal_items)
 @example([b""])
 @example([b"", b""])
@@ -39,7 +37,6 @@ def test_a_batch_is_one_cbor_array_of_byte_strings(items: list[bytes]) -> None:
     assert unpack(packed, largest=LARGEST) == items
 
 
-@unhurried
 @given(any_items | equal_items, st.integers(0, 40), st.binary(max_size=3))
 def test_a_damaged_batch_is_decoded_or_refused(items: list[bytes], at: int, patch: bytes) -> None:
     packed = pack(items)
@@ -52,7 +49,6 @@ def test_a_damaged_batch_is_decoded_or_refused(items: list[bytes], at: int, patc
     assert len(cbor2.dumps(found)) <= len(damaged)  # no bytes follow it
 
 
-@unhurried
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     try:
@@ -97,7 +93,6 @@ def test_an_item_over_the_limit_refuses_the_batch() -> None:
     assert (wrong.value.size, wrong.value.limit, wrong.value.peer) == (101, 100, "here")
 
 
-@unhurried
 @given(st.binary(max_size=50), any_items)
 def test_the_topic_comes_first_and_its_length_last(topic: bytes, items: list[bytes]) -> None:
     body = pack_topic(topic, items)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, TooLarge
@@ -36,9 +36,6 @@ from nngkit.protocols.sp import (
 )
 from tests.protocols.mutating import give
 from tests.protocols.sp_machines import FRAMINGS, all_of, cut, frame, opened
-
-unhurried = settings(deadline=None)  # the machine may be busy with something else
-
 
 # ---- the hello -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +104,6 @@ bodies = st.one_of(
 sizes = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 100_000)), min_size=1, max_size=5)
 
 
-@unhurried
 @given(bodies, bodies, sizes, st.sampled_from([1, 2, RUN - 1, RUN, BLOCK + 1, 1 << 62]), st.booleans(), st.booleans())
 @example([b"x" * LARGE] * 3, [], [1], 1, False, True)
 @example([b"x" * LARGE] * 3, [], [100_000], 1, True, True)
@@ -287,7 +283,6 @@ def test_a_fault_is_raised_after_the_messages_before_it() -> None:
 
 
 @FRAMINGS
-@unhurried
 @given(bodies.filter(bool))
 def test_frames_use_few_buffers_and_large_bodies_are_not_copied(ipc: bool, messages: list[bytes]) -> None:
     machine = Machine(PAIR0, ipc=ipc)

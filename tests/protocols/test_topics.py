@@ -30,7 +30,7 @@ def is_right(topics: Topics, expected: set[bytes], messages: list[bytes]) -> boo
     return list(topics.select(messages)) == matched and len(topics.prefixes) == len(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.text("ab.", max_size=20)), max_size=150), st.lists(st.text("ab.")))
 @example([(True, "")], [""])
 @example([(True, "a" * size) for size in range(100)], ["b", "a" * 50])
@@ -241,7 +241,7 @@ PATTERNS = st.builds(
 MESSAGES = st.lists(st.text("ab. *>", max_size=9).map(str.encode), max_size=20)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(PATTERNS, max_size=12), st.lists(st.integers(0, 11), max_size=6), MESSAGES)
 def test_many_patterns_match_as_their_regular_expressions(
     patterns: list[Pattern], removed: list[int], messages: list[bytes]

@@ -33,7 +33,6 @@ from tests.protocols.websocket_machines import (
     take,
     to_client,
     to_server,
-    unhurried,
 )
 
 bodies_of_any_size = st.lists(st.binary(max_size=300) | st.sampled_from([bytes(2047), bytes(70_000)]), max_size=40)
@@ -50,7 +49,6 @@ Receiver = Callable[..., Machine]
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
-@unhurried
 @given(any_bodies, cuts, st.booleans(), st.sampled_from([1, 3, 20, 1 << 62]), st.sampled_from([10, 200, 32768]))
 @example([b""] * 300, [4096], True, 1 << 62, 10)
 @example([b"x" * 16] * 3000, [65536], True, 1 << 62, 32768)
@@ -81,7 +79,6 @@ def test_messages_arrive_as_they_were_sent_in_both_directions(
     assert not receiver.to_send
 
 
-@unhurried
 @given(bodies_of_any_size | st.just([bytes(range(256)) * 300]), st.booleans())
 def test_frames_are_those_of_the_rfc(bodies: list[bytes], masked: bool) -> None:
     if masked:
@@ -191,7 +188,6 @@ steps = st.lists(
 
 
 @both
-@unhurried
 @given(steps=steps, sizes=cuts, most=st.sampled_from([1, 1 << 62]))
 def test_fragments_are_joined_and_pings_answered_anywhere(
     receiver: Receiver, key: bytes | None, steps: list[tuple[str, Any]], sizes: list[int], most: int

@@ -41,7 +41,6 @@ from tests.protocols.websocket_machines import (
     take,
     to_client,
     to_server,
-    unhurried,
 )
 
 # ---- signals ---------------------------------------------------------------------------------------------------------
@@ -178,7 +177,6 @@ def test_a_mutated_stream_raises_only_our_errors(seed: int) -> None:
         survive(machine, wire[:begins] + mutated(wire[begins:], chance), chance)
 
 
-@unhurried
 @given(st.binary(max_size=300), st.booleans(), st.booleans())
 def test_any_bytes_are_messages_or_refused(data: bytes, shaken: bool, server: bool) -> None:
     machine: Machine = (to_server() if server else to_client()) if shaken else server_of() if server else client_of()

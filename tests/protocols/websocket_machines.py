@@ -7,11 +7,8 @@ from base64 import b64encode
 from collections.abc import Sequence
 from itertools import cycle
 
-from hypothesis import settings
-
 from nngkit.protocols.websocket import ClientMachine, Machine, ServerMachine
 
-unhurried = settings(deadline=None)  # a busy machine may take longer for one example
 PUSH = "push.sp.nanomsg.org"
 MIB = 1 << 20
 KEY = b"\x01\x80\x7f\xff"

@@ -104,7 +104,7 @@ def test_foreign_record_is_counted_and_ignored(key: str, headers: dict[str, byte
     assert restored([bad], YJS) == ({}, 1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(0, 39), st.integers(0, 39))
 def test_restored_document_holds_exactly_the_applicable_edits(seed: int, gone: int, twice: int) -> None:
     rows, document = written("".join(chr(97 + number % 26) for number in range(40)), seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nngkit import envelope
@@ -32,7 +32,6 @@ def by_row(found: Vectors, rows: int) -> list[Versions | None]:
     return result
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | VERSIONS), st.integers(0, 3), st.booleans())
 def test_vectors_are_read_as_they_were_written(given_: list[Versions | None], skipped: int, is_large: bool) -> None:
     data = [None if each is None else envelope.encode(to_wire(each)) for each in given_]
@@ -45,7 +44,6 @@ def edited(data: bytes, place: int, byte: int, how: str) -> bytes:
     return data[:at] + (b"" if how == "cut" else bytes([byte])) + (data[at:] if how == "insert" else data[at + 1 :])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(VERSIONS, st.integers(0), st.integers(0, 255), st.sampled_from(["cut", "insert", "replace"])))
 )
@@ -66,7 +64,6 @@ def test_lists_that_are_not_sorted_or_name_a_stream_twice_are_refused() -> None:
     assert read_vectors(column).refused.tolist() == [False, True, True, False, True, True]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40)))
 def test_any_bytes_are_refused_where_others_raise(data: list[bytes]) -> None:
     found = by_row(read_vectors(pa.array(data, pa.binary())), len(data))
@@ -79,7 +76,6 @@ def test_any_bytes_are_refused_where_others_raise(data: list[bytes]) -> None:
             assert versions in (None, expected)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.none() | st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.binary(max_size=2)), max_size=4)),
     st.integers(0, 3),
@@ -91,7 +87,6 @@ def test_headers_are_the_first_of_their_name(given_: list[Any], skipped: int) ->
         assert found.to_pylist() == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=9) | st.binary(min_size=8, max_size=8)), st.integers(0, 3))
 def test_numbers_have_eight_bytes(given_: list[bytes | None], skipped: int) -> None:
     column = pa.array(given_, pa.binary())[skipped:]

@@ -90,7 +90,7 @@ def text_of(snapshot: bytes) -> str:
     return str(doc.get("body", type=Text))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.integers(1, 6), st.booleans(), st.booleans())
 def test_snapshots_are_the_documents_in_any_order_of_recording(
     seed: int, documents: int, in_order: bool, twice: bool
@@ -114,7 +114,7 @@ def test_snapshots_are_the_documents_in_any_order_of_recording(
         assert round(row["at"].timestamp() * 1e6) == newest
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30))
 def test_a_second_run_goes_on_from_a_snapshot_and_what_was_held(seed: int) -> None:
     rng = random.Random(seed)
@@ -163,7 +163,6 @@ def test_an_update_without_its_dependency_is_held_with_its_headers() -> None:
     assert sum(from_wire(envelope.decode(found["versions"], what="v"), what="v").values()) == found["updates"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=3), max_size=40), st.integers(1, 5), st.integers(1, 7))
 def test_packed_rows_come_out_as_they_went_in_each_key_in_one_part(
     keys: list[bytes | None], parts: int, size: int

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pycrdt import Doc, Text
 
@@ -183,7 +183,6 @@ def assert_causal(ready: list[Update]) -> None:
         have[each.stream] = max(each.last, have.get(each.stream, 0))
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 40))
 def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)
@@ -197,7 +196,6 @@ def test_any_order_becomes_causal_without_loss(rng: random.Random, streams: int,
     assert_causal(ordered.ready)
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
 def test_missing_update_holds_back_only_its_dependents(rng: random.Random, streams: int, length: int) -> None:
     made = history(rng, streams, length)

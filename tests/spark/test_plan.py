@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError, NotFound
@@ -27,7 +27,6 @@ from nngkit.spark.positions import EARLIEST, LATEST, parse_time
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 999), st.integers(0, 999))), st.integers(1, 3000))
 def test_limit_is_respected_and_makes_progress(waiting: dict[int, tuple[int, int]], most: int) -> None:
     start = {partition: begin for partition, (begin, _) in waiting.items()}
@@ -42,7 +41,6 @@ def test_limit_is_shared_between_partitions() -> None:
     assert limited({0: 10, 1: 10}, {0: 1010, 1: 110}, 110) == {0: 110, 1: 20}
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), max_size=5), st.integers(1, 400)
 )
@@ -60,7 +58,6 @@ def test_split_makes_the_requested_number_of_tasks() -> None:
     assert split([OffsetRange(0, 0, 3)], 1000, min_tasks=7) == [OffsetRange(0, n, n + 1) for n in range(3)]
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(offsets)
 def test_offsets_round_trip_through_json(value: dict[int, int]) -> None:
     assert from_json(to_json(value)) == value
@@ -151,7 +148,6 @@ def test_invalid_write_options_are_rejected(given_: dict[str, str], words: str) 
     assert words in str(caught.value)
 
 
-@settings(deadline=None)  # of time: a busy machine takes longer
 @given(
     st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 )

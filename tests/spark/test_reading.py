@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -146,7 +146,6 @@ def test_a_key_prefix_selects_records(data: Path) -> None:
     assert rows(reader) == [{"value": b"2"}]
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "ab", "b"]), st.none() | st.binary(max_size=3))), st.text("ab", max_size=2)
 )
@@ -201,7 +200,6 @@ def test_a_stream_waits_for_the_minimum_but_not_under_available_now(data: Path) 
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)  # a busy machine takes longer
 @given(*[st.integers(0, 20)] * 4)
 def test_available_and_missing_offsets_cover_the_request(start: int, rows_: int, first: int, kept: int) -> None:
     wanted = OffsetRange(0, start, start + rows_)

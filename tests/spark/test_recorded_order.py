@@ -115,14 +115,13 @@ def outcome(found: Found, given_: list[list[Row]]) -> list[tuple[dict[int, int],
     return result
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(documents())
 def test_documents_in_order_are_those_of_a_loop_over_their_updates(given_: list[list[Row]]) -> None:
     edits, deps, versions = columns(given_)
     assert outcome(find(edits, len(given_), deps, versions), given_) == [one_by_one(rows) for rows in given_]
 
 
-@settings(deadline=None)
 @given(documents())
 def test_the_general_way_applies_a_document_in_order_as_it_was_recorded(given_: list[list[Row]]) -> None:
     edits, deps, versions = columns(given_)
