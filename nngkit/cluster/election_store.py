@@ -16,7 +16,8 @@
 Integers are big-endian; the CRC is CRC32C and continues from the mark, which is random for each file: no entry can look
 like a record. Each `write` is one record, and the next begins only after its sync. So a crash can leave at most the
 last record incomplete, which is removed at `open`, as its sync was not reported. A bad record with an intact one behind
-it is damage. A snapshot makes a new file, which replaces the old one by rename.
+it is damage. A snapshot makes a new file, which replaces the old one by rename. A process that was killed may have left
+a record, a new file or a new folder that is not synced: `open` syncs what it returns.
 
 The folder's file ``owner`` has the name of the cluster and the id of the voter, a line each: another voter that was
 given the folder by mistake would vote as if it had not voted, and take over jobs of another cluster.
@@ -82,6 +83,7 @@ class VoterStore:
             ConfigError: Another process uses the folder, or it is another voter's.
             OSError: The disk failed.
         """
+        self._meta, self._log = SaveMeta(0, 0, None, ()), ElectionLog()  # an earlier use may have failed in a write
         _make_folder(self.path)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -94,10 +96,12 @@ class VoterStore:
             name = self.path / _NAME
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name.with_suffix(".new"))
-            if not name.exists():
+            try:
+                data = name.read_bytes()
+            except FileNotFoundError:  # not `exists`, for which any error of the disk is an answer since Python 3.14
                 self._replace()
                 return None
-            return self._read(name)
+            return self._read(name, data)
         except BaseException:
             self.close()
             raise
@@ -217,8 +221,7 @@ class VoterStore:
         self._file, self.size = file, len(data)
         self.syncs += 1
 
-    def _read(self, name: Path) -> Restored | None:
-        data = name.read_bytes()
+    def _read(self, name: Path, data: bytes) -> Restored | None:
         if len(data) < _HEAD.size:
             raise Damaged(str(name), "the header is incomplete", position=0, advice=_ADVICE)
         magic, version, _, crc, self._mark = _HEAD.unpack_from(data)
@@ -227,7 +230,7 @@ class VoterStore:
         if version != _VERSION:
             raise Damaged(str(name), f"format version {version}; this nngkit reads version {_VERSION}", position=8)
         at, salt = _HEAD.size, crc32c(0, self._mark)
-        while at < len(data):
+        while at < len(data) or at == _HEAD.size:
             end = self._intact(data, at, salt)
             if end is None:
                 behind = data.find(self._mark, at + 1)
@@ -245,7 +248,8 @@ class VoterStore:
         self._file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         if at < len(data):
             os.ftruncate(self._file, at)
-            os.fsync(self._file)
+        os.fsync(self._file)  # a run that was killed between a write and its sync left a record only in memory
+        sync_folder(self.path)  # or between the rename of a new file and its sync
         self.size = at
         log, meta = self._log, self._meta
         first = log.base + 1
@@ -265,8 +269,14 @@ class VoterStore:
 
 
 def _make_folder(path: Path) -> None:
-    """Create a folder that is still there after a power failure: a voter whose folder is gone forgets its votes."""
+    """Create a folder that is still there after a power failure: a voter whose folder is gone forgets its votes.
+
+    The innermost folder that exists is synced as well: a run that was killed may have made it. A folder in one that
+    this user may not read was made by another.
+    """
     if path.is_dir():
+        with contextlib.suppress(PermissionError):
+            sync_folder(path.parent)
         return
     _make_folder(path.parent)
     path.mkdir(exist_ok=True)

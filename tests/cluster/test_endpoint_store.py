@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import Host
-from nngkit.errors import ConfigError, NotStored
+from nngkit.errors import ConfigError, NngkitError, NotStored
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
@@ -102,6 +103,50 @@ async def test_a_voter_whose_disk_is_full_ends_and_says_where(tmp_path: Path, mo
         await lose_the_disk()
     monkeypatch.undo()
     async with Host("c", transport=memory.transport("a"), id="a", store=tmp_path) as host:
+        await host.joined(5.0)
+
+
+async def test_a_job_is_accepted_once_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one that comes while the disk writes is accepted after the next write, not with this one."""
+    writes: list[int] = []
+    accepted: list[bytes] = []
+    go_on, real = threading.Semaphore(0), os.fdatasync
+
+    def wait(file: int) -> None:
+        writes.append(file)
+        assert go_on.acquire(timeout=10.0)
+        real(file)
+
+    async def submit(payload: bytes) -> None:
+        await host.submit("x", payload)
+        accepted.append(payload)
+
+    async with (
+        Host("c", transport=ClusterMemory().transport("a"), id="a", store=tmp_path) as host,
+        trio.open_nursery() as nursery,
+    ):
+        await host.joined(5.0)
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(os, "fdatasync", wait)
+        nursery.start_soon(submit, b"one")
+        await aeventually(lambda: len(writes) == 1, 5.0)
+        nursery.start_soon(submit, b"two")
+        await trio.testing.wait_all_tasks_blocked()
+        assert accepted == []
+        go_on.release()
+        await aeventually(lambda: len(writes) == 2, 5.0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert accepted == [b"one"]
+        go_on.release(100)
+        await aeventually(lambda: len(accepted) == 2, 5.0)
+
+
+async def test_a_host_that_cannot_start_leaves_its_store_to_the_next(tmp_path: Path) -> None:
+    host = Host("c", listen=f"ipc://{tmp_path}/missing/socket", id="a", store=tmp_path / "a")
+    with pytest.raises(NngkitError):
+        async with host:
+            pass
+    async with Host("c", transport=ClusterMemory().transport("a"), id="a", store=tmp_path / "a") as host:
         await host.joined(5.0)
 
 
