@@ -76,6 +76,10 @@ class Outbox(SharedQueue, PeerQueues):
                     self.burst += (packed,)
                     self._burst_bytes += size
                     self.fanned += 1
+                    if self.numbered is not None:
+                        mapping, key, value = self.numbered
+                        mapping[key] = value
+                        self.numbered = None
                     counter.handed_over += count
                     del items[:count]
                     self._burst_grew()

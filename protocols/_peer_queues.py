@@ -6,7 +6,7 @@ alarm after BURST_DELAY. May not know: protocols, event loops.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,8 @@ class PeerQueues(WriteTiming):
         self._burst_bytes = 0
         self._burst_limit = min(BURST_MESSAGES, cap)
         self.fanned = 0
+        # number of the next message or batch: (mapping, key, value), set as it is accepted and in the same step
+        self.numbered: tuple[MutableMapping[Any, Any], Any, Any] | None = None
         self._fanned_out = 0
 
     def offer(self, connection: Connection, data: bytes) -> bool:
@@ -208,6 +210,10 @@ class PeerQueues(WriteTiming):
             self.burst += some
             self._burst_bytes += size
             self.fanned += count
+            if self.numbered is not None:
+                mapping, key, value = self.numbered
+                mapping[key] = value
+                self.numbered = None
             self._burst_grew()
 
     def _burst_grew(self) -> None:

@@ -137,21 +137,25 @@ class Pub(Broadcaster, Socket):
         return b"".join((topic, pack(items), self._trailer(topic, len(items))))
 
     def _trailer(self, topic: bytes, count: int) -> bytes:
-        """Return the trailer of the next ``count`` messages. The caller holds a lock that keeps them in order."""
+        """Return the trailer of the next ``count`` messages. The caller holds a lock that keeps them in order.
+
+        The numbers count as used once the messages are accepted: interrupted before, they are no gap.
+        """
         numbers = self._numbers
         assert numbers is not None
         known = numbers.get(topic)
-        if known is None:
+        if known is not None:
+            numbers.move_to_end(topic)
+        else:
             if self._forgot:  # perhaps this one: with the same origin, its numbers would look like duplicates
                 self._origin = ((int.from_bytes(self._origin, "big") + 1) % (1 << 64)).to_bytes(8, "big")
                 self._forgot = False
             known = self._origin, 0
+            while len(numbers) >= MOST_TOPICS:
+                self._forgot = True
+                numbers.popitem(last=False)
         origin, number = known
-        numbers[topic] = origin, number + count
-        numbers.move_to_end(topic)
-        if len(numbers) > MOST_TOPICS:
-            self._forgot = True
-            numbers.popitem(last=False)
+        self._outbox.numbered = numbers, topic, (origin, number + count)
         return TRAILER.pack(origin, number, len(topic))
 
 

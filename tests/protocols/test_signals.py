@@ -387,6 +387,27 @@ def test_a_batch_that_is_interrupted_anywhere_is_sent(call: str, size: int) -> N
     assert which > 5
 
 
+@pytest.mark.parametrize("batch", [None, Batch(items=2, delay=0.001)], ids=["", "batch"])
+def test_an_interrupted_send_is_no_gap_in_the_numbers(batch: Batch | None) -> None:
+    which, reached, got = 0, True, 0
+    with (
+        Pub(listen="tcp://127.0.0.1:0", sequence=True, batch=batch) as pub,
+        Sub(dial=pub.address, topics="", sequence=True, batch=batch) as sub,
+    ):
+        pub.wait_for_peers(1, WAIT)
+        while reached:
+            pub.send(b"first", topic=b"t")
+            with interrupt(which, PROTOCOLS) as done:
+                pub.send(b"second", topic=b"t")
+            reached = bool(done)
+            while got < pub.stats.sent:
+                sub.recv(timeout=WAIT)
+                got += 1
+            assert (sub.stats.lost, sub.stats.duplicate) == (0, 0), done
+            which += 1
+    assert which > 20
+
+
 class Freed:
     """True once NNG's objects that were opened since it was made are freed."""
 
