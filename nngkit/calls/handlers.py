@@ -73,7 +73,7 @@ class Handler:
         if self._async:
             return await (self._function(body, calling) if self.two else self._function(body))
         function = partial(self._function, body, calling) if self.two else partial(self._function, body)
-        result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter())
+        [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=self._limiter())
         if inspect.isawaitable(result):  # a callable object, or a lambda around a coroutine function
             return await result
         return result
@@ -107,8 +107,13 @@ async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimite
     """
     if inspect.iscoroutinefunction(_target(function)):
         return await function()
-    result = await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
+    [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=limiter)
     return await result if isinstance(result, Awaitable) else result
+
+
+def _boxed(function: Callable[[], Any]) -> list[Any]:
+    """Return the result of a function in a list: trio refuses a thread's coroutine."""
+    return [function()]
 
 
 def cause(error: BaseException) -> BaseException:

@@ -17,12 +17,23 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from math import isfinite
+from typing import Any, Final
 
+from nngkit.cluster.frames import check_id, check_kind
 from nngkit.envelope import as_map, decode, encode, field
-from nngkit.errors import AccessDenied, BadMessage, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, ConfigError, TooLarge
 
-__all__ = ["MOST_TOKEN", "Applicant", "Authenticator", "Ticket", "TokenAuthenticator", "issue_ticket", "read_ticket"]
+__all__ = [
+    "MOST_TOKEN",
+    "Applicant",
+    "Authenticator",
+    "Ticket",
+    "TokenAuthenticator",
+    "check_secret",
+    "issue_ticket",
+    "read_ticket",
+]
 
 MOST_TOKEN: Final = 1024  # bytes of a token or a ticket
 MOST_ID: Final = 64  # bytes of an id
@@ -55,6 +66,21 @@ Authenticator = Callable[[Applicant], float | bool | None]
 """Decides on an applicant: a false value or AccessDenied refuses it; a float admits it until then (since 1970)."""
 
 
+def check_secret(name: str, value: Any) -> str | None:
+    """Return a token or a ticket: text that UTF-8 can carry, of at most MOST_TOKEN bytes. Raises ConfigError."""
+    if value is None:
+        return None
+    try:
+        size = len(value.encode()) if isinstance(value, str) else None
+    except UnicodeError:
+        size = None
+    if size is None:
+        raise ConfigError(name, f"it is {type(value).__name__} instead of text, or has surrogates")  # not shown
+    if not 1 <= size <= MOST_TOKEN:
+        raise ConfigError(name, f"it has {size} bytes instead of 1 to {MOST_TOKEN}")
+    return value  # type: ignore[no-any-return]
+
+
 def issue_ticket(token: str, cluster: str, *, until: float, id: str = "") -> str:
     """Return a ticket, signed with `token`, as printable text.
 
@@ -63,7 +89,15 @@ def issue_ticket(token: str, cluster: str, *, until: float, id: str = "") -> str
         cluster: Name of the cluster.
         until: End of the permission, in seconds since 1970. A link that uses the ticket ends then.
         id: The only id that may use it; "": any.
+
+    Raises ConfigError.
     """
+    check_secret("token", token)
+    check_kind(cluster, "cluster")
+    if id:
+        check_id(id)
+    if not isinstance(until, (int, float)) or not isfinite(until):
+        raise ConfigError("until", f"{until!r} is not a time in seconds since 1970", until)
     body = encode({"c": cluster, "i": id, "u": float(until)})
     ticket = urlsafe_b64encode(hmac.digest(token.encode(), body, DIGEST) + body).decode()
     # one of 64 would be an option in a command line; readers of base64 skip the dot

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from nngkit.cluster.endpoint import Endpoint
+from nngkit.cluster.option_checks import check_voters
 from nngkit.cluster.shell_core import EndpointOptions
 from nngkit.errors import ConfigError
 
@@ -33,8 +34,7 @@ class Host(Endpoint):
     ) -> None:
         if listen is None and options.get("transport") is None:
             raise ConfigError("listen", "a host accepts members at an address")
-        if voters is not None and id not in voters:
-            raise ConfigError("voters", f"{id!r} is not among them: {', '.join(voters)}", id)
+        check_voters(voters, id)
         super().__init__(cluster, listen=listen, id=id, voters=voters, alone=voters is None, **options)
 
 

@@ -15,13 +15,21 @@ from uuid import uuid4
 import trio
 
 from nngkit.background import Background, UnderTrio
-from nngkit.cluster.admission import Authenticator
+from nngkit.cluster.admission import Authenticator, check_secret
 from nngkit.cluster.crew_sharing import Decide, evenly
 from nngkit.cluster.election_limits import Persist
 from nngkit.cluster.frames import check_id, check_kind
 from nngkit.cluster.journaling import ClusterJournal, Door
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_queries import Answered
+from nngkit.cluster.option_checks import (
+    MOST_NUMBER,
+    check_addresses,
+    check_function,
+    check_methods,
+    check_number,
+    check_store,
+)
 from nngkit.cluster.receiving import Dispatcher
 from nngkit.cluster.sharing import Shared
 from nngkit.cluster.sockets import SocketTransport
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EndpointOptions", "ShellCore"]
 
+LEAST_FRAME: Final = 1024 * 1024  # bytes: room for the largest payload, change and part, and for what nodes exchange
 WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
 
 
@@ -93,7 +102,7 @@ class ShellCore(UnderTrio):
         load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
             leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
         handlers: Handlers of messages that run at a time.
-        recv_max_size: Bytes of the largest frame.
+        recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
         journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
@@ -147,15 +156,25 @@ class ShellCore(UnderTrio):
         self._advertise = advertise
         self._alone = alone
         self._voters = {self.id: ""} if alone else dict(voters or {})  # its address is known once it listens
-        self._store_path = store
-        self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls)
+        check_store(store)
         if store is not None and self.id not in self._voters:
             raise ConfigError("store", f"{self.id!r} is not one of the voters: only they keep a log", store)
+        self._store_path = store
         for name, value, least in (("fanout", fanout, 1), ("max_members", max_members, 1), ("handlers", handlers, 1)):
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(name, f"{value!r} is not a whole number from {least}", value)
-        if slots is not None and (not isinstance(slots, int) or slots < 0):
-            raise ConfigError("slots", f"{slots!r} is not a whole number from 0", slots)
+            check_number(name, value, least)
+        check_number("preference", preference, -MOST_NUMBER)
+        check_number("recv_max_size", recv_max_size, LEAST_FRAME)
+        if slots is not None:
+            check_number("slots", slots, 0)
+        check_secret("token", token)
+        check_secret("ticket", ticket)
+        for name, function in (("authenticator", authenticator), ("load", load), ("decide", decide)):
+            check_function(name, function)
+        check_methods("transport", transport, "open", "aclose", "dial", "send", "drop", "busy")
+        check_methods("journal", journal, "put")
+        if advertise is not None:
+            check_addresses("advertise", advertise)
+        self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls)
         if not isinstance(lease, (int, float)) or not 0.05 <= lease <= 60.0:
             raise ConfigError("lease", f"{lease!r} is not from 0.05 to 60 s", lease)
         self._settings: dict[str, Any] = {
@@ -173,7 +192,7 @@ class ShellCore(UnderTrio):
             "lease": float(lease),
         }
         self._load = load
-        self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
+        self._dial = check_addresses("dial", dial)
         self._slots = slots
         self._recv_max_size = recv_max_size
         self._background = Background()
@@ -184,8 +203,8 @@ class ShellCore(UnderTrio):
             if journal is None
             else ClusterJournal(journal, cluster, self.id, self.epoch, messages=journal_messages)
         )
-        self._daemons = (daemons,) if isinstance(daemons, str) else tuple(daemons)
-        self._discovery = (discovery,) if isinstance(discovery, str) else tuple(discovery)
+        self._daemons = check_addresses("daemons", daemons)
+        self._discovery = check_addresses("discovery", discovery)
         self._shared: dict[str, Shared] = {}
         self._to_store: list[Persist] = []
         self._added: list[Callable[[str], object]] = []

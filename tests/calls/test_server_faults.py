@@ -79,6 +79,15 @@ async def test_no_exception_or_result_of_a_handler_stops_the_server(codec: Any) 
         assert sum(server.stats.errors.values()) == len(raised) + len(returned)
 
 
+@pytest.mark.parametrize("codec", [None, "cbor"])
+async def test_a_plain_function_may_return_a_coroutine(codec: Any) -> None:
+    async with (
+        Server("answer", lambda body: echo(bytes(body)), codec=codec) as server,
+        direct(server, codec=codec) as answer,
+    ):
+        assert await answer.request(b"hi") == b"hi"
+
+
 EXITS = [
     (SystemExit(2), "SystemExit: 2"),
     (Panic("at the disco"), "Panic: at the disco"),

@@ -389,7 +389,7 @@ async def test_a_voter_with_another_list_of_voters_is_told(
             await c.host(name, voters=VOTERS)
         await c.hosts()
         assert "same list" not in caplog.text
-        await c.host("d", voters=VOTERS | {"d": "mem://d"})
+        await c.host("d", voters=VOTERS | {"d": "mem://d", "e": "mem://e"})
         await c.hosts()
-    assert "d: the voters are a, b, c, d here and a, b, c at " in caplog.text
+    assert "d: the voters are a, b, c, d, e here and a, b, c at " in caplog.text
     assert "all voters need the same list" in caplog.text
