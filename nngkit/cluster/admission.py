@@ -50,7 +50,6 @@ class Applicant:
     address: str
     token: str | None = None
     ticket: str | None = None
-    verified_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,10 @@ class Ticket:
 
 
 Authenticator = Callable[[Applicant], float | bool | None]
-"""Decides on an applicant: a false value or AccessDenied refuses it; a float admits it until then (since 1970)."""
+"""Decides on an applicant: a false value or AccessDenied refuses it; a float admits it until then (since 1970).
+
+It is a plain function. What else it raises or returns refuses the applicant too, and is logged once for each class.
+"""
 
 
 def check_secret(name: str, value: Any) -> str | None:

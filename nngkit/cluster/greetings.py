@@ -16,15 +16,17 @@ Invariants:
 2. A link that was admitted until some time ends then; one that does not greet ends after `GREETING` seconds; one of
    voters that is silent for `SILENCE` seconds.
 3. Two voters have one link at a time: a later one replaces the earlier.
+4. What an authenticator raises or returns by mistake refuses its applicant, and has no other effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from nngkit.cluster.admission import Applicant, Authenticator
+from nngkit.cluster.containing import contained, describe, text_of
 from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
 from nngkit.errors import AccessDenied, BadMessage
 
@@ -35,6 +37,8 @@ HEARTBEAT: Final = 0.4  # seconds between two heartbeats on a link of voters
 SILENCE: Final = 1.5  # seconds without one after which it is dropped and dialed again: TCP alone would wait for minutes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries to reach a voter
 MOST_LINKS: Final = 4096  # links that have not greeted yet, against a flood of connections
+FAILED: Final = "the authenticator has failed"  # all that an applicant is told: the rest is for this node's log
+MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are logged
 
 
 class Chance(Protocol):
@@ -114,6 +118,7 @@ class Greetings:
         self._effects = GreetingsEffects()
         self.wake_at = now
         self.refusals = 0
+        self._failures: set[str] = set()  # of the authenticator: classes, and kinds of wrong results
         self._heartbeat_at = now
 
     def take(self) -> GreetingsEffects:
@@ -228,7 +233,7 @@ class Greetings:
             self._effects.warnings.append(f"{there.peer} refused this node: {greeting.why}")
             self._end(link, there, now)
             return None
-        why, until = self._decide(there, greeting)
+        why, until = self._decide(there, greeting, now)
         if why is not None:
             self._refuse(link, there, why, tell=there.dialed is None)
             if there.dialed is not None:
@@ -253,7 +258,7 @@ class Greetings:
             self._voter_links[there.id] = link
         return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed), replaced
 
-    def _decide(self, there: _Link, hello: Hello) -> tuple[str | None, float]:
+    def _decide(self, there: _Link, hello: Hello, now: float) -> tuple[str | None, float]:
         """Return why a neighbour is refused, or None and until when it is admitted, in seconds since 1970."""
         if hello.cluster != self._hello.cluster:
             return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
@@ -267,14 +272,45 @@ class Greetings:
             return None, float("inf")
         if hello.voter and hello.id not in self._voters:
             return f"{hello.id!r} is not one of this node's voters", 0.0
-        applicant = Applicant(hello.id, there.peer, hello.token, hello.ticket)
+        until = self._ask(Applicant(hello.id, there.peer, hello.token, hello.ticket))
+        if isinstance(until, str):
+            return until, 0.0
+        if until <= self._wall(now):
+            return "the permission has ended", 0.0
+        return None, until
+
+    def _ask(self, applicant: Applicant) -> float | str:
+        """Return until when the program's function admits a node, in seconds since 1970, or why it does not."""
         try:
-            verdict = self._authenticator(applicant)
+            verdict: object = self._authenticator(applicant)
+            if isinstance(verdict, Awaitable):
+                if isinstance(verdict, Coroutine):
+                    verdict.close()  # else Python warns that it was never awaited
+                return self._failed(applicant, "async", "it is async; it has to be a plain function")
+            if verdict is True:
+                return float("inf")
+            if not verdict:
+                return "not admitted"
+            if isinstance(verdict, (int, float)) and (until := float(verdict)) == until:
+                return until
         except AccessDenied as error:
-            return str(error), 0.0
-        if verdict is None or verdict is False:
-            return "not admitted", 0.0
-        return None, float("inf") if verdict is True else float(verdict)
+            return text_of(error)
+        except BaseException as error:
+            failure = contained(error)
+            return self._failed(applicant, type(failure).__name__, f"it raised {describe(failure)}")
+        kind = type(verdict).__name__
+        return self._failed(
+            applicant, f"result {kind}", f"it returned {kind} that is no time, instead of a bool or one"
+        )
+
+    def _failed(self, applicant: Applicant, about: str, why: str) -> str:
+        """Log a failure of the authenticator, once for each class; return what the applicant is told."""
+        if about not in self._failures and len(self._failures) < MOST_FAILURES:
+            self._failures.add(about)
+            self._effects.warnings.append(
+                f"{FAILED} on {applicant.id!r} at {applicant.address}, which is refused: {why}"
+            )
+        return FAILED
 
     def _refuse(self, link: int, there: _Link, why: str, *, tell: bool) -> None:
         self.refusals += 1

@@ -205,6 +205,12 @@ async def test_a_host_that_is_drained_hands_over(autojump_clock: MockClock) -> N
         await aeventually(lambda: b.host == c.host and b.host in ("b", "c"))  # the first that has the whole log
 
 
+@pytest.mark.parametrize("option", ["token", "ticket", "authenticator"])
+def test_a_secret_that_is_no_text_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        Host("c", listen="tcp://127.0.0.1:0", **{option: 5})  # type: ignore[arg-type]
+
+
 def test_a_voter_has_to_be_among_the_voters_and_to_listen() -> None:
     with pytest.raises(ConfigError, match="not among them"):
         Host("c", listen="tcp://127.0.0.1:0", id="z", voters=VOTERS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
-from nngkit.cluster.admission import Applicant, TokenAuthenticator
+from nngkit.cluster.admission import Applicant, Authenticator, TokenAuthenticator
 from nngkit.cluster.frames import Hello, parse_local
 from nngkit.cluster.greetings import GREETING, SILENCE, Greetings, GreetingsEffects
 from nngkit.errors import BadMessage
@@ -134,6 +135,70 @@ def test_a_permission_that_ends_ends_the_link() -> None:
     assert c.tick(99.0) == []
     assert [one.id for one in c.tick(100.0)] == ["a"]
     assert c.take().drops == [1]
+
+
+def make_deciding(authenticator: Authenticator) -> Greetings:
+    return Greetings(Hello("farm", "c", 1, False), {}, authenticator, rng=Random(1), now=9.0, wall=lambda now: now)
+
+
+def raising(error: BaseException) -> Authenticator:
+    def authenticator(applicant: Applicant) -> bool:
+        raise error
+
+    return authenticator
+
+
+class Dumb(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def admit(applicant: Applicant) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("authenticator", "says"),
+    [
+        (raising(ConnectionError("the database is away")), "it raised ConnectionError: the database is away"),
+        (raising(SystemExit(3)), "it raised SystemExit: 3"),
+        (raising(BaseExceptionGroup("two", [SystemExit(3), ValueError()])), "it raised BaseExceptionGroup"),
+        (raising(Dumb()), "it raised Dumb"),
+        (admit, "it is async"),
+        (lambda _: "yes", "it returned str"),
+        (lambda _: float("nan"), "it returned float"),
+        (lambda _: 10**400, "it raised OverflowError"),
+        (lambda _: object(), "it returned object"),
+    ],
+)
+def test_an_authenticator_that_fails_refuses_its_applicant_alone(authenticator: Any, says: str) -> None:
+    c = make_deciding(authenticator)
+    for turn in range(3):
+        a = make("a")
+        a.link_up(1, "tcp://there", "tcp://b:1", 10.0)
+        c.link_up(1, "tcp://here", None, 10.0)
+        assert c.greet(1, parse_local(a.take().sends[0][1], limit=65536), 10.0) is None
+        refusal = c.take()
+        assert a.greet(1, parse_local(refusal.sends[0][1], limit=65536), 10.0) is None
+        assert a.take().refused == [("tcp://b:1", "the authenticator has failed")]  # not why: that is for the log
+        assert not c.knows(1)
+        assert (says in refusal.warnings[0]) == ("'a' at tcp://here" in refusal.warnings[0]) == (turn == 0)
+
+
+def test_ctrl_c_in_an_authenticator_is_no_failure_of_it() -> None:
+    for error in (KeyboardInterrupt(), BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError()])):
+        with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+            meet(make("a"), make_deciding(raising(error)), now=10.0)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"), [(0, "not admitted"), ("", "not admitted"), (-1.0, "has ended"), (10.0, "has ended")]
+)
+def test_a_time_that_is_over_is_a_refusal(verdict: Any, why: str) -> None:
+    a, c = make("a"), make_deciding(lambda _: verdict)
+    assert meet(a, c, now=10.0) == (None, None)
+    assert why in a.take().refused[0][1]
+    assert not c.knows(1)
 
 
 @pytest.mark.parametrize(

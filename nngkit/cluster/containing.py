@@ -1,0 +1,44 @@
+"""Exceptions of the program's functions that a node calls in its loop: each is contained to what it concerns. Pure.
+
+::
+
+    try:
+        content.update(fragment)
+    except BaseException as error:
+        failure = contained(error)      # raises Ctrl-C again
+        warn(f"update raised {describe(failure)}")
+
+It is nngkit.calls.handlers.order_to_end for modules that know no trio: a plain function that is called in the loop
+reaches no checkpoint, so no cancellation comes out of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["contained", "describe", "text_of"]
+
+ORDERS: Final = (KeyboardInterrupt, GeneratorExit)
+
+
+def contained(error: BaseException) -> BaseException:
+    """Return the exception if it is the function's own failure, be it SystemExit. Raises the others again."""
+    if isinstance(error, BaseExceptionGroup):
+        if (orders := error.subgroup(ORDERS)) is not None:
+            raise orders
+    elif isinstance(error, ORDERS):
+        raise error
+    return error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, as UTF-8 can carry it."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # the `str` of a class that is not ours
+        return "(without text)"
+
+
+def describe(error: BaseException) -> str:
+    """Return class and text of an exception."""
+    return f"{type(error).__name__}: {text_of(error)}"
