@@ -32,6 +32,7 @@ from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
 from nngkit.cluster import jobs as _jobs
 from nngkit.cluster import sharing as _sharing
+from nngkit.cluster.containing import plain
 from nngkit.documents.threads import as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.portal import Portal
@@ -194,7 +195,8 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
         self._inner.on_client_removed(self._in_loop(function))
 
     def _in_loop(self, function: Callable[[Any], object]) -> Callable[[Any], None]:
-        """Return a function that has `function` called by the program's loop."""
+        """Return a function that has `function` called by the program's loop. Raises ConfigError for an async one."""
+        plain(function)
 
         def call(argument: Any) -> None:
             if self._bridge.loop is not None:

@@ -14,9 +14,15 @@ reaches no checkpoint, so no cancellation comes out of it.
 
 from __future__ import annotations
 
-from typing import Final
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-__all__ = ["contained", "describe", "text_of"]
+from nngkit.errors import ConfigError
+
+__all__ = ["contained", "describe", "plain", "text_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ORDERS: Final = (KeyboardInterrupt, GeneratorExit)
 
@@ -29,6 +35,14 @@ def contained(error: BaseException) -> BaseException:
     elif isinstance(error, ORDERS):
         raise error
     return error
+
+
+def plain(function: F) -> F:
+    """Return a function that is called with news and not awaited. Raises ConfigError for an async one."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object whose class has an async one
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        raise ConfigError("function", f"{function!r} is async: it is called, and not awaited", function)
+    return function
 
 
 def text_of(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from nngkit.cluster.containing import plain
 from nngkit.cluster.frames import as_bytes, check_id, check_kind
 from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
@@ -69,16 +70,26 @@ class Endpoint(NodeShell):
         return decorate
 
     def on_gap(self, function: Callable[[ClusterGap], object]) -> None:
-        """Call `function(gap)` for messages that will not come: this node was away for longer than others keep them."""
+        """Call `function(gap)` for messages that will not come: this node was away for longer than others keep them.
+
+        See `on_client_added`.
+        """
         self._dispatcher.on_gap(function)
 
     def on_client_added(self, function: Callable[[str], object]) -> None:
-        """Call `function(id)` for each node that joins below this one; at the host, each of the cluster."""
-        self._added.append(function)
+        """Call `function(id)` for each node that joins below this one; at the host, each of the cluster.
+
+        It is a plain function, which is called in the loop. An exception is logged, and counted. Raises ConfigError for
+        an async one.
+        """
+        self._added.append(plain(function))
 
     def on_client_removed(self, function: Callable[[str], object]) -> None:
-        """Call `function(id)` for each node that has left below this one; at the host, each of the cluster."""
-        self._removed.append(function)
+        """Call `function(id)` for each node that has left below this one; at the host, each of the cluster.
+
+        See `on_client_added`.
+        """
+        self._removed.append(plain(function))
 
     async def send(self, kind: str, body: bytes, *, to: str | None = None) -> int:
         """Send a message to all other nodes, or to one; return its number in this run of the node.

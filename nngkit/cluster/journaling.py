@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
+from nngkit.cluster.containing import contained, describe
 from nngkit.cluster.election_limits import Deposed, Elected, HostChanged
 from nngkit.cluster.journal_records import ClusterRecord, ClusterRecords, HostChange
 from nngkit.cluster.work_limits import JobEnd
-from nngkit.errors import NngkitError
 
 __all__ = ["ClusterJournal", "Door"]
 
@@ -34,11 +34,12 @@ class Door(Protocol):
 
 
 class ClusterJournal:
-    """Records of one endpoint. A record that the journal has no room for is counted; the cluster goes on."""
+    """Records of one endpoint. A record that the journal does not take is counted; the cluster goes on."""
 
     def __init__(self, door: Door, cluster: str, id: str, epoch: int, *, messages: bool) -> None:
         self.messages = messages
         self.dropped = 0
+        self._failed = False
         self._door = door
         self._cluster = cluster
         self._id = id
@@ -71,8 +72,9 @@ class ClusterJournal:
     def _put(self, record: ClusterRecord) -> None:
         try:
             kept = self._door.put(**record._asdict())
-        except NngkitError as error:
-            kept = False
-            if not self.dropped:
-                log.warning("the journal takes no records: %s", error)
+        except BaseException as error:  # a door of the program may raise anything
+            kept, failure = False, contained(error)
+            if not self._failed:
+                self._failed = True
+                log.warning("%s: the journal takes no records: %s", self._id, describe(failure))
         self.dropped += not kept

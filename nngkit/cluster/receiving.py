@@ -16,6 +16,7 @@ import trio
 
 from nngkit.background import Background
 from nngkit.calls.handlers import Handler, order_to_end
+from nngkit.cluster.containing import contained, plain
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.errors import ConfigError
 
@@ -61,8 +62,8 @@ class Dispatcher:
             self._handlers[kind] = handler
 
     def on_gap(self, function: Callable[[ClusterGap], object]) -> None:
-        """Set the function that is called with each gap."""
-        self._gap = function
+        """Set the function that is called with each gap. Raises ConfigError for an async one."""
+        self._gap = plain(function)
 
     def report_gap(self, gap: ClusterGap) -> None:
         """Report messages that will not come. An exception of the program's function is logged."""
@@ -73,7 +74,8 @@ class Dispatcher:
             return
         try:
             self._gap(gap)
-        except Exception:
+        except BaseException as error:
+            contained(error)
             self.failed += 1
             log.exception("%s: the function for gaps failed", self._name)
 

@@ -313,7 +313,7 @@ class SharedReplica:
             return
         try:
             body = self._transfers.offer(order.full_state(), name=self._rng.randbytes(16), now=now)
-        except Exception as error:  # the program's
+        except BaseException as error:  # the program's
             order.failed(self.node, "full_state", error)
             return
         content = wire.encode(Diff(_NO_STREAM, self.name, body, {}))

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from nngkit import envelope
+from nngkit.cluster.containing import contained, describe
 from nngkit.cluster.documents_messages import (
     FRAGMENT_LIMIT,
     MOST_ENTRIES,
@@ -32,6 +33,7 @@ from nngkit.cluster.documents_messages import (
     Position,
 )
 from nngkit.cluster.documents_writer import ENTRY, RUN_BYTES
+from nngkit.cluster.frames import as_bytes
 from nngkit.errors import BadMessage
 
 __all__ = ["SharedObject", "SharedOrder", "runs_of"]
@@ -177,7 +179,7 @@ class SharedOrder:
                 self._table.popitem(last=False)  # the same one at every node
             try:
                 self._obj.update(entry.data)
-            except Exception as error:  # the program's; the same at every node, so the order goes on
+            except BaseException as error:  # the program's; the same at every node, so the order goes on
                 self.failed(entry.origin, "update", error)
             if writer == self._writer:
                 self._confirm(entry.n)
@@ -215,7 +217,7 @@ class SharedOrder:
     def full_state(self) -> bytes:
         """Return the table of writers and the object's state, for `load`. Raises what the object raises."""
         table = [[origin, epoch, n] for (origin, epoch), n in self._table.items()]
-        return envelope.encode([table, bytes(self._obj.full_state())])
+        return envelope.encode([table, as_bytes("a full state", self._obj.full_state())])
 
     def load(self, node: str, position: Position, body: bytes) -> bool:
         """Replace the content by the full state of `node`; False if the object raises. Raises BadMessage, TooLarge."""
@@ -223,7 +225,7 @@ class SharedOrder:
         table, full = _full_from(value, node)
         try:
             self._obj.load(full)
-        except Exception as error:  # the program's
+        except BaseException as error:  # the program's
             self.failed(node, "load", error)
             return False
         self.loads += 1
@@ -240,10 +242,11 @@ class SharedOrder:
         self._release()
         return True
 
-    def failed(self, node: str, call: str, error: Exception) -> None:
-        """Count and report an exception of the object, with the node that the input came from."""
+    def failed(self, node: str, call: str, error: BaseException) -> None:
+        """Count and report an exception of the object, with the node that the input came from. Raises Ctrl-C again."""
+        failure = contained(error)
         self.failures += 1
-        self._report(node, f"{self._name}: {call} raised {type(error).__name__}: {error}")
+        self._report(node, f"{self._name}: {call} raised {describe(failure)}")
 
 
 def _size(entry: Entry | None) -> int:

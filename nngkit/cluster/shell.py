@@ -23,6 +23,7 @@ import trio
 
 from nngkit.background import WakeUp
 from nngkit.cluster import place_events as placing
+from nngkit.cluster.containing import contained
 from nngkit.cluster.election_limits import Restored
 from nngkit.cluster.joining import announce, seek
 from nngkit.cluster.load import EVERY, LoadGauge
@@ -162,7 +163,8 @@ class NodeShell(ShellCore):
             if self._load is not None:
                 try:
                     load = float(self._load())
-                except Exception:
+                except BaseException as error:
+                    contained(error)
                     log.exception("%s: `load` has failed; from now on its loop's share of a processor counts", self.id)
                     self._load = None
             if gauge.add(load):
@@ -387,7 +389,8 @@ class NodeShell(ShellCore):
         for function in functions:
             try:
                 function(id)
-            except Exception:
+            except BaseException as error:
+                contained(error)
                 self._dispatcher.failed += 1
                 log.exception("%s: a function for clients failed", self.id)
 

@@ -5,6 +5,7 @@ Tests of plain functions have the real clock: the other one does not wait for th
 
 from __future__ import annotations
 
+import queue
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,83 @@ async def two_nodes() -> AsyncIterator[tuple[Host, Member]]:
     ):
         await worker.joined(5.0)
         yield host, worker
+
+
+class Exiting:
+    """A shared object that raises SystemExit, but for its full state before the first change."""
+
+    changed = False
+
+    def update(self, fragment: bytes) -> None:
+        self.changed = True
+        raise SystemExit(5)
+
+    def full_state(self) -> bytes:
+        if self.changed:
+            raise SystemExit(5)
+        return b""
+
+    def load(self, full: bytes) -> None:
+        pass
+
+
+def exiting(*arguments: object) -> None:
+    raise SystemExit(5)
+
+
+async def test_an_object_that_exits_ends_no_node(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with two_nodes() as (host, worker):
+        there, here = host.share("x", Exiting()), worker.share("x", Exiting())
+        await here.change(b"1", 5.0)
+        await there.change(b"2", 5.0)
+        worker.request_full_document("x")
+        await trio.sleep(1.0)
+        assert (host.role, worker.role) == ("host", "member")
+    assert "x: update raised SystemExit: 5" in caplog.text
+    assert "x: full_state raised SystemExit: 5" in caplog.text
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), queue.Full(), SystemExit(5)])
+async def test_a_journal_of_the_program_that_raises_is_one_that_is_full(
+    error: BaseException, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Door:
+        def put(self, value: bytes, **options: object) -> bool:
+            raise error
+
+    memory = ClusterMemory()
+    async with Host("c", transport=memory.transport("a"), id="a", journal=Door(), journal_messages=True) as host:
+        await host.send("x", b"1")
+        await host.send("x", b"2")
+        assert (host.role, host.journal_dropped) == ("host", 3)  # its election is a record too
+    assert caplog.text.count("the journal takes no records") == 1
+    assert type(error).__name__ in caplog.text
+
+
+async def test_functions_for_clients_and_the_load_may_exit(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = ClusterMemory()
+    async with Host("c", transport=memory.transport("a"), id="a", load=exiting) as host:  # type: ignore[arg-type]
+        host.on_client_added(exiting)
+        host.on_client_removed(exiting)
+        async with Member("c", dial="mem://a", transport=memory.transport("w"), id="w") as worker:
+            await worker.joined(5.0)
+            await trio.sleep(1.0)
+        await trio.sleep(2.0)
+        assert host.role == "host"
+        assert host._dispatcher.failed == 2
+    assert "`load` has failed" in caplog.text
+
+
+async def test_a_function_for_clients_is_not_async() -> None:
+    async def added(id: str) -> None:
+        raise AssertionError
+
+    host = Host("c", transport=ClusterMemory().transport("a"), id="a")
+    for register in (host.on_client_added, host.on_client_removed, host.on_gap):
+        with pytest.raises(ConfigError, match="is async: it is called, and not awaited"):
+            register(added)  # type: ignore[arg-type]
 
 
 async def test_jobs_may_be_cancelled_at_the_moment_they_end(autojump_clock: MockClock) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nngkit import envelope
@@ -156,13 +158,14 @@ def test_the_writer_that_wrote_least_recently_is_forgotten() -> None:
     assert [order.last(name, 1) for name in ("w0", "w1", "new")] == [2, None, 1]
 
 
-def test_an_object_that_raises_stays_in_the_order() -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_an_object_that_raises_stays_in_the_order(kind: type[BaseException]) -> None:
     class Broken(Log):
         def update(self, fragment: bytes) -> None:
-            raise ValueError("no")
+            raise kind("no")
 
         def load(self, full: bytes) -> None:
-            raise ValueError("no")
+            raise kind("no")
 
     copy = Copy(obj=Broken())
     copy.order.begin(FIRST)
@@ -171,7 +174,30 @@ def test_an_object_that_raises_stays_in_the_order() -> None:
     assert not copy.order.load("m", Position(2, 1, 0), host(1).order.full_state())
     assert copy.order.position.number == 1  # a state that is not taken is no position
     assert copy.order.failures == 2
-    assert copy.reports == [("w", "x: update raised ValueError: no"), ("m", "x: load raised ValueError: no")]
+    assert copy.reports == [
+        ("w", f"x: update raised {kind.__name__}: no"),
+        ("m", f"x: load raised {kind.__name__}: no"),
+    ]
+
+
+def test_ctrl_c_in_an_object_is_no_failure_of_it() -> None:
+    class Interrupted(Log):
+        def update(self, fragment: bytes) -> None:
+            raise KeyboardInterrupt
+
+    copy = Copy(obj=Interrupted())
+    copy.order.begin(FIRST)
+    with pytest.raises(KeyboardInterrupt):
+        copy.order.append(Entry("w", 1, 1, b"a"))
+
+
+def test_a_full_state_that_is_not_bytes_is_refused() -> None:
+    class Odd(Log):
+        def full_state(self) -> Any:
+            return 7  # bytes(7) would be seven zeros
+
+    with pytest.raises(TypeError, match="a full state must be bytes, not int"):
+        Copy(obj=Odd()).order.full_state()
 
 
 @pytest.mark.parametrize(
