@@ -14,7 +14,10 @@ order. Invariants:
 1. A receiver that lives on takes each letter of a sender's run once, and in order; one that was restarted takes those
    that its earlier run has not acknowledged.
 2. A letter that is not acknowledged for `patience` seconds is given up, with all before it, and counted.
-3. Letters to one node, receivers, and runs of senders that are remembered, are capped.
+3. Letters to one node, receivers, and runs of senders that are remembered, are capped. A receiver that has no letters
+   to acknowledge is idle, and holds up no other: the one that is idle for longest is forgotten. If it is written to
+   again, its numbers go on above all that any forgotten one was sent. So it takes no old letter for a new one, and does
+   not wait for those between: the first number that is kept, which each letter carries, says that they do not come.
 """
 
 from __future__ import annotations
@@ -41,14 +44,16 @@ class LetterLimits:
 
     Attributes:
         waiting: Letters to one node that are not acknowledged.
+        receivers: Nodes with such letters, at a time; as many idle ones are remembered.
         again: Time after which they are sent again.
         patience: Time after which a letter is given up.
-        senders: Runs of senders, and receivers, that are remembered.
+        senders: Runs of senders that are remembered.
     """
 
     waiting: int = 1024
     again: float = 1.0
     patience: float = 30.0
+    receivers: int = 4096
     senders: int = 4096
 
 
@@ -67,8 +72,8 @@ class _Outgoing:
 
     __slots__ = ("again_at", "next", "waiting")
 
-    def __init__(self) -> None:
-        self.next = 1
+    def __init__(self, next: int) -> None:
+        self.next = next
         self.waiting: deque[tuple[int, float, str, bytes]] = deque()
         self.again_at = 0.0
 
@@ -82,7 +87,9 @@ class Letters:
         self.wake_at = float("inf")
         self.given_up = 0
         self._own = 0
-        self._out: dict[str, _Outgoing] = {}
+        self._out: dict[str, _Outgoing] = {}  # those with letters that are not acknowledged
+        self._idle: OrderedDict[str, int] = OrderedDict()  # the others, and their next numbers
+        self._unused = 1  # above all numbers that forgotten receivers were sent
         self._next: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._rows: list[tuple[str, list[Any]]] = []
 
@@ -94,7 +101,7 @@ class Letters:
     def room(self, to: str) -> bool:
         """Return True if a letter to this node may be sent."""
         out = self._out.get(to)
-        return len(self._out) < self.limits.senders if out is None else len(out.waiting) < self.limits.waiting
+        return len(self._out) < self.limits.receivers if out is None else len(out.waiting) < self.limits.waiting
 
     def unacknowledged(self, to: str) -> int:
         """Return the number of letters to this node that it has not acknowledged."""
@@ -103,9 +110,15 @@ class Letters:
 
     def send(self, to: str, kind: str, body: bytes, now: float) -> int:
         """Send a letter; return its number. Raises Full."""
+        out = self._out.get(to)
         if not self.room(to):
-            raise Full(f"{self.limits.waiting} messages to {to!r} are not acknowledged")
-        out = self._out.setdefault(to, _Outgoing())
+            raise Full(
+                f"{len(self._out)} nodes have messages to acknowledge"
+                if out is None
+                else f"{len(out.waiting)} messages to {to!r} are not acknowledged"
+            )
+        if out is None:
+            out = self._out[to] = _Outgoing(self._idle.pop(to, self._unused))
         number = out.next
         out.next += 1
         if not out.waiting:
@@ -134,14 +147,20 @@ class Letters:
             while out.waiting and out.waiting[0][1] + self.limits.patience <= now:
                 out.waiting.popleft()
                 self.given_up += 1
-            if out.waiting and out.again_at <= now:
+            if not out.waiting:
+                self._rest(to)
+                continue
+            if out.again_at <= now:
                 self._send_again(to, out, now)
-            if out.waiting:
-                self.wake_at = min(self.wake_at, out.again_at)
+            self.wake_at = min(self.wake_at, out.again_at)
+
+    def _rest(self, to: str) -> None:
+        """Note that a receiver has nothing to acknowledge; forget the one that is idle for longest."""
+        self._idle[to] = self._out.pop(to).next
+        if len(self._idle) > self.limits.receivers:
+            self._unused = max(self._unused, self._idle.popitem(last=False)[1])
 
     def _send_again(self, to: str, out: _Outgoing, now: float) -> None:
-        if not out.waiting:
-            return
         base = out.waiting[0][0]
         self._rows += [(to, [_LETTER, number, base, kind, body]) for number, _, kind, body in out.waiting]
         out.again_at = now + self.limits.again
@@ -178,3 +197,5 @@ class Letters:
             return
         while out.waiting and out.waiting[0][0] <= number:
             out.waiting.popleft()
+        if not out.waiting:
+            self._rest(sender)

@@ -105,6 +105,55 @@ def test_rows_that_are_no_letters_are_refused(row: list[Any]) -> None:
         Letters(1).receive("b", 1, row, 0.0)
 
 
+def test_receivers_that_have_acknowledged_hold_up_no_other() -> None:
+    a = Letters(1, LetterLimits(receivers=3, patience=3.0))
+    for number in range(10):
+        sent = a.send(f"guest {number}", "n", b"", 0.0)
+        a.receive(f"guest {number}", 2, [1, sent, 1], 0.0)
+    for number in range(3):
+        a.send(f"gone {number}", "n", b"", 0.0)
+    assert not a.room("there")
+    with pytest.raises(Full, match="3 nodes have messages to acknowledge"):
+        a.send("there", "n", b"", 0.0)
+    assert a.room("gone 1")
+    a.tick(3.0)
+    assert (a.given_up, a.room("there"), a.wake_at) == (3, True, float("inf"))
+    assert len(a._out) + len(a._idle) <= 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_forgotten_receiver_takes_each_letter_once_and_in_order(seed: int) -> None:
+    """Frames and acknowledgements are lost, doubled and late; a receiver is forgotten between two letters to it."""
+    rng = Random(seed)
+    a = Letters(1, LetterLimits(receivers=2, patience=1e9))
+    others = {name: Letters(2) for name in "bcdef"}
+    sent: dict[str, list[bytes]] = {name: [] for name in others}
+    heard: dict[str, list[bytes]] = {name: [] for name in others}
+    under_way: list[tuple[str, str, int, list[Any]]] = []
+    now = 0.0
+    for step in range(1500):
+        now += 0.3
+        name = rng.choice("bcdef")
+        if step < 1000 and a.room(name):
+            sent[name].append(b"%d" % step)
+            a.send(name, "n", sent[name][-1], now)
+        a.tick(now)
+        under_way += [(to, "a", 1, row) for to, row in a.take()]
+        for each, letters in others.items():
+            under_way += [(to, each, 2, row) for to, row in letters.take()]
+        for _ in range(min(len(under_way), rng.randrange(12) if step < 1000 else 100)):
+            to, sender, epoch, row = under_way.pop(rng.randrange(min(len(under_way), 8)))
+            if step < 1000 and rng.random() < 0.1:
+                continue
+            if rng.random() < 0.1:
+                under_way.append((to, sender, epoch, row))
+            letters = a if to == "a" else others[to]
+            heard.get(to, []).extend(one.body for one in letters.receive(sender, epoch, row, now))
+    assert heard == sent
+    assert a._unused > 1  # some were forgotten
+    assert not a._out
+
+
 def test_the_runs_of_senders_that_are_remembered_are_capped() -> None:
     b = Letters(2, LetterLimits(senders=10))
     for number in range(100):
