@@ -56,6 +56,7 @@ class Shared:
             Full: 65,536 changes of this node, or 16 MiB, wait for the host.
             TooLarge: The fragment is over the limit.
             TimedOut: `timeout` seconds have passed.
+            AccessDenied: The cluster does not want this node.
             Closed: The node was closed.
         """
         self._check()
@@ -69,7 +70,8 @@ class Shared:
         raise TimedOut(f"the change of {self.name!r} is not confirmed in {timeout} s", timeout)
 
     async def wait_for_change(self) -> None:
-        """Wait until the object has changed, by whichever node. Raises Closed."""
+        """Wait until the object has changed, by whichever node. Raises Closed, and AccessDenied as `change`."""
+        self._check()
         await self._changed.wait()
         self._check()
 

@@ -208,10 +208,16 @@ class NodeShell(ShellCore):
             self._background.end()
             self._workers.close()
             self._note_change()
+            self._wake_shared()
             for event, _ in self._answers.values():
                 event.set()
             with trio.CancelScope(shield=True):
                 await self._transport.aclose()
+
+    def _wake_shared(self) -> None:
+        """Have the waits of shared objects look whether the node is still open."""
+        for shared in self._shared.values():
+            shared._notify()
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
@@ -320,6 +326,7 @@ class NodeShell(ShellCore):
                 if final:
                     self._final = why
                     log.error("%s: the cluster does not want this node: %s", self.id, why)
+                    self._wake_shared()
                 else:
                     self._refusals["a node"] = why
                 self._note_change()

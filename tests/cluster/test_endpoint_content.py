@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from nngkit.cluster import Host, Member
 from nngkit.cluster.journal_records import parse_ends, parse_host_change, parse_message
 from nngkit.discovery.daemon import Daemon
 from nngkit.discovery.settings import DaemonSettings
-from nngkit.errors import ConfigError
+from nngkit.errors import Closed, ConfigError
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
@@ -123,6 +125,29 @@ async def test_a_shared_object_has_one_order_although_the_host_dies(autojump_clo
         await trio.sleep(1.0)
         assert {shared.content.value for shared in nodes.values()} == {(values["b"] + 1000) * 2}
         nursery.cancel_scope.cancel()
+
+
+async def test_waits_of_a_shared_object_end_with_their_node(autojump_clock: MockClock) -> None:
+    memory = ClusterMemory()
+    ended: list[str] = []
+
+    async def wait(name: str, function: Callable[[], Awaitable[None]]) -> None:
+        with pytest.raises(Closed):
+            await function()
+        ended.append(name)
+
+    with trio.fail_after(5.0):
+        async with trio.open_nursery() as nursery, Host("c", transport=memory.transport("a"), id="a"):
+            async with Member("c", dial="mem://a", transport=memory.transport("m", listens=False)) as member:
+                await member.joined(5.0)
+                shared = member.share("not at the host", Total())
+                nursery.start_soon(wait, "change", partial(shared.change, b"+1"))
+                nursery.start_soon(wait, "wait", shared.wait_for_change)
+                await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()
+            assert sorted(ended) == ["change", "wait"]
+            with pytest.raises(Closed):
+                await shared.wait_for_change()
 
 
 async def test_what_a_cluster_does_is_in_the_journal(autojump_clock: MockClock) -> None:
