@@ -429,6 +429,16 @@ class Crew:
         return len(self._running) + len(self._stopping) + len(self._waiting) + len(self._results)
 
     @property
+    def working(self) -> int:
+        """Jobs that the node's own workers do, or are to do."""
+        return len(self._running) + len(self._stopping) + len(self._waiting)
+
+    @property
+    def owed(self) -> int:
+        """Results that the host has not taken, and other messages that have not left."""
+        return len(self._results) + len(self._returned) + len(self._up)
+
+    @property
     def passed(self) -> int:
         """Grants that are at children."""
         return len(self._passed)

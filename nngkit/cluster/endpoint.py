@@ -23,7 +23,6 @@ shell.py runs the node, node.py and the modules that it names decide.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -33,13 +32,12 @@ from nngkit.cluster.containing import plain
 from nngkit.cluster.frames import as_bytes, check_id, check_kind
 from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.node_queries import Answered
 from nngkit.cluster.shared_order import SharedObject
 from nngkit.cluster.sharing import Shared
 from nngkit.cluster.shell import NodeShell
 from nngkit.cluster.shell_core import EndpointOptions
 from nngkit.cluster.status import ClusterStatus, ClusterTree
-from nngkit.errors import Broken, ConfigError, NotFound, TimedOut, TooLarge
+from nngkit.errors import ConfigError, NotFound, TooLarge
 
 __all__ = ["Endpoint", "EndpointOptions"]
 
@@ -284,7 +282,11 @@ class Endpoint(NodeShell):
     async def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
         """Have a node leave the cluster, and take no more jobs; by default this one, after its jobs have ended.
 
-        For another node: return once the host has passed it on. Raises NotFound, TimedOut, Closed.
+        Its own jobs have an hour to end; then the host has taken their results, unless there is none for 5 s. Several
+        tasks may drain at once. A work function cannot drain its own node, as it would wait for its own end: start the
+        call in a task beside it. For another node: return once the host has passed it on.
+
+        Raises NotFound, TimedOut, Closed, and RuntimeError in a work function of this node.
         """
         if id is None or id == self.id:
             await self._leave()
@@ -292,21 +294,3 @@ class Endpoint(NodeShell):
         answer = await self._ask("drain", check_id(id), timeout)
         if answer.why is not None:
             raise NotFound(answer.why)
-
-    async def _ask(self, what: str, argument: str, timeout: float | None) -> Answered:
-        self._check_open()
-        number = self._node.queries.ask(what, argument, trio.current_time())
-        event, found = self._answers[number] = trio.Event(), list[Answered]()
-        self._act_soon()
-        try:
-            with trio.move_on_after(math.inf if timeout is None else timeout):
-                await event.wait()
-        finally:
-            del self._answers[number]
-            self._node.queries.forget(number)
-        if not found:
-            self._check_open()
-            raise TimedOut(f"{self!r}: the host has not answered {what!r} in {timeout} s", timeout)
-        if found[0].why is not None and what != "drain":
-            raise Broken(f"the host {found[0].sender!r} refuses {what!r}: {found[0].why}")
-        return found[0]

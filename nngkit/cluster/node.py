@@ -221,6 +221,7 @@ class Node(NodeCore):
         """Leave the cluster: children and the host's place go to others first. The event `Left` reports the end."""
         if self.voting is not None:
             self.voting.step_down(now)
+        self._leaving = True
         self.place.leave(now)
 
     # ---- time
@@ -260,6 +261,8 @@ class Node(NodeCore):
         moved = self._carry_greetings()
         if self.voting is not None:
             moved |= self._carry_voting(self.voting, now)
+        if self._leaving:  # first what is for the parent: the place may end the link to it
+            moved |= self._carry_work(now)
         moved |= self._carry_place(now)
         moved |= self._carry_work(now)
         moved |= self._carry_documents(now)

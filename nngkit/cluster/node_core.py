@@ -58,6 +58,7 @@ class NodeCore:
         self.id, self.epoch = config.id, epoch
         self.stats = NodeStats()
         self.busy = False
+        self._leaving = False
         self._wall_offset = wall - now
         self._effects = NodeEffects()
         self._bad: dict[int, int] = {}

@@ -108,6 +108,8 @@ class QueryPart:
             return _ANSWER, {}
         if not node.is_host:
             return None
+        if what == "echo":
+            return _ANSWER, {}
         if what == "status":
             return _ANSWER, self.status(now).fields()
         if what == "tree":

@@ -33,7 +33,7 @@ from nngkit.cluster.node_config import ContentChanged, NodeConfig, Refused
 from nngkit.cluster.node_queries import Answered, DrainOrdered
 from nngkit.cluster.node_voting import Store, VotingEvent
 from nngkit.cluster.node_work import JobsEnded
-from nngkit.errors import Closed, ConfigError, NotStored
+from nngkit.errors import Broken, Closed, ConfigError, NotStored, TimedOut
 
 if TYPE_CHECKING:
     from nngkit.cluster.election_limits import Persist
@@ -47,6 +47,7 @@ log = logging.getLogger("nngkit.cluster")
 
 LATE: Final = 0.05  # seconds after a due time: the loop stood still; also the time to take in what came meanwhile
 CATCHING_UP: Final = 5  # times LATE at most: a node with too much to do is late all the time
+ECHO: Final = 1.0  # seconds that the host has to answer a node that leaves: without, some jobs may take a second longer
 MOST_REASONS: Final = 16  # addresses that the error of `joined` names
 SPACING: Final = 0.001  # seconds between two times that effects are carried out: the shortest wait of a loop
 
@@ -308,6 +309,7 @@ class NodeShell(ShellCore):
             log.warning("%s: %s", self.id, line)
         for event in effects.events:
             self._happened(event)
+        self._workers.acted()
         self._due.wake()
 
     def _happened(self, event: object) -> None:
@@ -340,6 +342,7 @@ class NodeShell(ShellCore):
                 self._note_change()
             case placing.Left():
                 self._left = True
+                self._workers.close()
                 self._note_change()
             case Answered():
                 if (waiting := self._answers.get(event.number)) is not None:
@@ -379,12 +382,48 @@ class NodeShell(ShellCore):
             self._close_store()  # here, as a thread may write until this task ends
 
     async def _leave(self) -> None:
-        self._check_open()
+        """Hand over all work, then leave the cluster. Raises Closed, AccessDenied, RuntimeError in a work function."""
+        self._check_not_closed()
         await self._workers.drain()
-        self._node.leave(trio.current_time())
-        self._act_soon()
+        if not self._left and not self._closed:
+            await self._meet_grants()
+            self._node.leave(trio.current_time())
+            self._act_soon()
         while not self._left and not self._closed:
             await self._changed.wait()
+
+    async def _meet_grants(self) -> None:
+        """Return the jobs that were granted to this node before its parent knew that it takes no more.
+
+        They come before the host's answer to a question that follows the withdrawn demand: to a second one, as a parent
+        passes answers on at once, and grants with the next effects it carries out. Lost with the link, each would
+        take a try from its job.
+        """
+        place = self._node.place
+        if not self._workers.kinds or not place.path or self._node.is_host:
+            return
+        with trio.move_on_after(ECHO), suppress(TimedOut, Broken, Closed):
+            for _ in range(2):
+                self._act()
+                await self._ask("echo", "", None)
+
+    async def _ask(self, what: str, argument: str, timeout: float | None) -> Answered:
+        self._check_open()
+        number = self._node.queries.ask(what, argument, trio.current_time())
+        event, found = self._answers[number] = trio.Event(), list[Answered]()
+        self._act_soon()
+        try:
+            with trio.move_on_after(math.inf if timeout is None else timeout):
+                await event.wait()
+        finally:
+            del self._answers[number]
+            self._node.queries.forget(number)
+        if not found:
+            self._check_open()
+            raise TimedOut(f"{self!r}: the host has not answered {what!r} in {timeout} s", timeout)
+        if found[0].why is not None and what != "drain":
+            raise Broken(f"the host {found[0].sender!r} refuses {what!r}: {found[0].why}")
+        return found[0]
 
     async def _leave_and_close(self) -> None:
         log.info("%s: drained by order", self.id)

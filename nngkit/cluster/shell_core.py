@@ -235,6 +235,11 @@ class ShellCore(UnderTrio):
         return addresses[0]
 
     def _check_open(self) -> None:
+        if self._left and not self._closed:
+            raise Closed(f"the node {self.id!r} has been drained: it has left the cluster")
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise Closed(f"the node {self.id!r} has been closed")
         if self._final is not None:
@@ -318,10 +323,10 @@ class ShellCore(UnderTrio):
             AccessDenied: The cluster does not want this node.
             Closed: The node was closed.
         """
-        self._check_open()
+        self._check_not_closed()
         await self._seen.wait()
         self._seen = self._changed
-        self._check_open()
+        self._check_not_closed()
 
     def _note_change(self) -> None:
         self._changed.set()

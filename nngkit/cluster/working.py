@@ -32,6 +32,7 @@ YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of emp
 BATCH: Final = 64  # jobs that a map submits at once
 OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
+HANDOVER: Final = 5.0  # seconds without a result that is taken, until it leaves with the rest: longer than an election
 
 
 class Shell(Protocol):
@@ -68,7 +69,9 @@ class Workers:
         self._jobs: dict[int, Job] = {}
         self._accepting: dict[int, trio.Event] = {}
         self._room = trio.Event()
-        self._idle = trio.Event()
+        self._acted = trio.Event()  # the next time that effects are carried out, for those that drain
+        self._serving: set[trio.lowlevel.Task] = set()
+        self._draining = False
         self._closed = False
 
     @property
@@ -148,6 +151,8 @@ class Workers:
         after the job in it was stopped, also if its function has caught that and returned.
         """
         crew, waiting = self._shell._node.work.crew, function.waiting
+        task = trio.lowlevel.current_task()
+        self._serving.add(task)
         done = 0
         while waiting:
             stopped: CrewJob | None = None
@@ -167,8 +172,7 @@ class Workers:
                 crew.released(stopped, trio.current_time())
                 self._shell._act_soon()
         function.tasks -= 1
-        if not self._scopes:
-            self._idle.set()
+        self._serving.discard(task)
 
     async def _run(self, function: _Function, job: CrewJob) -> None:
         """Do a job, and hand its outcome to the crew."""
@@ -235,13 +239,42 @@ class Workers:
         self._shell._act_soon()
 
     async def drain(self) -> None:
-        """Take no more jobs; return those that wait, and let the running ones end."""
-        self._shell._node.work.crew.drain(trio.current_time())
+        """Take no more jobs; return those that wait, let the running ones end, and have their results taken.
+
+        Raises RuntimeError in a work function.
+        """
+        self._check_outside()
+        crew = self._shell._node.work.crew
+        self._draining = True
+        crew.drain(trio.current_time())
         self._shell._act_soon()
         with trio.move_on_after(DRAIN):
-            while self._scopes:
-                self._idle = trio.Event()
-                await self._idle.wait()
+            while crew.working and not self._closed:
+                await self._acted.wait()
+        while (owed := crew.owed) and not self._closed:
+            with trio.move_on_after(HANDOVER) as limit:
+                while crew.owed >= owed and not self._closed:
+                    await self._acted.wait()
+            if limit.cancelled_caught:
+                log.warning(
+                    "%s: it leaves with %d results and reports that no host has taken", self._shell.id, crew.owed
+                )
+                return
+
+    def _check_outside(self) -> None:
+        """Raise RuntimeError in a work function, or in a task of its nurseries."""
+        task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        while task is not None:
+            if task in self._serving:
+                why = "it would wait for its own end; start it in a task beside the function"
+                raise RuntimeError(f"{self._shell.id}: a work function cannot drain its own node: {why}")
+            task = None if task.parent_nursery is None else task.parent_nursery.parent_task
+
+    def acted(self) -> None:
+        """Have those that drain look again, once effects were carried out."""
+        if self._draining:
+            self._acted.set()
+            self._acted = trio.Event()
 
     # ---- submissions
 
@@ -342,6 +375,7 @@ class Workers:
     def close(self) -> None:
         """End what waits."""
         self._closed = True
+        self._acted.set()
         for job in list(self._jobs.values()):
             job._close()
         self._jobs.clear()

@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import ClusterMessage, Host, JobRun, Member
-from nngkit.errors import ConfigError, JobFailed
+from nngkit.errors import Closed, ConfigError, JobFailed
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
@@ -341,3 +341,108 @@ async def test_a_job_that_waits_behind_a_long_one_loses_no_try(autojump_clock: M
         await trio.sleep(0.5)
         job = await host.submit("x", b"waits", visibility=1.0, tries=1)
         assert (await job.result(20.0), await long.result(1.0), tries) == (b"done", b"done", [1])
+
+
+async def test_a_drained_node_leaves_once_the_results_of_its_jobs_are_taken(autojump_clock: MockClock) -> None:
+    starts: Counter[bytes] = Counter()
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x", concurrency=4)
+        async def function(job: JobRun) -> bytes:
+            starts[job.payload] += 1
+            await trio.sleep_until(end)  # all end at once: the last results wait for the next effects
+            return job.payload
+
+        end = trio.current_time() + 0.5
+        jobs = [await host.submit("x", b"%d" % number, tries=1) for number in range(4)]
+        await trio.sleep(0.1)
+        with trio.fail_after(2.0):
+            async with trio.open_nursery() as nursery:  # several may drain at once
+                nursery.start_soon(worker.drain)
+                await trio.sleep(0.1)
+                nursery.start_soon(worker.drain)
+                nursery.start_soon(host.drain, "w")
+        assert [await job.result(1.0) for job in jobs] == [b"0", b"1", b"2", b"3"]
+        assert set(starts.values()) == {1}
+        with pytest.raises(Closed, match="drained"):
+            await worker.submit("x", b"")
+        await worker.drain()
+
+
+async def test_a_drained_node_returns_what_was_granted_before_its_parent_knew(autojump_clock: MockClock) -> None:
+    memory = ClusterMemory(delay=0.05)
+    async with (
+        Host("c", transport=memory.transport("a"), id="a") as host,
+        Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w") as worker,
+    ):
+        await worker.joined(5.0)
+
+        @worker.work("x", concurrency=4)
+        async def function(job: JobRun) -> bytes:
+            return b"done"
+
+        await trio.sleep(1.0)
+        jobs = [await host.submit("x", b"", tries=1) for _ in range(4)]  # on their way to the worker
+        await worker.drain()
+
+        @host.work("x")
+        async def other(job: JobRun) -> bytes:
+            return b"%d" % job.try_number
+
+        assert [await job.result(0.9) for job in jobs] == [b"1"] * 4
+
+
+async def test_a_host_that_is_drained_has_the_results_of_its_own_jobs_recorded(autojump_clock: MockClock) -> None:
+    voters = {name: f"mem://{name}" for name in "abc"}
+    memory = ClusterMemory(delay=0.001)
+    async with (
+        Host("c", transport=memory.transport("a"), id="a", voters=voters, preference=3) as host,
+        Host("c", transport=memory.transport("b"), id="b", voters=voters) as other,
+        Host("c", transport=memory.transport("c"), id="c", voters=voters),
+    ):
+        await other.joined(10.0)
+
+        @host.work("x", concurrency=4)
+        async def function(job: JobRun) -> bytes:
+            await trio.sleep_until(end)
+            return b"done"
+
+        end = trio.current_time() + 0.5
+        jobs = [await other.submit("x", b"", tries=1) for _ in range(4)]
+        await host.drain()
+        assert [await job.result(5.0) for job in jobs] == [b"done"] * 4
+
+
+async def test_a_work_function_cannot_drain_its_own_node(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker), trio.open_nursery() as beside:
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            with pytest.raises(RuntimeError, match="its own end"):
+                await worker.drain()
+            async with trio.open_nursery() as inside:
+                inside.start_soon(expect_refusal)
+            beside.start_soon(worker.drain)
+            return b"done"
+
+        async def expect_refusal() -> None:
+            with pytest.raises(RuntimeError, match="its own end"):
+                await worker.drain()
+
+        with trio.fail_after(5.0):
+            assert await (await host.submit("x", b"", tries=1)).result() == b"done"
+
+
+async def test_a_node_that_is_drained_without_a_host_waits_for_it_a_few_seconds(autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            await trio.sleep(1.0)
+            return b"done"
+
+        await host.submit("x", b"")
+        await trio.sleep(0.1)
+        await host.aclose()
+        with trio.fail_after(7.0):
+            await worker.drain()
