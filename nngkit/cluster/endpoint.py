@@ -165,8 +165,7 @@ class Endpoint(NodeShell):
         def decorate(function: F) -> F:
             self._workers.register(check_kind(kind), function, concurrency)
             if "_node" in self.__dict__:
-                self._node.set_work(self._workers.kinds, self._slot_count(), trio.current_time())
-                self._act_soon()
+                self._set_work()
             return function
 
         return decorate

@@ -142,6 +142,11 @@ class NodeShell(ShellCore):
             wake=self._wake_for_documents,
         )
 
+    def _set_work(self) -> None:
+        """Tell the node which jobs its functions can do."""
+        self._node.set_work(self._workers.kinds, self._slot_count(), trio.current_time())
+        self._act_soon()
+
     async def _announce(self, address: str) -> None:
         async with AsyncExitStack() as stack:
             await announce(stack, self.cluster, self.id, address, self._discovery, self._room)

@@ -348,3 +348,7 @@ class ShellCore(UnderTrio):
     @abstractmethod
     def _act_soon(self) -> None:
         """Carry out what the node asks for: now, or soon."""
+
+    @abstractmethod
+    def _set_work(self) -> None:
+        """Tell the node which jobs its functions can do."""

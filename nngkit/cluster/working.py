@@ -28,6 +28,8 @@ __all__ = ["Workers"]
 log = logging.getLogger("nngkit.cluster")
 
 MOST_CONCURRENCY: Final = 10_000
+SPARE_THREADS: Final = 16  # threads of functions that hang, beside three for each run: few enough to hold their memory
+THREADS_LOOK: Final = 0.5  # seconds between two looks whether such threads have returned
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
 BATCH: Final = 64  # jobs that a map submits at once
 OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
@@ -43,6 +45,7 @@ class Shell(Protocol):
     _background: Background
 
     def _act_soon(self) -> None: ...
+    def _set_work(self) -> None: ...
     def _check_open(self) -> None: ...
 
 
@@ -65,6 +68,8 @@ class Workers:
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
         self._threads: trio.CapacityLimiter | None = None
+        self._in_threads = 0  # runs of plain functions whose outcome is awaited
+        self._choked = False  # too many threads were abandoned: no jobs of plain functions are taken
         self._token: trio.lowlevel.TrioToken | None = None
         self._jobs: dict[int, Job] = {}
         self._accepting: dict[int, trio.Event] = {}
@@ -81,8 +86,8 @@ class Workers:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Kinds that have a function."""
-        return frozenset(self._functions)
+        """Kinds whose jobs can be done: they have a function, and it has a thread if it needs one."""
+        return frozenset(kind for kind, each in self._functions.items() if not (self._choked and each.handler.plain))
 
     # ---- functions
 
@@ -101,10 +106,36 @@ class Workers:
         self._token = trio.lowlevel.current_trio_token()
 
     def _thread_limiter(self) -> trio.CapacityLimiter:
+        """Return the limiter of threads: it never holds up a job, as `_serve` runs at most `concurrency` of a kind.
+
+        A function that hangs keeps its thread after its job was stopped; the rest is room for those.
+        """
         if self._threads is None:
-            self._threads = trio.CapacityLimiter(max(1, self._concurrency))
-        self._threads.total_tokens = max(1, self._concurrency)
+            self._threads = trio.CapacityLimiter(1)
+        self._threads.total_tokens = 4 * self._concurrency + SPARE_THREADS
         return self._threads
+
+    def _look_at_threads(self) -> None:
+        """Take no jobs of plain functions while so many threads are abandoned that the next might wait for one."""
+        limiter = self._thread_limiter()
+        abandoned = limiter.borrowed_tokens - self._in_threads
+        choked = limiter.total_tokens - abandoned < self._concurrency
+        if choked == self._choked or self._closed:
+            return
+        self._choked = choked
+        if choked:
+            log.warning(
+                "%s: %d threads of functions that hang: it takes no jobs of plain functions until some return",
+                self._shell.id,
+                abandoned,
+            )
+            self._shell._background.start(self._watch_threads)
+        self._shell._set_work()
+
+    async def _watch_threads(self) -> None:
+        while self._choked:
+            await trio.sleep(THREADS_LOOK)
+            self._look_at_threads()
 
     def happened(self, event: object) -> None:
         """Take in an event of the node."""
@@ -169,6 +200,8 @@ class Workers:
                         await trio.lowlevel.checkpoint()  # functions that never wait leave other tasks their turn
             if stopped is not None:
                 self._scopes.pop(stopped, None)
+                if function.handler.plain:
+                    self._look_at_threads()  # before the slot is free
                 crew.released(stopped, trio.current_time())
                 self._shell._act_soon()
         function.tasks -= 1
@@ -179,6 +212,8 @@ class Workers:
         crew = self._shell._node.work.crew
         failure: tuple[str, str, bool] | None = None
         result = b""
+        plain = function.handler.plain
+        self._in_threads += plain
         try:
             run = JobRun(self, job)
             if function.handler.streams:
@@ -197,6 +232,8 @@ class Workers:
                 raise order from None
             text = error.message if isinstance(error, JobFailed) else text_of(error)
             failure = text_of(type(error).__name__), text, not isinstance(error, JobFailed)
+        finally:
+            self._in_threads -= plain
         del self._scopes[job]
         now = trio.current_time()
         if failure is not None:

@@ -6,6 +6,7 @@ Tests of plain functions have the real clock: the other one does not wait for th
 from __future__ import annotations
 
 import queue
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,8 +17,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from nngkit.cluster import ClusterMessage, Host, JobRun, Member
-from nngkit.errors import Closed, ConfigError, JobFailed
+from nngkit.cluster import ClusterMessage, Host, JobRun, Member, working
+from nngkit.errors import Closed, ConfigError, JobFailed, TimedOut
+from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
@@ -361,7 +363,6 @@ async def test_a_drained_node_leaves_once_the_results_of_its_jobs_are_taken(auto
                 nursery.start_soon(worker.drain)
                 await trio.sleep(0.1)
                 nursery.start_soon(worker.drain)
-                nursery.start_soon(host.drain, "w")
         assert [await job.result(1.0) for job in jobs] == [b"0", b"1", b"2", b"3"]
         assert set(starts.values()) == {1}
         with pytest.raises(Closed, match="drained"):
@@ -446,3 +447,41 @@ async def test_a_node_that_is_drained_without_a_host_waits_for_it_a_few_seconds(
         await host.aclose()
         with trio.fail_after(7.0):
             await worker.drain()
+
+
+async def test_a_thread_that_hangs_takes_no_place_from_the_next_jobs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(working, "SPARE_THREADS", 0)
+    monkeypatch.setattr(working, "THREADS_LOOK", 0.02)
+    released = threading.Event()
+    starts: list[bytes] = []
+    async with two_nodes() as (host, worker):
+
+        @worker.work("x")
+        def function(job: JobRun) -> bytes:
+            starts.append(job.payload)
+            if job.payload == b"hangs":
+                released.wait(20.0)
+            return b"done"
+
+        try:
+            for _ in range(3):
+                with pytest.raises(JobFailed, match="within"):
+                    await (await host.submit("x", b"hangs", tries=1, visibility=0.1)).result(10.0)
+                assert await (await host.submit("x", b"", tries=1, visibility=1.0)).result(10.0) == b"done"
+            hangs = await host.submit("x", b"hangs", tries=1, visibility=0.1)  # the fourth: none is left for the next
+            with pytest.raises(JobFailed):
+                await hangs.result(10.0)
+            await aeventually(lambda: any("threads" in record.message for record in caplog.records))
+            job = await host.submit("x", b"later", tries=1, visibility=0.2)
+            with pytest.raises(TimedOut):
+                await job.result(0.3)
+            assert b"later" not in starts
+            released.set()
+            assert await job.result(10.0) == b"done"
+            assert [record.message for record in caplog.records if "threads" in record.message] == [
+                "w: 4 threads of functions that hang: it takes no jobs of plain functions until some return"
+            ]
+        finally:
+            released.set()
