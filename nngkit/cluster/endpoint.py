@@ -186,12 +186,14 @@ class Endpoint(NodeShell):
         """Submit a job; return it once the host has accepted it: it will end then, whichever nodes die.
 
         It is done at least once, and its result is taken once. Waits while the host's queue has no room for this node
-        (backpressure), and while there is no host. If cancelled, the job may be accepted or not: use a key.
+        (backpressure), and while there is no host. If cancelled, the job may be accepted or not: use a key. One with a
+        key goes on then, and a second call under the key gets its result; one without is cancelled.
 
         Args:
             kind: Kind of the job: some node has a function for it, now or later.
             payload: Bytes for that function.
-            key: Idempotency key: of all jobs of a kind with one key, one is done, and all get its result.
+            key: Idempotency key: of all jobs of a kind with one key, one is done, and all get its result; a cancelled
+                one frees its key.
             priority: 0 to 15; jobs of a higher one are given out first.
             tries: Starts of the job, until it is given up as dead.
             visibility: Seconds after a start, or the last progress, until it is given to another worker.

@@ -109,7 +109,10 @@ class Job:
         await self._changed.wait()
 
     def cancel(self) -> None:
-        """Ask the host to cancel the job: it ends with JobFailed, unless it has ended before."""
+        """Ask the host to cancel the job: it ends with JobFailed, unless it has ended before.
+
+        Other submissions under its key that wait for it still get its result; the last one that cancels ends it.
+        """
         self._node.cancel_job(self.number)
 
     # ---- for the node

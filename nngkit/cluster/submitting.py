@@ -8,6 +8,7 @@
     submitter.detached()
     submitter.receive(message, now)             # unicasts of the host: Accepted, Finished, Missing, Refused, ...
     submitter.cancel(number)
+    submitter.abandon(number)                   # of a job with a key: a later submission under it is to find the job
     if now >= submitter.wake_at:
         submitter.tick(now)
     effects = submitter.take(now)               # sends: messages for the host ("" as a unicast's `to`); events
@@ -178,6 +179,7 @@ class Submitter:
         self._was_full = False
         self._received: list[int] = []
         self._cancels: list[int] = []
+        self._abandoned: dict[tuple[str, bytes], list[int]] = {}
         self._specs: dict[Spec, Spec] = {}
         self._effects = SubmitEffects()
 
@@ -237,6 +239,24 @@ class Submitter:
             self._end(job, JobEnded(number, "cancelled"))
         elif job.accepted:
             self._cancels.append(number)
+        if job.key is not None:
+            for other in self._abandoned.pop((job.spec.kind, job.key), ()):  # they would keep the job going
+                self.cancel(other)
+
+    def abandon(self, number: int) -> None:
+        """Give up a job whose submission was cut off. One with a key that was sent goes on: a retry finds it.
+
+        Cancelling such a retry ends the interest of the abandoned number in the job, too.
+        """
+        job = self._jobs.get(number)
+        if job is None:
+            return
+        if job.sent < 0:
+            self._end(job, JobEnded(number, "cancelled"))
+        elif job.key is None:
+            self.cancel(number)
+        else:
+            self._abandoned.setdefault((job.spec.kind, job.key), []).append(number)
 
     # ---- the network
 
@@ -262,6 +282,10 @@ class Submitter:
                 job = self._jobs.get(number)
                 # a host that is deposed and does not know it yet may not know jobs of the next term
                 if job is not None and job.accepted and message.term >= job.term:
+                    if job.cancelled:  # the message that said so is lost, and the host knows the number no more
+                        text = f"by {self.id}"
+                        self._end(job, JobEnded(number, "cancelled", error="cancelled", text=text))
+                        continue
                     self._end(job, JobEnded(number, "lost", error="lost", text="the voters do not know the job"))
         elif isinstance(message, Refused):
             for number, why in message.rows:
@@ -312,6 +336,10 @@ class Submitter:
 
     def _end(self, job: _Job, event: JobEnded) -> None:
         del self._jobs[job.number]
+        if self._abandoned and job.key is not None:
+            name = job.spec.kind, job.key
+            if rest := [each for each in self._abandoned.pop(name, ()) if each != job.number]:
+                self._abandoned[name] = rest
         if job.sent >= 0:
             self._out_jobs -= 1
             self._out_bytes -= job.size

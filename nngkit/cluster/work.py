@@ -74,7 +74,7 @@ from nngkit.cluster.work_messages import (
     Taken,
     Waiting,
 )
-from nngkit.cluster.work_operations import end_op, tries_op
+from nngkit.cluster.work_operations import cancel_op, end_op, tries_op
 from nngkit.cluster.work_proposing import entries_of, result_ops
 from nngkit.cluster.work_state import Job
 
@@ -118,7 +118,7 @@ class WorkHost(HostGrants):
         elif isinstance(message, Received):
             self._intake.received(sender, message, now)
         elif isinstance(message, Cancel):
-            self._cancel(sender, message)
+            self._cancel(sender, message, now)
         elif isinstance(message, Waiting):
             self._intake.waiting(sender, message, now)
 
@@ -171,6 +171,11 @@ class WorkHost(HostGrants):
         for data in entries:
             changes = self.table.apply(data)
             self._intake.committed(changes)
+            for job, before in changes.cancelled:
+                self._void(job)
+                self._leave(job)
+                if before and before != job.worker:  # its result has come since the cancellation was proposed
+                    self._rows(before)[0].append(job.serial)
             for jobs in changes.accepted:
                 stats.accepted += len(jobs)
                 self._accept(jobs, now)
@@ -292,15 +297,23 @@ class WorkHost(HostGrants):
             else:
                 self._end(job, DEAD if retry else FAILED, kind, text)
 
-    def _cancel(self, sender: str, message: Cancel) -> None:
+    def _cancel(self, sender: str, message: Cancel, now: float) -> None:
+        """Have jobs cancelled. What becomes of one with a key is known at the commit only: others may wait for it."""
         source = self.table.sources.get((sender, message.epoch))
         if source is None:
             return
+        shared = []
         for number in message.numbers:
             job = source.jobs.get(number)
             if job is not None and job.outcome < 0 and job.status != FINISHING:
+                if job.key is not None:
+                    shared.append((sender, message.epoch, number, job.attempts, job.worker))
+                    continue
                 self._void(job)
                 self._end(job, CANCELLED, "cancelled", f"by {sender}")
+        if shared:
+            wall = round(now + self._wall, 3)
+            self._operations += [cancel_op(wall, shared[at : at + 500]) for at in range(0, len(shared), 500)]  # 100 KB
 
     # ---- proposals
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from nngkit.cluster.work_limits import ENTRY_BYTES, WorkLimits, WorkStats
+from nngkit.cluster.work_limits import CANCELLED, ENTRY_BYTES, WorkLimits, WorkStats
 from nngkit.cluster.work_messages import (
     MOST_BATCH_BYTES,
     MOST_ROWS,
@@ -205,6 +205,9 @@ class Intake:
             self._stats.known += 1
             if job.outcome >= 0:
                 self._end(source, number, job)
+        for source, number, job in changes.detached:
+            row = number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, ""
+            self._to(source).others.append(row)
         outgoing = self._outgoing
         for job in changes.finished:
             source = job.source

@@ -8,6 +8,7 @@ from typing import Final
 from nngkit.cluster.work_credit import Credit
 from nngkit.cluster.work_intake import Intake
 from nngkit.cluster.work_limits import (
+    CANCELLED,
     DELAYED,
     FINISHING,
     GRANTED,
@@ -32,7 +33,7 @@ __all__ = ["CANCELLED", "DEAD", "FAILED", "NO_TERM", "HostJobs"]
 
 NO_TERM: Final = -1  # of a job whose grant was void before the next one: no result counts
 SWEEP: Final = 1.0  # seconds between two searches for what may be forgotten
-FAILED, DEAD, CANCELLED = 1, 2, 3  # indices of OUTCOMES
+FAILED, DEAD = 1, 2  # indices of OUTCOMES, as CANCELLED
 
 
 class HostJobs:

@@ -9,6 +9,7 @@ from nngkit.cluster.work_messages import Message
 from nngkit.errors import ConfigError
 
 __all__ = [
+    "CANCELLED",
     "DELAYED",
     "ENTRY_BYTES",
     "FINISHING",
@@ -34,6 +35,7 @@ UNKNOWN: Final = 5  # from an earlier term: a worker may still report it
 FINISHING: Final = 6  # its end is proposed
 FORGETTING: Final = 7  # finished, and to be forgotten: that is proposed
 
+CANCELLED: Final = 3  # index of OUTCOMES
 ENTRY_BYTES: Final = 192 * 1024  # payloads in one entry of the log: with all columns, under 256 KiB
 
 

@@ -11,6 +11,7 @@ from nngkit.envelope import encode
 
 __all__ = [
     "Op",
+    "cancel_op",
     "end_op",
     "entry",
     "finish_op",
@@ -50,6 +51,11 @@ def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tri
 def end_op(wall: float, rows: Sequence[tuple[int, int, str, str, int, str]]) -> Op:
     """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries, worker."""
     return [3, wall, rows]
+
+
+def cancel_op(wall: float, rows: Sequence[tuple[str, int, int, int, str]]) -> Op:
+    """Return the operation that cancels jobs with a key: rows of origin, epoch, number, tries, worker."""
+    return [8, wall, rows]
 
 
 def tries_op(serials: Sequence[int], tries: Sequence[int]) -> Op:

@@ -100,6 +100,8 @@ def _size(operation: Op) -> int:
             return 8 * len(operation[7]) + sum(map(len, operation[8])) + sum(map(len, filter(None, operation[9] or ())))
         case 2:
             return 16 * len(operation[2]) + sum(map(len, operation[3]))
+        case 8:
+            return 192 * len(operation[2])  # two ids of 64 bytes
         case 3:
             return sum(len(row[3]) + 32 for row in operation[2])
         case _:

@@ -9,7 +9,7 @@
     table.restore(snapshot)
 
     # the host writes entries with work_operations:
-    entry([submit_op(...), finish_op(...), end_op(...), tries_op(...), received_op(...), forget_op(...)])
+    entry([submit_op(...), finish_op(...), end_op(...), ...])
 
 | operation | content | effect |
 |---|---|---|
@@ -20,6 +20,7 @@
 | 5 received | origin, epoch, floor, numbers | results that the submitter has |
 | 6 forget | serials | finished jobs that were kept long enough |
 | 7 sources | pairs of origin and epoch | submitters without jobs |
+| 8 cancel | wall, rows of origin, epoch, number, tries, worker | jobs with a key that a submitter wants no more |
 
 `wall` is the host's wall clock in seconds, only reported. The first serial of a table is `base`, the host's clock in
 microseconds: a cluster whose voters have lost their memory reuses no serial that a worker may still hold.
@@ -30,7 +31,8 @@ Invariants:
 2. A (origin, epoch, number) is accepted at most once, also after its result was forgotten: numbers below the floor, in
    `Source.gone` and in `Source.jobs` are known.
 3. A job ends at most once: a second end of a serial changes nothing.
-4. Of one kind and key there is one job; later submissions get its end.
+4. Of one kind and key there is one job; later submissions get its end, unless it was cancelled by operation 8. That
+   ends a job only if no other number waits for it; else it only takes the number off the job.
 5. `bytes` is the sum of the payloads of unfinished jobs, and of results and errors that are kept.
 """
 
@@ -52,6 +54,7 @@ MOST_SPECS: Final = 4096  # distinct specs that are shared between jobs; beyond,
 VERSION: Final = 1
 _WHAT: Final = "work log"
 _UNFINISHED: Final = -1
+_CANCELLED: Final = 3  # index of OUTCOMES
 
 
 Op = list[Any]
@@ -153,18 +156,32 @@ class Changes:
     Attributes:
         accepted: New jobs.
         known: Source, number and job of submissions whose key had a job.
+        cancelled: Those of the finished jobs that operation 8 has ended, and their workers before.
+        detached: Source, number and job of submissions that were cancelled, while others wait for the job.
         finished: Jobs that ended, in the order of the entry.
         payloads: Their payloads, which the table keeps no longer.
-        recorded: Jobs whose tries were recorded.
+        recorded: Jobs whose tries were recorded, or that ended before.
         settled: Submitters and those of their numbers that are in the table now, or were before.
         forgotten: Number of forgotten jobs.
     """
 
-    __slots__ = ("accepted", "finished", "forgotten", "known", "payloads", "recorded", "settled")
+    __slots__ = (
+        "accepted",
+        "cancelled",
+        "detached",
+        "finished",
+        "forgotten",
+        "known",
+        "payloads",
+        "recorded",
+        "settled",
+    )
 
     def __init__(self) -> None:
         self.accepted: list[list[Job]] = []
         self.known: list[tuple[Source, int, Job]] = []
+        self.cancelled: list[tuple[Job, str]] = []
+        self.detached: list[tuple[Source, int, Job]] = []
         self.finished: list[Job] = []
         self.payloads: list[bytes] = []
         self.recorded: list[Job] = []
@@ -179,7 +196,7 @@ class JobTable:
         self.jobs: dict[int, Job] = {}
         self.sources: dict[tuple[str, int], Source] = {}
         self.keys: dict[tuple[str, bytes], Job] = {}
-        self.kept: dict[int, Job] = {}  # finished, without a key, not received: in the order of their ends
+        self.kept: dict[int, Job] = {}  # finished, without a key or cancelled, not received: in the order of their ends
         self.kept_keys: dict[int, Job] = {}  # finished, with a key
         self.unfinished = 0
         self.bytes = 0
@@ -193,7 +210,7 @@ class JobTable:
         if type(operations) is not list or not operations or operations[0] != VERSION:
             raise BadMessage(_WHAT, "an entry is not of a known version")
         for operation in operations[1:]:
-            if type(operation) is not list or not operation or not 1 <= operation[0] <= 7:
+            if type(operation) is not list or not operation or not 1 <= operation[0] <= 8:
                 raise BadMessage(_WHAT, "an operation is unknown")
         self.compact_bytes += len(data)
         changes = Changes()
@@ -213,6 +230,8 @@ class JobTable:
                     self._forget(operation[1], changes)
                 case 7:
                     self._forget_sources(operation[1])
+                case 8:
+                    self._cancel(operation, changes)
         return changes
 
     def _submit(self, operation: Op, changes: Changes) -> None:
@@ -316,9 +335,43 @@ class JobTable:
     def _tries(self, operation: Op, changes: Changes) -> None:
         for serial, tries in zip(operation[1], operation[2], strict=True):
             job = self.jobs.get(serial)
-            if job is not None and job.outcome < 0:
-                job.tries = tries
+            if job is not None:
+                if job.outcome < 0:
+                    job.tries = tries
                 changes.recorded.append(job)
+
+    def _cancel(self, operation: Op, changes: Changes) -> None:
+        """End jobs with a key, or take one of the numbers that wait for a job off it.
+
+        Which of both is decided here: another submitter may join while the operation is on its way. A key whose job
+        ends so is free again: a retry under it gets a new job, instead of an end that it did not ask for.
+        """
+        _, wall, rows = operation
+        for origin, epoch, number, tries, worker in rows:
+            source = self.sources.get((origin, epoch))
+            job = None if source is None else source.jobs.get(number)
+            if source is None or job is None or job.key is None or job.outcome >= 0:
+                continue
+            if job.also:
+                if (source, number) in job.also:
+                    job.also.remove((source, number))
+                else:
+                    job.source, job.number = job.also.pop(0)
+                del source.jobs[number]
+                if number >= source.floor:
+                    source.gone.add(number)
+                changes.detached.append((source, number, job))
+                continue
+            del self.keys[job.spec.kind, job.key]
+            changes.cancelled.append((job, job.worker))
+            job.outcome, job.error, job.result = _CANCELLED, ("cancelled", f"by {origin}"), b""
+            job.finished, job.tries, job.worker = wall, tries, worker
+            self.bytes += sum(map(len, job.error)) - len(job.payload)
+            changes.payloads.append(job.payload)
+            job.payload = b""
+            self.kept[job.serial] = job
+            changes.finished.append(job)
+            self.unfinished -= 1
 
     def _received(self, operation: Op, changes: Changes) -> None:
         _, origin, epoch, floor, numbers = operation
@@ -337,7 +390,7 @@ class JobTable:
                 continue
             del of_source[number]
             gone.add(number)
-            if job.key is None:
+            if job.key is None or job.serial in kept:
                 del jobs[job.serial]
                 kept.pop(job.serial, None)
                 self.bytes -= _kept_bytes(job)
@@ -424,6 +477,7 @@ class JobTable:
         self.__init__()  # type: ignore[misc]
         _, self._next, sources, spec_rows, jobs, kept, kept_keys = content
         order = [(row[0], row[1]) for row in sources]
+        without_key = set(kept)
         for origin, epoch, floor, last, _, gone in sources:
             source = self.sources[origin, epoch] = Source(origin, epoch)
             source.floor, source.last, source.top, source.gone = floor, last, last, set(gone)
@@ -442,7 +496,7 @@ class JobTable:
                 self.unfinished += 1
                 self.bytes += len(payload)
             self.jobs[serial] = job
-            if key is not None:
+            if key is not None and serial not in without_key:
                 self.keys[job.spec.kind, key] = job
         for origin, epoch, _, _, rows, _ in sources:
             self.sources[origin, epoch].jobs = {number: self.jobs[serial] for number, serial in rows}

@@ -338,8 +338,10 @@ class Workers:
         self._shell._act_soon()
         try:
             await accepted.wait()
-        except trio.Cancelled:
-            job.cancel()
+        except BaseException:  # a cancellation, or Ctrl-C
+            if not self._closed:
+                self._shell._node.work.submitter.abandon(job.number)
+                self._shell._act_soon()
             raise
         finally:
             del self._accepting[job.number]

@@ -60,8 +60,11 @@ class Bench:
         self.down += [message for _, message in effects.down]
         return effects
 
-    def submit(self, *numbers: int, payload: bytes = b"p", sender: str = "ada", **spec: object) -> None:
-        group = SubmitGroup(Spec("work", **spec), list(numbers), [payload] * len(numbers), None)  # type: ignore[arg-type]
+    def submit(
+        self, *numbers: int, payload: bytes = b"p", sender: str = "ada", key: bytes | None = None, **spec: object
+    ) -> None:
+        keys = None if key is None else [key] * len(numbers)
+        group = SubmitGroup(Spec("work", **spec), list(numbers), [payload] * len(numbers), keys)  # type: ignore[arg-type]
         self.host.unicast(sender, Submit(1, 1, [group]), self.now)
         self.turn()
 
@@ -268,6 +271,42 @@ def test_cancelling_stops_the_worker() -> None:
     assert Stop([Ref(serial, 7, fence, 1)]) in bench.down
     assert [row[1] for row in bench.last(Finished).others] == [3, 3]  # type: ignore[union-attr]
     assert bench.demand(5) == []
+
+
+def test_a_job_that_was_joined_while_its_cancellation_was_on_its_way_goes_on() -> None:
+    bench = Bench()
+    bench.submit(1, key=b"k")
+    ((serial, fence, _),) = bench.demand(1)
+    bench.host.unicast("ada", Cancel(1, [1]), bench.now)
+    bench.host.unicast("bob", Submit(1, 1, [SubmitGroup(Spec("work"), [1], [b"p"], [b"k"])]), bench.now)
+    effects = bench.turn()  # the cancellation comes first: it ends the job, and bob has a new one
+    assert Stop([Ref(serial, 7, fence, 1)]) in bench.down
+    assert [(to, message.others[0][1]) for to, message in effects.unicasts if isinstance(message, Finished)] == [
+        ("ada", 3)
+    ]
+    ((serial, fence, _),) = bench.demand(1)
+    bench.submit(2, key=b"k")
+    bench.host.unicast("bob", Cancel(1, [1]), bench.now)
+    effects = bench.turn()
+    assert [(to, message.others[0][1]) for to, message in effects.unicasts if isinstance(message, Finished)] == [
+        ("bob", 3)
+    ]
+    bench.result(serial, fence)
+    effects = bench.turn()
+    assert [to for to, message in effects.unicasts if isinstance(message, Finished)] == ["ada"]
+
+
+def test_what_is_proposed_after_a_cancellation_under_a_key_leaves_nothing_behind() -> None:
+    bench = Bench()
+    bench.submit(1, 2, key=b"k")
+    ((serial, fence, _),) = bench.demand(1)
+    bench.host.unicast("ada", Cancel(1, [2, 1]), bench.now)
+    bench.result(serial, fence)  # before the commit, after the cancellation
+    bench.turn()
+    assert bench.host.table.jobs[serial].outcome == 3
+    assert bench.last(Taken) == Taken([serial], [])
+    assert not bench.host._finishing
+    assert not bench.host._running[30.0]
 
 
 def test_a_submitter_beyond_its_window_waits() -> None:

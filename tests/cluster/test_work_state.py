@@ -7,7 +7,16 @@ from random import Random
 import pytest
 
 from nngkit.cluster.work_messages import Spec
-from nngkit.cluster.work_operations import end_op, entry, finish_op, forget_op, received_op, submit_op, tries_op
+from nngkit.cluster.work_operations import (
+    cancel_op,
+    end_op,
+    entry,
+    finish_op,
+    forget_op,
+    received_op,
+    submit_op,
+    tries_op,
+)
 from nngkit.cluster.work_state import JobTable, Source
 from nngkit.envelope import encode
 from nngkit.errors import BadMessage
@@ -102,6 +111,7 @@ def test_tables_of_random_entries_are_equal_also_after_restores(seed: int) -> No
                 tries_op(some, [2] * len(some)),
                 received_op(source, floor, numbers),
                 forget_op(some),
+                cancel_op(6.0, [(source.origin, source.epoch, number, 1, "w") for number in numbers]),
             ]
         )
         data = entry([operation])
@@ -114,3 +124,40 @@ def test_tables_of_random_entries_are_equal_also_after_restores(seed: int) -> No
         assert one.snapshot() == other.snapshot()
         assert one.bytes == other.bytes
         assert one.unfinished == other.unfinished
+
+
+def test_a_cancelled_job_frees_its_key_and_tables_agree_after_a_restore() -> None:
+    table = JobTable()
+    ((job,),) = table.apply(submit([1], keys=[b"k"])).accepted
+    changes = table.apply(entry([cancel_op(6.0, [("ada", 1, 1, 0, "")])]))
+    assert (changes.finished, job.outcome, job.error) == ([job], 3, ("cancelled", "by ada"))
+    again = JobTable()
+    again.restore(table.snapshot())
+    for each in (table, again):
+        ((new,),) = each.apply(submit([2], keys=[b"k"])).accepted
+        assert new.serial != job.serial
+        each.apply(
+            entry([finish_op(7.0, [job.serial, new.serial], [b"late", b"r"], [1, 1]), received_op(ADA, 3, [1, 2])])
+        )
+        assert [*each.jobs] == [new.serial]  # nothing waits for the cancelled one; the other is kept for its key
+        assert each.bytes == 1
+    assert table.snapshot() == again.snapshot()
+
+
+@pytest.mark.parametrize("first", ["ada", "bob"])
+def test_a_job_with_a_key_ends_when_the_last_submitter_cancels_it(first: str) -> None:
+    table = JobTable()
+    ((job,),) = table.apply(submit([1], keys=[b"k"])).accepted
+    table.apply(submit([1], source=BOB, keys=[b"k"]))
+    changes = table.apply(entry([cancel_op(6.0, [(first, 1, 1, 0, "")])]))
+    assert not changes.finished
+    assert [(source.origin, number) for source, number, _ in changes.detached] == [(first, 1)]
+    other = "bob" if first == "ada" else "ada"
+    assert job.source.origin == other
+    assert not table.apply(
+        submit([1], source=ADA if first == "ada" else BOB, keys=[b"k"])
+    ).known  # it is known, and gone
+    again = JobTable()
+    again.restore(table.snapshot())
+    assert again.snapshot() == table.snapshot()
+    assert table.apply(entry([cancel_op(6.0, [(first, 1, 1, 0, ""), (other, 1, 1, 0, "")])])).finished == [job]

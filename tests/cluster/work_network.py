@@ -188,7 +188,7 @@ class Submission:
 
     def __init__(self, payload: bytes, kind: str, key: bytes | None, tries: int) -> None:
         self.payload, self.kind, self.key, self.tries = payload, kind, key, tries
-        self.accepted = False
+        self.accepted = self.cancelled = False
         self.end: JobEnded | None = None
         self.parts: list[tuple[int, int]] = []
 
@@ -472,6 +472,7 @@ class Cluster:
             job = self.submissions[node.name, node.epoch, event.number]
             assert job.end is None, "a job ended twice"
             assert event.outcome not in ("lost", "refused"), event
+            assert event.outcome != "cancelled" or job.cancelled, "cancelled by another submitter of its key"
             job.end = event
             if job.key is not None:
                 if event.outcome == "result":
@@ -607,6 +608,7 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
 
     def cancel(node: Node, number: int) -> None:
         if node.alive:
+            cluster.submissions[node.name, node.epoch, number].cancelled = True
             node.submitter.cancel(number)
             node.act()
 

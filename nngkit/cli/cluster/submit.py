@@ -36,7 +36,7 @@ NAME: Final = "nngkit submit"
 EPILOG: Final = """\
 The result of one job is written as it is; with --lines each is a line. An interrupt, or the end of --timeout, cancels
 the jobs that have not ended. A job that was started --tries times is dead: a failure. With --lines, --key K gives each
-line the key K:NUMBER, so that a second run of the same input gets the results of the first.
+line the key K:NUMBER, so that a second run of the same input gets the results of the first, and does what it cancelled.
 Exit codes: 0 all jobs have results (--detach: are accepted), 1 a job failed, or not wanted in the cluster, 2 usage,
 4 no host found, or no result, in time."""
 WIDTH: Final = 20  # of the bar, as that of nngkit bench
