@@ -8,6 +8,8 @@
 | Received | none: the results are forgotten after the commit |
 | Waiting | Finished, or Missing; none for unfinished jobs |
 
+Beyond the limit of submitters, those without jobs are forgotten, the longest idle first.
+
 Backpressure: a submitter may have as many unfinished jobs as the window in each Accepted says. A Submit beyond twice
 the window, or while the table is full, is not accepted (`held_back`): the submitter keeps it and sends it again.
 """
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from typing import Final
 
 from nngkit.cluster.work_limits import CANCELLED, ENTRY_BYTES, WorkLimits, WorkStats
 from nngkit.cluster.work_messages import (
@@ -33,10 +37,13 @@ from nngkit.cluster.work_messages import (
     SubmitGroup,
     Waiting,
 )
-from nngkit.cluster.work_operations import Op, received_op, submit_op
+from nngkit.cluster.work_operations import Op, received_op, sources_op, submit_op
 from nngkit.cluster.work_state import Changes, Job, JobTable, Source
 
 __all__ = ["Intake"]
+
+
+DISPLACE: Final = 0.5  # seconds between two searches for submitters to forget that found none
 
 
 class _Outgoing:
@@ -66,6 +73,8 @@ class Intake:
         self._outgoing: dict[Source, _Outgoing] = {}
         self._answers: list[tuple[str, Message]] = []
         self._new: dict[tuple[str, int], Source] = {}  # submitters whose first jobs are not committed yet
+        self._displaced: list[Source] = []  # whose forgetting is proposed, for want of room
+        self._displace_at = 0.0  # not before, as each time looks at all
         self._proposed: deque[tuple[int, int]] = deque()  # jobs and bytes of each submit operation, in order
         self._pending_jobs = self._pending_bytes = 0
 
@@ -73,7 +82,7 @@ class Intake:
 
     def submit(self, sender: str, message: Submit, now: float, wall: float) -> None:
         """Propose the new ones of the jobs."""
-        source = self._source(sender, message.epoch)
+        source = self._source(sender, message.epoch, now)
         if source is None:
             self._stats.held_back += sum(len(group.numbers) for group in message.groups)
             return
@@ -100,14 +109,39 @@ class Intake:
             source.pending.update(numbers)
             self._propose(source, floor, wall, group, size)
 
-    def _source(self, sender: str, epoch: int) -> Source | None:
+    def _source(self, sender: str, epoch: int, now: float) -> Source | None:
         name = sender, epoch
         source = self._table.sources.get(name)
         if source is None:
             source = self._new.get(name)
-            if source is None and len(self._table.sources) + len(self._new) < self._limits.sources:
+            if source is None and (self._room() or self._displace(now)):
                 source = self._new[name] = Source(sender, epoch)
         return source
+
+    def _room(self) -> bool:
+        known = len(self._table.sources) - len(self._displaced) + len(self._new)
+        return known < self._limits.sources
+
+    def _displace(self, now: float) -> bool:
+        """Have the longest idle submitters without jobs forgotten. Return True if there is room then.
+
+        Some at a time, so that thousands of short runs a second do not look at all others each.
+        """
+        if now < self._displace_at:
+            return False
+        before, leaving = now - self._limits.settle_sources, set(self._displaced)
+        idle = [
+            source
+            for source in self._table.sources.values()
+            if source.used <= before and not source.jobs and not source.pending and source not in leaving
+        ]
+        if not idle:
+            self._displace_at = now + DISPLACE
+            return False
+        longest = nsmallest(max(1, self._limits.sources // 100), idle, key=lambda source: source.used)
+        self._displaced += longest
+        self._operations.append(sources_op(longest))  # before the jobs of the one that takes the room
+        return self._room()
 
     def _new_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
         """Return the jobs that are neither known nor proposed; tell the submitter about the others."""
@@ -189,6 +223,9 @@ class Intake:
 
     def committed(self, changes: Changes) -> None:
         """Note what submitters are to be told about an applied entry."""
+        if self._displaced:
+            known = self._table.sources
+            self._displaced = [each for each in self._displaced if known.get((each.origin, each.epoch)) is each]
         for source, numbers in changes.settled:
             if self._proposed:
                 jobs, size = self._proposed.popleft()

@@ -78,12 +78,14 @@ class WorkLimits:
         bytes: Payloads and results in the table; beyond, submitters wait.
         window: Unfinished jobs of one submitter, while the table has room; `window_bytes`: their payloads.
         payload_bytes: Payload of one job, and its result: larger ones are refused. An entry of the log holds one.
-        sources: Runs of submitters that are remembered.
+        sources: Runs of submitters that are remembered. Beyond, those without jobs go, the longest idle first.
         grace: Time in which a lost job may be reported by its worker, before it is given to another.
         backoff: Mean pause before the second try is half of it; it doubles with each try, up to `longest_backoff`.
         keep_results: Time for which a result is kept for a submitter that does not come.
         keep_keys: Time for which a job with a key is kept; `keys`: at most so many.
         forget_sources: Idle time after which a submitter without jobs is forgotten.
+        settle_sources: The same while there are `sources`: before, a repeated message may still be on its way, whose
+            jobs would be taken for new ones.
         ends: Report the ends of jobs in the effects.
     """
 
@@ -100,6 +102,7 @@ class WorkLimits:
     keep_keys: float = 3600.0
     keys: int = 100_000
     forget_sources: float = 3600.0
+    settle_sources: float = 3.0
     ends: bool = True
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from nngkit.cluster.work_messages import (
     Lost,
     Message,
     Missing,
+    Received,
     Ref,
     Refused,
     Results,
@@ -344,3 +345,49 @@ def test_a_deadline_ends_a_job_that_waits() -> None:
     bench.submit(1, deadline=2.0)
     bench.turn(1.0)
     assert bench.turn(1.5).ended[0].error[0] == "deadline"
+
+
+def test_beyond_the_limit_the_longest_idle_submitter_is_forgotten() -> None:
+    bench = Bench(limits=WorkLimits(sources=3))
+
+    def remembered() -> list[str]:
+        return sorted(origin for origin, _ in bench.host.table.sources)
+
+    for sender in ("a", "b", "c"):
+        bench.submit(1, sender=sender)
+        bench.turn(1.0)
+    for serial, fence, _ in bench.demand(3)[1:]:
+        bench.result(serial, fence)
+    bench.turn()
+    for sender in ("c", "b"):
+        bench.host.unicast(sender, Received(1, 2, [1]), bench.now)
+        bench.turn(1.0)
+    bench.submit(1, sender="d")  # `a` has a job, and the others are not idle for long enough
+    assert remembered() == ["a", "b", "c"]
+    assert bench.host.stats.held_back == 1
+    bench.turn(2.0)
+    bench.submit(1, sender="d")
+    assert remembered() == ["a", "b", "d"]
+    bench.turn(4.0)
+    bench.submit(1, 2, sender="e")
+    assert remembered() == ["a", "d", "e"]
+    bench.submit(2, sender="b")  # it has been forgotten, and all others have jobs
+    assert remembered() == ["a", "d", "e"]
+
+
+def test_a_submitter_that_is_displaced_may_come_back() -> None:
+    bench = Bench(limits=WorkLimits(sources=1))
+    bench.submit(1, sender="a")
+    ((serial, fence, _),) = bench.demand(5)
+    bench.result(serial, fence)
+    bench.turn()
+    bench.host.unicast("a", Received(1, 2, [1]), bench.now)
+    bench.turn(5.0)
+    bench.host.unicast("b", Submit(1, 1, [SubmitGroup(Spec("work"), [1], [b"p"], None)]), bench.now)
+    bench.host.unicast(
+        "a", Submit(1, 2, [SubmitGroup(Spec("work"), [2], [b"p"], None)]), bench.now
+    )  # before the commit
+    bench.turn()
+    assert sorted((job.source.origin, job.number) for job in bench.host.table.jobs.values()) == [("a", 2), ("b", 1)]
+    assert not bench.host._intake._displaced
+    assert not bench.host._intake._new
