@@ -2,7 +2,7 @@
 
 ::
 
-    crew = Crew("b", kinds={"render"}, slots=4)
+    crew = Crew("b", kinds={"render"}, slots=4)     # or {"render": 2}: at most two of that kind at a time
     crew.attached(link, term, now)              # the node has a path to the host of `term` over this parent link;
                                                 # link = LOCAL at the host itself. Again after each change of either
     crew.detached(now)                          # no path to a host: the parent link may be up or down
@@ -18,7 +18,8 @@
         crew.tick(now)
     effects = crew.take()                       # CrewEffects: start, stop, up, down
 
-Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for.
+Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for. A kind of
+which fewer than `slots` jobs may run is narrow: a group of its own, so that no job of it fills the slots of others.
 
 A grant with attempt 0 is of a job whose earlier worker was lost: it may be what killed it, or have waited there. It
 waits for a slot, then asks (Starting), and is started when the host has counted that (Start). So a job loses no try
@@ -30,7 +31,7 @@ Invariants:
 2. A result is kept until the host has taken it, and sent again after each attachment and every `resend` seconds.
 3. Lost is passed on only for jobs that are where the report comes from: a node that has moved has reported them before.
 4. A grant of a term before the node's own is dropped: the host of that term was deposed.
-5. At most `slots` jobs run, and stopping ones use slots until they are released.
+5. At most `slots` jobs run, and of a kind at most its concurrency; stopping ones count until they are released.
 6. A job that runs for longer than its visibility, without progress, is stopped: by the host, or if its Stop was lost
    or never sent as the job was reported by two nodes, by the crew itself.
 7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
@@ -42,8 +43,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from nngkit.cluster.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
@@ -80,6 +81,7 @@ __all__ = ["Crew"]
 HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
+MOST_NARROW: Final = 16  # kinds with a group of their own: a link has 256 groups for a whole subtree
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
 PATIENCE: Final = 0.5  # of its visibility that a job may wait here: the rest is for the way back
 
@@ -91,7 +93,7 @@ class Crew:
         self,
         id: str,
         *,
-        kinds: Collection[str] = (),
+        kinds: Collection[str] | Mapping[str, int] = (),
         slots: int = 0,
         limits: CrewLimits | None = None,
         decide: Decide = evenly,
@@ -101,8 +103,8 @@ class Crew:
         self.stats = CrewStats()
         self.term = 0
         self.wake_at = float("inf")
-        self.kinds = frozenset(kinds)
-        self.slots = slots
+        self._set_kinds(kinds, slots)
+        self._places: dict[str, int] = {}  # running and stopping jobs, by kind
         self._decide = decide
         self._attached = False
         self._parent: int | None = None
@@ -243,7 +245,9 @@ class Crew:
                         start = end
         if start == count:
             return
-        if block.kind in self.kinds and not self._draining:
+        if block.kind in self.kinds and not self._draining and not self._narrow:
+            # the credit was withdrawn meanwhile: it is taken; with narrow kinds, whose credit is for more than `slots`
+            # in all, it might wait long
             self._hand_over(term, block, start, count, None, None, now)
             return
         self.stats.returned += count - start
@@ -254,8 +258,9 @@ class Crew:
         """Return the room for a kind: of one group, or of all groups with that kind."""
         offers: list[Offer] = []
         groups: list[Credit | None] = []
-        if kind in self.kinds and kinds in (None, self.kinds) and (room := self._room()) > 0:
-            offers.append(Offer(None, room, self.slots))
+        own = self._groups.get(kind)
+        if own is not None and kinds in (None, own) and (room := self._room(kind)) > 0:
+            offers.append(Offer(None, room, self._narrow.get(kind, self.slots)))
             groups.append(None)
         for link, child in self._children.items():
             for credit in child.values():
@@ -291,19 +296,26 @@ class Crew:
 
     def _fill(self, now: float) -> None:
         """Start waiting jobs in free slots."""
-        waiting, running = self._waiting, self._running
+        waiting, running, most, places = self._waiting, self._running, self._most, self._places
         free = self.slots - len(running) - len(self._stopping)
+        held: list[CrewJob] = []
         while free > 0 and waiting:
             job = waiting.popleft()
             if job.serial in running:
                 waiting.appendleft(job)  # the earlier grant of the same job still runs: its Stop is on the way
-                return
+                break
+            if most and places.get(job.kind, 0) >= most.get(job.kind, self.slots):
+                held.append(job)  # for a place of its kind
+                continue
+            places[job.kind] = places.get(job.kind, 0) + 1
             job.started = job.renewed = now
             self.wake_at = min(self.wake_at, now + job.visibility + MARGIN)
             self._results.drop_parts(job.serial)  # of an earlier grant
             running[job.serial] = job
             (self._effects.start if job.attempt else self._asking).append(job)
             free -= 1
+        if held:
+            waiting.extendleft(reversed(held))
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
@@ -320,16 +332,30 @@ class Crew:
             self._passed.report(link, ref)
             self._effects.down.append((link, Start([ref])))
 
-    def _room(self) -> int:
-        """Return how many jobs the node's own workers can take."""
-        limits = self.limits
+    def _room(self, kind: str) -> int:
+        """Return how many jobs of a kind the node's own workers can take."""
         if self._draining or not self.slots or self._results.full:
             return 0
-        ahead = 0
-        if self._mean is not None:
-            ahead = min(limits.most_ahead, int(limits.ahead * self.slots / max(self._mean, 1e-6) + 0.5))
-        busy = len(self._running) + len(self._stopping) + len(self._waiting)
-        return max(0, self.slots + ahead - busy)
+        busy = len(self._running) + len(self._stopping) + len(self._waiting) - self._held()
+        room = self.slots + self._ahead(self.slots) - busy
+        if (most := self._narrow.get(kind)) is not None:
+            busy = self._places.get(kind, 0) + sum(job.kind == kind for job in self._waiting)
+            room = min(room, most + self._ahead(most) - busy)
+        return max(0, room)
+
+    def _held(self) -> int:
+        """Return how many jobs wait for a place of their kind: another kind may have the next slot."""
+        if not self._most or not self._waiting:
+            return 0
+        waiting = Counter(job.kind for job in self._waiting if job.kind in self._most)
+        over = ((count, count + self._places.get(kind, 0) - self._most[kind]) for kind, count in waiting.items())
+        return sum(min(count, max(0, more)) for count, more in over)
+
+    def _ahead(self, slots: int) -> int:
+        """Return how many jobs should wait beside running ones."""
+        if self._mean is None:
+            return 0
+        return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
     def _stop(self, ref: Ref) -> None:
         serial, term, fence, _ = ref
@@ -339,6 +365,8 @@ class Crew:
             if job.attempt:
                 self._stopping.add(job)
                 self._effects.stop.append(job)
+            else:
+                self._places[job.kind] -= 1
             self._drop_parts(serial)
             self.stats.stopped += 1
             return
@@ -375,6 +403,7 @@ class Crew:
             self.released(job, now)
             return False
         del self._running[job.serial]
+        self._places[job.kind] -= job not in self._stopping
         took = max(0.0, now - job.started)
         self._mean = took if self._mean is None else self._mean + (took - self._mean) * 0.1  # of the last 10 or so
         self._results.add(job, result, failure, took)
@@ -386,6 +415,7 @@ class Crew:
         self._now = now
         if job in self._stopping:
             self._stopping.remove(job)
+            self._places[job.kind] -= 1
             self._fill(now)
 
     def part(self, job: CrewJob, data: bytes, now: float) -> bool:
@@ -406,9 +436,18 @@ class Crew:
         self._results.progress(job, fraction)
         return True
 
-    def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
-        """Change what the node's own workers do."""
+    def _set_kinds(self, kinds: Collection[str] | Mapping[str, int], slots: int) -> None:
         self.kinds, self.slots = frozenset(kinds), slots
+        most = kinds if isinstance(kinds, Mapping) else {}
+        self._most = {kind: each for kind, each in most.items() if each < slots}
+        self._narrow = self._most if len(self._most) <= MOST_NARROW else {}
+        self._groups = {kind: frozenset([kind]) for kind in sorted(self._narrow)}
+        wide = self.kinds.difference(self._narrow)
+        self._groups.update(dict.fromkeys(sorted(wide), wide))
+
+    def set_work(self, kinds: Collection[str] | Mapping[str, int], slots: int, now: float) -> None:
+        """Change what the node's own workers do: kinds, or kinds with the jobs of each at a time."""
+        self._set_kinds(kinds, slots)
         self._give_back([job for job in self._waiting if job.kind not in self.kinds])
         asked = [job for job in self._running.values() if not job.attempt]
         over = max(0, len(self._running) + len(self._stopping) - slots)
@@ -453,6 +492,7 @@ class Crew:
         """Return jobs that have a slot, and were not allowed to start yet."""
         for job in jobs:
             del self._running[job.serial]
+            self._places[job.kind] -= 1
         self.stats.returned += len(jobs)
         self._returned += [job.ref for job in jobs]
 
@@ -516,8 +556,9 @@ class Crew:
     def _demand(self) -> list[tuple[int, list[str] | None, int, int]]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], tuple[int, int]] = {}
-        if self.kinds:
-            wanted[self.kinds] = self._room(), 0 if self._draining else self.slots
+        for kind, group in self._groups.items():
+            if group not in wanted:
+                wanted[group] = self._room(kind), 0 if self._draining else self._narrow.get(kind, self.slots)
         for groups in self._children.values():
             for credit in groups.values():
                 jobs, slots = wanted.get(credit.kinds, (0, 0))

@@ -27,7 +27,7 @@ a neighbour that sends many is cut off.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nngkit.cluster import place_events as placing
@@ -207,8 +207,8 @@ class Node(NodeCore):
 
     # ---- calls of the program
 
-    def set_work(self, kinds: Collection[str], slots: int, now: float) -> None:
-        """Change the kinds of jobs that the node does, and how many at a time."""
+    def set_work(self, kinds: Mapping[str, int], slots: int, now: float) -> None:
+        """Change the kinds of jobs that the node does, how many of each at a time, and how many in all."""
         self.work.crew.set_work(kinds, slots, now)
         self.place.set_facts(self._facts(), now)
 

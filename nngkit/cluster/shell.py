@@ -93,6 +93,7 @@ class NodeShell(ShellCore):
                 restored = await trio.to_thread.run_sync(_open, self._store)
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait
+            self._node.set_work(self._workers.concurrency, self._slot_count(), trio.current_time())
             self._workers.opened()
             self._due, self._storable = WakeUp(), WakeUp()
             self._acted_at, self._act_at = trio.current_time() - SPACING, math.inf
@@ -144,7 +145,7 @@ class NodeShell(ShellCore):
 
     def _set_work(self) -> None:
         """Tell the node which jobs its functions can do."""
-        self._node.set_work(self._workers.kinds, self._slot_count(), trio.current_time())
+        self._node.set_work(self._workers.concurrency, self._slot_count(), trio.current_time())
         self._act_soon()
 
     async def _announce(self, address: str) -> None:

@@ -86,8 +86,14 @@ class Workers:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Kinds whose jobs can be done: they have a function, and it has a thread if it needs one."""
-        return frozenset(kind for kind, each in self._functions.items() if not (self._choked and each.handler.plain))
+        """Kinds whose jobs can be done."""
+        return frozenset(self.concurrency)
+
+    @property
+    def concurrency(self) -> dict[str, int]:
+        """Jobs at a time of each kind that can be done: it has a function, and a thread for it if it needs one."""
+        functions = self._functions.items()
+        return {kind: each.concurrency for kind, each in functions if not (self._choked and each.handler.plain)}
 
     # ---- functions
 

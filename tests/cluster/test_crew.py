@@ -320,3 +320,42 @@ def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() ->
     made.from_host(Taken([1], []))
     made.attached(11, 3, NOW)
     assert not of(Parts, made.take())
+
+
+def test_a_kind_takes_no_more_than_its_concurrency() -> None:
+    made = Crew("w", kinds={"work": 1, "other": 4}, slots=4)
+    made.attached(9, 1, NOW)
+    assert of(Demand, made.take()) == [Demand([(0, ["work"], 1, 1), (1, ["other"], 4, 4)])]
+    made.from_parent(Grant(1, [block(1, 2), block(3, 4, 5, 6, group=1, kind="other")]), NOW)
+    effects = made.take()
+    assert [job.serial for job in effects.start] == [1, 3, 4, 5]
+    assert of(Returned, effects) == [Returned([Ref(2, 1, 1, 1), Ref(6, 1, 1, 1)])]
+    made.done(effects.start[0], b"", NOW + 1)
+    assert of(Demand, made.take()) == [Demand([(0, None, 1, 1), (1, None, 1, 4)])]
+
+
+def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others_pass() -> None:
+    made = Crew("w", kinds={"work"}, slots=3)
+    made.attached(9, 1, NOW)
+    made.from_parent(grant(1, 2, 3), NOW)
+    first, second, third = made.take().start
+    made.from_parent(grant(4, 5), NOW)  # more than it has slots
+    made.set_work({"work": 1, "other": 2}, 3, NOW)
+    for job in (first, second):
+        made.done(job, b"", NOW + 1)
+    assert made.take().start == []
+    made.from_parent(Grant(1, [block(6, group=1, kind="other")]), NOW + 1)
+    assert [job.serial for job in made.take().start] == [6]
+    made.done(third, b"", NOW + 2)
+    assert [job.serial for job in made.take().start] == [4]
+    made.tick(NOW + 15.0)
+    assert of(Returned, made.take()) == [Returned([Ref(5, 1, 1, 1)])]
+    made.from_parent(Stop([Ref(4, 1, 1, 1)]), NOW + 16)  # it keeps its place until it is released
+    stopped = made.take().stop
+    assert [job.serial for job in stopped] == [4]
+
+
+def test_many_kinds_have_one_group() -> None:
+    made = Crew("w", kinds={f"k{number:02}": 1 for number in range(17)}, slots=17)
+    made.attached(9, 1, NOW)
+    assert of(Demand, made.take()) == [Demand([(0, [f"k{number:02}" for number in range(17)], 17, 17)])]

@@ -485,3 +485,33 @@ async def test_a_thread_that_hangs_takes_no_place_from_the_next_jobs(
             ]
         finally:
             released.set()
+
+
+@pytest.mark.parametrize("other", [0, 3])
+async def test_slots_over_the_concurrency_of_a_kind_cost_its_jobs_no_try(other: int, autojump_clock: MockClock) -> None:
+    starts: Counter[bytes] = Counter()
+    memory = ClusterMemory(delay=0.001)
+    async with (
+        Host("c", transport=memory.transport("a"), id="a") as host,
+        Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w", slots=4) as worker,
+    ):
+        await worker.joined(5.0)
+
+        @worker.work("x")
+        async def function(job: JobRun) -> bytes:
+            starts[job.payload] += 1
+            await trio.sleep(0.4)
+            return b"done"
+
+        if other:
+
+            @worker.work("y", concurrency=other)
+            async def free(job: JobRun) -> bytes:
+                return b"free"
+
+        jobs = [await host.submit("x", b"%d" % number, tries=1, visibility=1.0) for number in range(8)]
+        if other:
+            await trio.sleep(0.1)
+            assert await (await host.submit("y", b"")).result(0.1) == b"free"
+        assert [await job.result(10.0) for job in jobs] == [b"done"] * 8
+        assert set(starts.values()) == {1}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -36,6 +36,7 @@ from nngkit.envelope import decode, encode
 from nngkit.testing.clock import VirtualClock
 
 Id = tuple[str, int, int]
+Kinds = frozenset[str] | Mapping[str, int]
 MOST = 4 * 1024 * 1024
 
 
@@ -67,9 +68,7 @@ class Link:
 class Node:
     """One run of a node: a crew, a submitter, and the host's queue while it is the host."""
 
-    def __init__(
-        self, cluster: Cluster, name: str, epoch: int, kinds: frozenset[str], slots: int, speed: float
-    ) -> None:
+    def __init__(self, cluster: Cluster, name: str, epoch: int, kinds: Kinds, slots: int, speed: float) -> None:
         self.cluster, self.name, self.epoch, self.speed = cluster, name, epoch, speed
         self.alive = True
         self.crew = Crew(name, kinds=kinds, slots=slots, limits=cluster.crew_limits)
@@ -80,6 +79,7 @@ class Node:
         self.term: int | None = None  # of the path to the host
         self.at_work: set[CrewJob] = set()
         self.done = 0
+        self.narrowed = False  # its work was changed while jobs ran
         self._due = float("inf")
         self._queued = False
 
@@ -139,7 +139,10 @@ class Node:
             for job in effects.stop:
                 cluster.clock.schedule(now + cluster.rng.random() * 0.05, partial(self.let_go, job))
             if effects.start:
-                assert len(crew._running) + len(crew._stopping) <= crew.slots
+                at_work = Counter(job.kind for job in (*crew._running.values(), *crew._stopping))
+                assert at_work.total() <= crew.slots
+                assert +at_work == +Counter(crew._places)
+                assert self.narrowed or all(at_work[kind] <= most for kind, most in crew._most.items())
             for job in effects.start:
                 cluster.start(self, job)
             for link, message in effects.down:
@@ -239,9 +242,7 @@ class Cluster:
 
     # ---- nodes and links
 
-    def add(
-        self, name: str, *, kinds: frozenset[str] = frozenset({"work"}), slots: int = 1, speed: float = 1.0
-    ) -> Node:
+    def add(self, name: str, *, kinds: Kinds = frozenset({"work"}), slots: int = 1, speed: float = 1.0) -> Node:
         self._runs += 1
         node = self.nodes[name] = Node(self, name, 1000 + self._runs, kinds, slots, speed)
         return node
@@ -553,11 +554,16 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
     """Run one random history with faults, let it become quiet, and check it."""
     draw = Random(seed)
     kinds = [frozenset({"work"}), frozenset({"work", "other"}), frozenset({"other"})]
+    narrow = draw.random() < 0.5
+
+    def some(kinds: frozenset[str]) -> Kinds:
+        return {kind: draw.randint(1, 2) for kind in sorted(kinds)} if narrow else kinds
+
     limits = WorkLimits(grace=draw.choice([0.3, 1.0]), backoff=0.05, longest_backoff=0.5)
     cluster = Cluster(seed, codec=seed % 8 == 0, limits=limits)
     names = [f"n{number}" for number in range(draw.randint(2, 7))]
     for place, name in enumerate(names):
-        cluster.add(name, kinds=kinds[place] if place < 3 else draw.choice(kinds), slots=draw.randint(1, 3))
+        cluster.add(name, kinds=some(kinds[place] if place < 3 else draw.choice(kinds)), slots=draw.randint(1, 3))
     first = cluster.nodes[names[0]]
     cluster.elect(first)
     for name in names[1:]:
@@ -627,7 +633,8 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
             cluster.elect(draw.choice(alive))
         elif alive:
             node = draw.choice(alive)
-            node.crew.set_work(draw.choice(kinds), draw.randint(1, 3), clock.now)
+            node.crew.set_work(some(draw.choice(kinds)), draw.randint(1, 3), clock.now)
+            node.narrowed = True
             node.act()
         clock.schedule(clock.now + draw.random() * 0.4, fault)
 
@@ -635,7 +642,7 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
         """Start dead nodes again, and elect a host if there is none: what an administrator and the election do."""
         for name, node in list(cluster.nodes.items()):
             if not node.alive:
-                again = cluster.add(name, kinds=node.crew.kinds, slots=node.crew.slots)
+                again = cluster.add(name, kinds=some(node.crew.kinds), slots=node.crew.slots)
                 cluster.seek(again)
         if cluster.host is None or not cluster.host.alive:
             cluster.elect(draw.choice([each for each in cluster.nodes.values() if each.alive]))
@@ -649,7 +656,8 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
     clock.run_until(start + 5.0)
     for place, kind in enumerate(kinds[:2]):  # each kind has a worker in the end
         node = cluster.nodes[names[place]]
-        node.crew.set_work(kind, 2, clock.now)
+        node.crew.set_work(some(kind), 2, clock.now)
+        node.narrowed = True
         node.act()
     clock.run_until(start + 55.0, lambda: clock.now > start + 8.0 and cluster.quiet())
     clock.run_until(clock.now + 4.0)
