@@ -18,8 +18,7 @@
         crew.tick(now)
     effects = crew.take()                       # CrewEffects: start, stop, up, down
 
-Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for. A kind of
-which fewer than `slots` jobs may run is narrow: a group of its own, so that no job of it fills the slots of others.
+Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for.
 
 A grant with attempt 0 is of a job whose earlier worker was lost: it may be what killed it, or have waited there. It
 waits for a slot, then asks (Starting), and is started when the host has counted that (Start). So a job loses no try
@@ -43,12 +42,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Collection
 from typing import Final
 
 from nngkit.cluster.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.crew_passed import Passed
+from nngkit.cluster.crew_places import Kinds, Places
 from nngkit.cluster.crew_results import CrewResults, Failure
 from nngkit.cluster.crew_sharing import Decide, Offer, evenly
 from nngkit.cluster.work import LOCAL
@@ -81,7 +81,6 @@ __all__ = ["Crew"]
 HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
-MOST_NARROW: Final = 16  # kinds with a group of their own: a link has 256 groups for a whole subtree
 MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
 PATIENCE: Final = 0.5  # of its visibility that a job may wait here: the rest is for the way back
 
@@ -93,7 +92,7 @@ class Crew:
         self,
         id: str,
         *,
-        kinds: Collection[str] | Mapping[str, int] = (),
+        kinds: Kinds = (),
         slots: int = 0,
         limits: CrewLimits | None = None,
         decide: Decide = evenly,
@@ -103,8 +102,7 @@ class Crew:
         self.stats = CrewStats()
         self.term = 0
         self.wake_at = float("inf")
-        self._set_kinds(kinds, slots)
-        self._places: dict[str, int] = {}  # running and stopping jobs, by kind
+        self._places = Places(kinds, slots)
         self._decide = decide
         self._attached = False
         self._parent: int | None = None
@@ -122,6 +120,16 @@ class Crew:
         self._returned: list[Ref] = []
         self._effects = CrewEffects()
         self._now = 0.0
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of the jobs that the node's own workers do."""
+        return self._places.kinds
+
+    @property
+    def slots(self) -> int:
+        """Jobs that they do at a time."""
+        return self._places.slots
 
     # ---- where the node is
 
@@ -245,7 +253,7 @@ class Crew:
                         start = end
         if start == count:
             return
-        if block.kind in self.kinds and not self._draining and not self._narrow:
+        if block.kind in self.kinds and not self._draining and not self._places.narrow:
             # the credit was withdrawn meanwhile: it is taken; with narrow kinds, whose credit is for more than `slots`
             # in all, it might wait long
             self._hand_over(term, block, start, count, None, None, now)
@@ -258,9 +266,9 @@ class Crew:
         """Return the room for a kind: of one group, or of all groups with that kind."""
         offers: list[Offer] = []
         groups: list[Credit | None] = []
-        own = self._groups.get(kind)
+        own = self._places.groups.get(kind)
         if own is not None and kinds in (None, own) and (room := self._room(kind)) > 0:
-            offers.append(Offer(None, room, self._narrow.get(kind, self.slots)))
+            offers.append(Offer(None, room, self._places.slots_of(kind)))
             groups.append(None)
         for link, child in self._children.items():
             for credit in child.values():
@@ -296,7 +304,7 @@ class Crew:
 
     def _fill(self, now: float) -> None:
         """Start waiting jobs in free slots."""
-        waiting, running, most, places = self._waiting, self._running, self._most, self._places
+        waiting, running, places = self._waiting, self._running, self._places
         free = self.slots - len(running) - len(self._stopping)
         held: list[CrewJob] = []
         while free > 0 and waiting:
@@ -304,10 +312,10 @@ class Crew:
             if job.serial in running:
                 waiting.appendleft(job)  # the earlier grant of the same job still runs: its Stop is on the way
                 break
-            if most and places.get(job.kind, 0) >= most.get(job.kind, self.slots):
+            if places.most and places.full(job.kind):
                 held.append(job)  # for a place of its kind
                 continue
-            places[job.kind] = places.get(job.kind, 0) + 1
+            places.take(job.kind)
             job.started = job.renewed = now
             self.wake_at = min(self.wake_at, now + job.visibility + MARGIN)
             self._results.drop_parts(job.serial)  # of an earlier grant
@@ -336,20 +344,8 @@ class Crew:
         """Return how many jobs of a kind the node's own workers can take."""
         if self._draining or not self.slots or self._results.full:
             return 0
-        busy = len(self._running) + len(self._stopping) + len(self._waiting) - self._held()
-        room = self.slots + self._ahead(self.slots) - busy
-        if (most := self._narrow.get(kind)) is not None:
-            busy = self._places.get(kind, 0) + sum(job.kind == kind for job in self._waiting)
-            room = min(room, most + self._ahead(most) - busy)
-        return max(0, room)
-
-    def _held(self) -> int:
-        """Return how many jobs wait for a place of their kind: another kind may have the next slot."""
-        if not self._most or not self._waiting:
-            return 0
-        waiting = Counter(job.kind for job in self._waiting if job.kind in self._most)
-        over = ((count, count + self._places.get(kind, 0) - self._most[kind]) for kind, count in waiting.items())
-        return sum(min(count, max(0, more)) for count, more in over)
+        busy = len(self._running) + len(self._stopping)
+        return self._places.room(kind, busy, self._waiting, self._ahead)
 
     def _ahead(self, slots: int) -> int:
         """Return how many jobs should wait beside running ones."""
@@ -366,7 +362,7 @@ class Crew:
                 self._stopping.add(job)
                 self._effects.stop.append(job)
             else:
-                self._places[job.kind] -= 1
+                self._places.free(job.kind)
             self._drop_parts(serial)
             self.stats.stopped += 1
             return
@@ -403,7 +399,8 @@ class Crew:
             self.released(job, now)
             return False
         del self._running[job.serial]
-        self._places[job.kind] -= job not in self._stopping
+        if job not in self._stopping:
+            self._places.free(job.kind)
         took = max(0.0, now - job.started)
         self._mean = took if self._mean is None else self._mean + (took - self._mean) * 0.1  # of the last 10 or so
         self._results.add(job, result, failure, took)
@@ -415,7 +412,7 @@ class Crew:
         self._now = now
         if job in self._stopping:
             self._stopping.remove(job)
-            self._places[job.kind] -= 1
+            self._places.free(job.kind)
             self._fill(now)
 
     def part(self, job: CrewJob, data: bytes, now: float) -> bool:
@@ -436,18 +433,9 @@ class Crew:
         self._results.progress(job, fraction)
         return True
 
-    def _set_kinds(self, kinds: Collection[str] | Mapping[str, int], slots: int) -> None:
-        self.kinds, self.slots = frozenset(kinds), slots
-        most = kinds if isinstance(kinds, Mapping) else {}
-        self._most = {kind: each for kind, each in most.items() if each < slots}
-        self._narrow = self._most if len(self._most) <= MOST_NARROW else {}
-        self._groups = {kind: frozenset([kind]) for kind in sorted(self._narrow)}
-        wide = self.kinds.difference(self._narrow)
-        self._groups.update(dict.fromkeys(sorted(wide), wide))
-
-    def set_work(self, kinds: Collection[str] | Mapping[str, int], slots: int, now: float) -> None:
+    def set_work(self, kinds: Kinds, slots: int, now: float) -> None:
         """Change what the node's own workers do: kinds, or kinds with the jobs of each at a time."""
-        self._set_kinds(kinds, slots)
+        self._places.set(kinds, slots)
         self._give_back([job for job in self._waiting if job.kind not in self.kinds])
         asked = [job for job in self._running.values() if not job.attempt]
         over = max(0, len(self._running) + len(self._stopping) - slots)
@@ -492,7 +480,7 @@ class Crew:
         """Return jobs that have a slot, and were not allowed to start yet."""
         for job in jobs:
             del self._running[job.serial]
-            self._places[job.kind] -= 1
+            self._places.free(job.kind)
         self.stats.returned += len(jobs)
         self._returned += [job.ref for job in jobs]
 
@@ -556,9 +544,9 @@ class Crew:
     def _demand(self) -> list[tuple[int, list[str] | None, int, int]]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], tuple[int, int]] = {}
-        for kind, group in self._groups.items():
+        for kind, group in self._places.groups.items():
             if group not in wanted:
-                wanted[group] = self._room(kind), 0 if self._draining else self._narrow.get(kind, self.slots)
+                wanted[group] = self._room(kind), 0 if self._draining else self._places.slots_of(kind)
         for groups in self._children.values():
             for credit in groups.values():
                 jobs, slots = wanted.get(credit.kinds, (0, 0))

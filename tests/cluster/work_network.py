@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
 
 from nngkit.cluster.crew import Crew
 from nngkit.cluster.crew_limits import CrewJob, CrewLimits
+from nngkit.cluster.crew_places import Kinds
 from nngkit.cluster.submitting import (
     JobAccepted,
     JobEnded,
@@ -36,7 +37,6 @@ from nngkit.envelope import decode, encode
 from nngkit.testing.clock import VirtualClock
 
 Id = tuple[str, int, int]
-Kinds = frozenset[str] | Mapping[str, int]
 MOST = 4 * 1024 * 1024
 
 
@@ -141,8 +141,8 @@ class Node:
             if effects.start:
                 at_work = Counter(job.kind for job in (*crew._running.values(), *crew._stopping))
                 assert at_work.total() <= crew.slots
-                assert +at_work == +Counter(crew._places)
-                assert self.narrowed or all(at_work[kind] <= most for kind, most in crew._most.items())
+                assert +at_work == +Counter(crew._places.taken)
+                assert self.narrowed or all(at_work[kind] <= most for kind, most in crew._places.most.items())
             for job in effects.start:
                 cluster.start(self, job)
             for link, message in effects.down:
