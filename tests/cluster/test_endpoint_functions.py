@@ -456,11 +456,13 @@ async def test_a_thread_that_hangs_takes_no_place_from_the_next_jobs(
     monkeypatch.setattr(working, "THREADS_LOOK", 0.02)
     released = threading.Event()
     starts: list[bytes] = []
+    threads: set[threading.Thread] = set()
     async with two_nodes() as (host, worker):
 
         @worker.work("x")
         def function(job: JobRun) -> bytes:
             starts.append(job.payload)
+            threads.add(threading.current_thread())
             if job.payload == b"hangs":
                 released.wait(20.0)
             return b"done"
@@ -485,6 +487,7 @@ async def test_a_thread_that_hangs_takes_no_place_from_the_next_jobs(
             ]
         finally:
             released.set()
+            await aeventually(lambda: all(thread.name.startswith("Trio") for thread in threads))  # idle again
 
 
 @pytest.mark.parametrize("other", [0, 3])
