@@ -30,7 +30,7 @@ from nngkit.cluster.containing import contained, describe, text_of
 from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
 from nngkit.errors import AccessDenied, BadMessage
 
-__all__ = ["Greetings", "GreetingsEffects", "OpenLink"]
+__all__ = ["ITSELF", "Greetings", "GreetingsEffects", "OpenLink"]
 
 GREETING: Final = 5.0  # seconds for the first frame: a node that is busy starting up needs one
 HEARTBEAT: Final = 0.4  # seconds between two heartbeats on a link of voters
@@ -38,6 +38,7 @@ SILENCE: Final = 1.5  # seconds without one after which it is dropped and dialed
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries to reach a voter
 MOST_LINKS: Final = 4096  # links that have not greeted yet, against a flood of connections
 FAILED: Final = "the authenticator has failed"  # all that an applicant is told: the rest is for this node's log
+ITSELF: Final = "this is the node itself"  # it has dialed itself, by another of its addresses
 MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are logged
 
 
@@ -264,7 +265,7 @@ class Greetings:
             return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
         if hello.id == self._hello.id:
             same = hello.epoch == self._hello.epoch
-            return "this is the node itself" if same else f"{hello.id!r} is the id of this node, at {there.peer}", 0.0
+            return ITSELF if same else f"{hello.id!r} is the id of this node, at {there.peer}", 0.0
         if there.dialed is not None:
             expected = self._dialing.get(there.dialed) if there.voter else None
             if expected not in (None, hello.id):

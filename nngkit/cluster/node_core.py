@@ -177,6 +177,8 @@ class NodeCore:
                 raise BadMessage("routed frame", "its content is not an array", self.greetings.peer(link))
             self._deliver(head.channel, head.sender, head.epoch, row, now)
             return
+        if head.channel == Channel.QUERY and not head.to and self.place.has_earlier(head.sender, head.epoch):
+            return  # "joined" has no answer before one of the two has left; the other questions are asked again too
         way = self._way(head.to, link)
         if way is None:
             self.stats.unroutable += 1

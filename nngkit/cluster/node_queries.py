@@ -1,4 +1,4 @@
-"""Questions of a node to the host, and its answers: status, tree, drain. Pure.
+"""Questions of a node to the host, and its answers: joined, status, tree, drain. Pure.
 
 ::
 
@@ -110,6 +110,10 @@ class QueryPart:
             return None
         if what == "echo":
             return _ANSWER, {}
+        if what == "joined":  # no answer before its parents have told of it; it asks again
+            member = node.place.member(sender)
+            known = member is not None and str(member.epoch) == argument
+            return (_ANSWER, argument) if known and not node.place.has_earlier(sender, int(argument)) else None
         if what == "status":
             return _ANSWER, self.status(now).fields()
         if what == "tree":

@@ -125,6 +125,12 @@ class Place(Receiving):
         """Return the member of this id below this node, or None."""
         return self._table.get(id)
 
+    def has_earlier(self, id: str, epoch: int) -> bool:
+        """Return True if an earlier run of this id is this node, or below it: the later one may have to leave."""
+        if id == self.id:
+            return self.epoch < epoch
+        return any(member.epoch < epoch for _, member in self._table.claims(id))
+
     def members(self) -> list[Member]:
         """Return the members below this node."""
         return list(self._table)

@@ -25,6 +25,7 @@ from nngkit.background import WakeUp
 from nngkit.cluster import place_events as placing
 from nngkit.cluster.containing import contained
 from nngkit.cluster.election_limits import Restored
+from nngkit.cluster.greetings import ITSELF
 from nngkit.cluster.joining import announce, seek
 from nngkit.cluster.load import EVERY, LoadGauge
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from nngkit.cluster.election_limits import Persist
     from nngkit.cluster.election_store import VoterStore
 
-from nngkit.cluster.shell_core import ShellCore
+from nngkit.cluster.shell_core import SOME_NODE, ShellCore
 
 __all__ = ["NodeShell"]
 
@@ -215,14 +216,14 @@ class NodeShell(ShellCore):
             self._background.end()
             self._workers.close()
             self._note_change()
-            self._wake_shared()
-            for event, _ in self._answers.values():
-                event.set()
+            self._wake_waits()
             with trio.CancelScope(shield=True):
                 await self._transport.aclose()
 
-    def _wake_shared(self) -> None:
-        """Have the waits of shared objects look whether the node is still open."""
+    def _wake_waits(self) -> None:
+        """Have those that wait for an answer, or a change of a shared object, look whether the node is still open."""
+        for event, _ in self._answers.values():
+            event.set()
         for shared in self._shared.values():
             shared._notify()
 
@@ -334,17 +335,19 @@ class NodeShell(ShellCore):
                 if final:
                     self._final = why
                     log.error("%s: the cluster does not want this node: %s", self.id, why)
-                    self._wake_shared()
+                    self._wake_waits()
                 else:
-                    self._refusals["a node"] = why
+                    self._refusals[SOME_NODE] = why
                 self._note_change()
             case Refused(address, why):
-                if len(self._refusals) < MOST_REASONS:
+                if why != ITSELF and len(self._refusals) < MOST_REASONS:
                     self._refusals[address] = why
             case placing.Attached() | placing.Detached() | placing.TermChanged():
                 if self._node.place.path:
                     self._refusals.clear()
                     self._unreached.clear()
+                else:
+                    self._accepted = False
                 self._note_change()
             case placing.Left():
                 self._left = True

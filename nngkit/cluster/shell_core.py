@@ -45,6 +45,9 @@ __all__ = ["EndpointOptions", "ShellCore"]
 
 LEAST_FRAME: Final = 1024 * 1024  # bytes: room for the largest payload, change and part, and for what nodes exchange
 WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
+SOME_NODE: Final = "a node"  # that has refused this one for now, as the cluster is full
+REFUSED: Final = 3.0  # seconds for another node to accept it: about the longest pause between two tries
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until the host is asked again; the parents tell it in some 10 ms
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -215,6 +218,7 @@ class ShellCore(UnderTrio):
         self._final: str | None = None
         self._closed = False
         self._left = False
+        self._accepted = False  # the host has confirmed it, since it has a way to a host
         self._sent_since = 0
         self._store: VoterStore | None = None
 
@@ -299,22 +303,55 @@ class ShellCore(UnderTrio):
         return 0 if self._journal is None else self._journal.dropped
 
     async def joined(self, timeout: float | None = None) -> None:
-        """Wait until the node has a way to a host, or is it.
+        """Wait until the node has a way to a host, which counts it among its members, or is the host.
 
         Raises:
-            AccessDenied: All nodes that answered have refused it for what it is.
+            AccessDenied: All nodes that answered have refused it for what it is: at `timeout`; without one, after 3 s.
+                Or its id is taken by another node.
             TimedOut: `timeout` seconds have passed; it says what was tried.
             Closed: The node was closed.
         """
         with trio.move_on_after(math.inf if timeout is None else timeout):
-            while not self._node.place.path:
+            while True:
                 self._check_open()
-                await self._changed.wait()
-            return
+                if not self._node.place.path:
+                    with trio.move_on_after(REFUSED) as quiet:
+                        await self._changed.wait()
+                    if timeout is None and quiet.cancelled_caught and self._refused_by_all():
+                        raise AccessDenied(f"not joined: {_each({**self._unreached, **self._refusals})}")
+                elif self._accepted or self._node.is_host or await self._confirmed():
+                    self._accepted = True
+                    return
         if self._refusals:
             tried = {**self._unreached, **self._refusals}
             raise AccessDenied(f"not joined in {timeout} s: {_each(tried)}")
         raise TimedOut(f"{self!r} has found no host in {timeout} s: {self._hint()}", timeout)
+
+    def _refused_by_all(self) -> bool:
+        """Return True if no node that answered wants this one; a voter waits for other voters, if one is left."""
+        refused = self._refusals.keys() - {SOME_NODE}
+        others = set(self._voters.values()) - {self.address}
+        return bool(refused) and (self._node.voting is None or others <= refused)
+
+    async def _confirmed(self) -> bool:
+        """Return True once the host has answered that this run is a member; False to look at the place again."""
+        queries = self._node.queries
+        number = queries.ask("joined", str(self.epoch), trio.current_time())
+        event, found = self._answers[number] = trio.Event(), list[Answered]()
+        pause = FIRST_PAUSE
+        try:
+            while self._node.place.path and not event.is_set():
+                self._act_soon()
+                with trio.move_on_after(pause):
+                    await event.wait()
+                if not event.is_set():
+                    pause = min(LONGEST_PAUSE, 2 * pause)
+                    queries.attached(trio.current_time())
+        finally:
+            del self._answers[number]
+            queries.forget(number)
+        # another answer is one to the other node of this id; an earlier version refuses the question
+        return any(answer.content == str(self.epoch) or answer.why is not None for answer in found)
 
     async def wait_for_change(self) -> None:
         """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
@@ -334,6 +371,8 @@ class ShellCore(UnderTrio):
 
     def _hint(self) -> str:
         """Return what it waits for, for an error message."""
+        if self._node.place.path:
+            return f"{self._node.place.host}, the host, has not confirmed it"
         if (voting := self._node.voting) is not None:
             return voting.waits_for()
         if self._unreached:

@@ -239,6 +239,59 @@ async def test_a_wrong_token_is_refused_with_a_reason() -> None:
         await (await c.member("d", token="right")).joined(5.0)
 
 
+async def test_without_a_timeout_a_refusal_ends_the_wait_as_well(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        await c.host("a", token="right")
+        member = await c.member("b", token="wrong")
+        with trio.fail_after(10.0), pytest.raises(AccessDenied, match="not joined: mem://a: wrong token"):
+            await member.joined()
+
+
+async def test_a_node_waits_on_although_others_are_up_before_its_host(autojump_clock: MockClock) -> None:
+    """It has dialed itself, and a node of another cluster, but one of its own may accept it in time."""
+    async with cluster() as c:
+        other = await c._stack.enter_async_context(Host("other", transport=c.memory.transport("o"), id="o"))
+        member = await c.member("b", "b")
+        member._found(["mem://b", "mem://o", "mem://a"])
+        nursery = await c._stack.enter_async_context(trio.open_nursery())
+        nursery.start_soon(member.joined)
+        await trio.sleep(2.0)
+        assert member.role == "joining"
+        await c.host("a")
+        await member.joined(5.0)
+        assert (member.role, other.children) == ("member", ())
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+async def test_the_id_of_another_node_never_joins(depth: int, autojump_clock: MockClock) -> None:
+    """Also if their nearest common parent is the host, or is not."""
+    async with cluster() as c:
+        await c.host("a", fanout=1 + (depth == 1))
+        parent = "a"
+        for number in range(depth - 1):
+            parent = (await c.member(f"m{number}", fanout=1 + (number == 1))).id
+            await c.nodes[parent].joined(5.0)
+        first = await c.member("x", listens=False)
+        await first.joined(5.0)
+        for number in range(5):
+            transport = c.memory.transport(f"x{number}", listens=False)
+            async with Member("c", dial="mem://a", transport=transport, id="x") as second:
+                with pytest.raises(AccessDenied, match="the id x is in use"):
+                    await second.joined(20.0)
+        assert first.role == "member"
+        await first.joined(1.0)
+
+
+async def test_a_node_that_comes_back_joins_once_its_earlier_run_is_gone(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        await c.host("a")
+        await (await c.member("b")).joined(5.0)
+        await c.kill("b")
+        again = await c.member("b")
+        await again.joined(3.0)
+        assert c.nodes["a"].children == ("b",)
+
+
 async def test_an_id_that_is_in_use_is_refused_to_the_later_node(autojump_clock: MockClock) -> None:
     async with cluster() as c:
         await c.host("a")
