@@ -86,6 +86,8 @@ class NodeShell(ShellCore):
 
     async def __aenter__(self) -> Self:
         self._entering()
+        if self._closed or "_node" in self.__dict__:
+            raise Closed(f"the node {self.id!r} has been opened before: make another one, which is a run of its own")
         await self._background.open()
         try:
             restored = None

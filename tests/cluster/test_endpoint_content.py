@@ -127,6 +127,15 @@ async def test_a_shared_object_has_one_order_although_the_host_dies(autojump_clo
         nursery.cancel_scope.cancel()
 
 
+async def test_a_node_is_opened_once() -> None:
+    async with Host("c", transport=ClusterMemory().transport("a"), id="a") as host:
+        with pytest.raises(Closed, match="has been opened before"):
+            await host.__aenter__()
+        await host.joined(5.0)
+    with pytest.raises(Closed, match="has been opened before"):
+        await host.__aenter__()
+
+
 async def test_waits_of_a_shared_object_end_with_their_node(autojump_clock: MockClock) -> None:
     memory = ClusterMemory()
     ended: list[str] = []
