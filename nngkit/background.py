@@ -104,6 +104,11 @@ class Background:
         self._outer: Any = None
         self._inner: trio.Nursery | None = None
 
+    @property
+    def failure(self) -> Exception | None:
+        """Exception of the first task that failed, which ends the block."""
+        return self._failure
+
     async def open(self) -> None:
         """Open the nursery, in `__aenter__`. The same task must call `close`."""
         self._outer = trio.open_nursery()

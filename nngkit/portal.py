@@ -267,6 +267,8 @@ class Host:
         self._inner = inner
         self.opened, self.left = wait(), wait()
         self._leave = False
+        self._failure: BaseException | None = None
+        self._failed: Callable[[], object] | None = None
         self._leaving: trio.Event | None = None
         self._entering, self._entered = trio.CancelScope(), False
         portal.live(self._live, self.opened)
@@ -299,12 +301,28 @@ class Host:
         except BaseException as error:
             self.opened.over(error=error)
             self.left.over(error=error)
+            if self._entered and not self._leave:
+                self._failure = error
+                self._report_failure()
         finally:
             self.left.over()
 
     async def _until(self, event: trio.Event, scope: trio.CancelScope) -> None:
         await event.wait()
         scope.cancel()
+
+    def watch(self, failed: Callable[[], object]) -> None:
+        """Have `failed` called, in the loop, once the object has ended by a failure that `close` will raise."""
+
+        def watching() -> None:
+            self._failed = failed
+            self._report_failure()
+
+        self.portal.later(watching)
+
+    def _report_failure(self) -> None:
+        if self._failure is not None and self._failed is not None:
+            self._failed()
 
     def go(self) -> None:
         """Begin to leave, or cancel the entering; in the loop."""

@@ -24,6 +24,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from nngkit.aio._base import Aio, AsyncioIterator, awaited, in_portal
@@ -49,6 +50,34 @@ P = ParamSpec("P")
 
 CHUNK: Final = 64  # payloads taken from an iterable at once: a trip to the program's loop costs as much as 60 jobs
 CHUNK_TIME: Final = 0.005  # seconds after which an iterable that takes its time gives what it has
+
+
+class _Block:
+    """The block of a node, in the task that entered it: cancelled once if the node fails, as by asyncio.timeout."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task: asyncio.Task[Any] | None = task
+        self._before = task.cancelling()
+        self._requested = False
+
+    def cancel_soon(self) -> None:
+        """Cancel the block. In the portal's thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:  # else the block ends already, and raises the failure
+            self._requested = self._task.cancel()
+
+    def end(self) -> bool:
+        """Take the request back. Return True if the program has cancelled the task, too."""
+        task, self._task = self._task, None
+        if task is None:
+            return False
+        return (task.uncancel() if self._requested else task.cancelling()) > self._before
 
 
 class Job:
@@ -139,7 +168,22 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     async def __aenter__(self) -> Self:
         with suppress(RuntimeError):  # reported below
             self._bridge.loop = asyncio.get_running_loop()
-        return await super().__aenter__()
+        await super().__aenter__()
+        self._block_of = _Block()
+        assert self._host is not None
+        self._host.watch(self._block_of.cancel_soon)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        cancelled = self._block_of.end()
+        try:
+            await super().__aexit__(kind, value, traceback)
+        except Exception:
+            if not (cancelled and isinstance(value, asyncio.CancelledError)):
+                raise
+            # the program's own cancellation goes on; the failure is in the log
 
     # ---- what it is
 

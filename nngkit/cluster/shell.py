@@ -210,6 +210,8 @@ class NodeShell(ShellCore):
         if self._closed:
             return
         self._closed = True
+        if (failure := self._background.failure) is not None:  # a thread's block goes on until its next call
+            log.error("%s: the node has ended: %s", self.id, failure)
         try:
             if not self._left:
                 self._node.leave(trio.current_time())

@@ -115,7 +115,8 @@ class ShellCore(UnderTrio):
     Raises:
         ConfigError: An unusable value, address or store.
         Unreachable: It cannot listen.
-        NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed.
+        NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed. It is logged,
+            and the cause of the Closed that calls then raise. A block of nngkit.blocking is not cancelled.
     """
 
     _node: Node  # this one and those below exist once it is open
@@ -245,6 +246,8 @@ class ShellCore(UnderTrio):
 
     def _check_not_closed(self) -> None:
         if self._closed:
+            if (failure := self._background.failure) is not None:
+                raise Closed(f"the node {self.id!r} has ended: {failure}") from failure
             raise Closed(f"the node {self.id!r} has been closed")
         if self._final is not None:
             raise AccessDenied(f"the node {self.id!r} is not wanted in the cluster {self.cluster!r}: {self._final}")

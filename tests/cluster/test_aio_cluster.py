@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nngkit import Closed, ConfigError, JobFailed, TimedOut, aio
+from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut, aio
 from nngkit.aio import Host, Member
 from nngkit.cluster import ClusterMessage, Endpoint, JobRun
 from nngkit.portal import the_portal
@@ -243,6 +246,59 @@ class Tally:
 
     def load(self, state: bytes) -> None:
         self.numbers = [int(number) for number in state.split()]
+
+
+def _fill_the_disk(file: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@under_asyncio
+async def test_the_end_of_a_node_cancels_its_block_and_is_raised_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    submitted: list[asyncio.Task[object]] = []
+
+    async def serve() -> None:
+        async with Host("c", listen=ANY, id="host", store=tmp_path) as host:
+            await host.joined(WAIT)
+            monkeypatch.setattr(os, "fdatasync", _fill_the_disk)
+            submitted.append(asyncio.create_task(host.submit("x", b"")))
+            await asyncio.Event().wait()
+
+    with pytest.raises(NotStored, match="No space left on device"):
+        await serve()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    with pytest.raises(Closed, match="No space left on device") as raised:
+        await submitted[0]
+    assert isinstance(raised.value.__cause__, NotStored)
+    assert caplog.text.count("host: the node has ended") == 1
+    await asyncio.sleep(0)  # no cancellation is left
+
+
+@under_asyncio
+async def test_a_cancellation_of_the_programs_own_is_not_lost_when_the_node_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[asyncio.Task[object]] = []
+
+    async def serve() -> None:
+        async with Host("c", listen=ANY, id="host", store=tmp_path) as host:
+            await host.joined(WAIT)
+            monkeypatch.setattr(os, "fdatasync", _fill_the_disk)
+            submitted.append(asyncio.create_task(host.submit("x", b"")))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                serving.cancel()
+
+    serving = asyncio.create_task(serve())
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert serving.cancelled()
+    with pytest.raises(Closed):
+        await submitted[0]
 
 
 @under_asyncio

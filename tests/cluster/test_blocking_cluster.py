@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from nngkit import Closed, JobFailed, TimedOut, blocking
+from nngkit import Closed, JobFailed, NotStored, TimedOut, blocking
 from nngkit.blocking import Host, Member
 from nngkit.cluster import ClusterMessage, Endpoint, JobRun
 from nngkit.portal import the_portal
@@ -130,6 +133,24 @@ def test_a_closed_node_says_so() -> None:
         job.result(WAIT)
     with pytest.raises(Closed, match="use it in a `with`"):
         member.send("chat", b"")
+
+
+def test_the_end_of_a_node_is_the_cause_of_what_its_calls_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fill_the_disk(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    host = Host("c", listen=ANY, id="host", store=tmp_path).__enter__()
+    host.joined(WAIT)
+    monkeypatch.setattr(os, "fdatasync", fill_the_disk)
+    for call in (lambda: host.submit("x", b""), lambda: host.send("x", b""), lambda: host.status(WAIT)):
+        with pytest.raises(Closed, match="No space left on device") as raised:
+            call()
+        assert isinstance(raised.value.__cause__, NotStored)
+    with pytest.raises(NotStored, match="No space left on device"):
+        host.close()
+    assert caplog.text.count("host: the node has ended") == 1
 
 
 class Tally:
