@@ -282,6 +282,25 @@ async def test_the_id_of_another_node_never_joins(depth: int, autojump_clock: Mo
         await first.joined(1.0)
 
 
+@pytest.mark.parametrize("depth", [1, 4])
+async def test_a_node_joins_once_a_silent_one_of_its_id_is_given_up(depth: int, autojump_clock: MockClock) -> None:
+    """Until then the silent one may answer, and the later one would have to leave."""
+    async with cluster() as c:
+        await c.host("a", fanout=1 + (depth == 1))
+        for number in range(depth - 1):
+            await (await c.member(f"m{number}", fanout=1 + (number == 1))).joined(5.0)
+        await (await c.member("x", listens=False)).joined(5.0)
+        del c.nodes["x"]
+        c.memory.split({"x"})
+        transport = c.memory.transport("x2", listens=False)
+        async with Member("c", dial="mem://a", transport=transport, id="x") as second:
+            with pytest.raises(TimedOut, match="a, the host, has not confirmed it"):
+                await second.joined(0.5)
+            await second.joined(5.0)
+            assert not any(node._node.place.has_earlier("x", second.epoch) for node in c.nodes.values())
+            await second.joined(0.0)
+
+
 async def test_a_node_that_comes_back_joins_once_its_earlier_run_is_gone(autojump_clock: MockClock) -> None:
     async with cluster() as c:
         await c.host("a")
