@@ -142,11 +142,13 @@ def awaited(
 class AsyncioIterator(AsyncIterator[R], Generic[R]):
     """Async iterator over an async generator in the portal. `aclose` ends it; so does garbage collection.
 
-    A cancelled wait takes no item.
+    A cancelled wait takes no item. With `whole` it ends the iteration, as that of an async generator: what it has begun
+    must not go on for as long as the exception, whose traceback has the iterator, is kept.
     """
 
-    def __init__(self, portal: Portal, source: AsyncGenerator[R, None]) -> None:
+    def __init__(self, portal: Portal, source: AsyncGenerator[R, None], *, whole: bool = False) -> None:
         self._portal = portal
+        self._whole = whole
         self._pump = Pump(source)
         self._begun = False
         self._closed = False
@@ -165,6 +167,10 @@ class AsyncioIterator(AsyncIterator[R], Generic[R]):
             self._portal.spawn(self._pump.run)
         try:
             return await in_portal(self._portal, self._pump.receive.receive, self._kept.append)
+        except asyncio.CancelledError:
+            if self._whole:
+                self._end()
+            raise
         except trio.EndOfChannel:
             failure, self._pump.failure = self._pump.failure, None
             if failure is not None:

@@ -308,7 +308,8 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
         portal, inner = self._open_object()
         counted = None if progress is None else self._in_loop(progress)
         given = payloads if isinstance(payloads, Sequence) else self._taken(payloads)
-        return AsyncioIterator(portal, inner.map(kind, given, in_flight=in_flight, progress=counted, **options))
+        results = inner.map(kind, given, in_flight=in_flight, progress=counted, **options)
+        return AsyncioIterator(portal, results, whole=True)
 
     async def _taken(self, payloads: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield payloads of an iterable, which is iterated over in the program's loop; in the portal."""
