@@ -15,20 +15,19 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Self, TypeVar
 
-import trio
-
+from nngkit.background import WakeUp
 from nngkit.blocking._base import Blocking, blocking_call
 from nngkit.blocking.documents import HostedLoop
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
 from nngkit.cluster import jobs as _jobs
 from nngkit.cluster import sharing as _sharing
+from nngkit.cluster.mapping import Payloads
 from nngkit.documents.threads import Document, as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import on_behalf
@@ -38,8 +37,7 @@ __all__ = ["Host", "Member"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHUNK: Final = 64  # payloads taken from an iterable at once: a worker thread costs as much as some 20 jobs
-CHUNK_TIME: Final = 0.005  # seconds after which an iterable that takes its time gives what it has
+CHUNK: Final = 64  # payloads that a thread finds ahead in an iterable: handing each over costs as much as some jobs
 
 
 class Job:
@@ -233,7 +231,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
         **options: Any,
     ) -> BlockingIterator[bytes]:
         portal, inner = self._open_object()
-        given = payloads if isinstance(payloads, Sequence) else _taken(payloads)
+        given = payloads if isinstance(payloads, Sequence) else _Taken(payloads)
         return BlockingIterator(portal, inner.map(kind, given, in_flight=in_flight, progress=progress, **options))
 
     # ---- documents
@@ -257,23 +255,78 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     request_full_document = loop_call(_endpoint.Endpoint.request_full_document)
 
 
-async def _taken(payloads: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield payloads of an iterable, which is iterated over in worker threads: it may block."""
-    iterator = iter(payloads)
-    while chunk := await trio.to_thread.run_sync(functools.partial(_some, iterator), abandon_on_cancel=True):
-        for payload in chunk:
-            yield payload
+class _Feed:
+    """Payloads of an iterable, as a thread finds them."""
+
+    def __init__(self, payloads: Iterable[bytes]) -> None:
+        self._payloads = payloads
+        self._free = threading.Semaphore(CHUNK)
+        self._stopped = False
+        self.arrived = WakeUp()
+        self.found: deque[bytes] = deque()
+        self.failure: BaseException | None = None
+        self.ended = False
+
+    def run(self) -> None:
+        """Find payloads until the end, at most `CHUNK` more than were taken; in the thread."""
+        payloads, self._payloads = self._payloads, ()  # a generator that is not exhausted is closed when this returns
+        try:
+            for payload in payloads:
+                self.found.append(payload)
+                if len(self.found) == 1:  # else the loop has not taken the one before, and looks again by itself
+                    self.arrived.wake_soon()
+                self._free.acquire()
+                if self._stopped:
+                    break
+        except BaseException as error:  # passed on to the program, whatever it is
+            self.failure = error
+        finally:
+            self.ended = True
+            self.arrived.wake_soon()
+
+    def take(self) -> bytes:
+        """Return the oldest payload; in the loop."""
+        self._free.release()
+        return self.found.popleft()
+
+    def stop(self) -> None:
+        """Have the thread end as soon as the iterable returns."""
+        self._stopped = True
+        self._free.release()
 
 
-def _some(iterator: Iterator[bytes]) -> list[bytes]:
-    """Return the next payloads of an iterator; none at its end."""
-    found: list[bytes] = []
-    until = time.monotonic() + CHUNK_TIME
-    for payload in iterator:
-        found.append(payload)
-        if len(found) == CHUNK or time.monotonic() >= until:
-            break
-    return found
+class _Taken(Payloads):
+    """Payloads of an iterable, which a thread iterates over: it may block, and what it has found before comes at once.
+
+    The thread is one of its own: a pool would be used up by iterables that wait for long.
+    """
+
+    def __init__(self, payloads: Iterable[bytes]) -> None:
+        self._payloads: Iterable[bytes] | None = payloads
+        self._feed: _Feed | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        feed = self._feed
+        if feed is None:
+            assert self._payloads is not None
+            feed = self._feed = _Feed(self._payloads)
+            self._payloads = None
+            threading.Thread(target=feed.run, name="nngkit.map", daemon=True).start()
+        while not feed.found:
+            if feed.ended and not feed.found:
+                failure, feed.failure = feed.failure, None
+                if failure is None:
+                    raise StopAsyncIteration
+                raise failure
+            await feed.arrived.wait()
+        return feed.take()
+
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.stop()
 
 
 class Host(_Node):

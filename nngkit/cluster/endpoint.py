@@ -24,6 +24,7 @@ shell.py runs the node, node.py and the modules that it names decide.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 import trio
@@ -233,13 +234,18 @@ class Endpoint(NodeShell):
         At most `in_flight` of them are submitted and not yielded. `progress` is called with the number of ended jobs.
         `options` are those of `submit` but `key`. An abandoned iteration cancels the jobs that have not ended.
 
+        An asynchronous iterable is iterated over by a task beside, which submits each payload as it comes: the next one
+        may depend on the last result. An async generator is closed at the end. A plain iterable must not block here; in
+        nngkit.blocking it may.
+
         Raises JobFailed of the first job that has ended without a result; the rest are cancelled.
         """
         self._check_open()
         if "key" in options:
             raise ConfigError("key", "jobs of a map have none: under one key, all would have one result")
-        async for result in self._workers.map(check_kind(kind), payloads, in_flight, progress, options):
-            yield result
+        async with aclosing(self._workers.map(check_kind(kind), payloads, in_flight, progress, options)) as results:
+            async for result in results:
+                yield result
 
     # ---- documents
 

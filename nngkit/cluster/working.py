@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -18,6 +18,7 @@ from nngkit.calls.handlers import Handler, cause, order_to_end, text_of
 from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs import Job, JobRun
+from nngkit.cluster.mapping import Ahead
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs
 from nngkit.cluster.submitting import JobAccepted, JobEnded, JobPart, JobProgressed
@@ -31,7 +32,6 @@ MOST_CONCURRENCY: Final = 10_000
 SPARE_THREADS: Final = 16  # threads of functions that hang, beside three for each run: few enough to hold their memory
 THREADS_LOOK: Final = 0.5  # seconds between two looks whether such threads have returned
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
-BATCH: Final = 64  # jobs that a map submits at once
 OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
 HANDOVER: Final = 5.0  # seconds without a result that is taken, until it leaves with the rest: longer than an election
@@ -391,31 +391,21 @@ class Workers:
         """Yield the results of a job for each payload, in order; at most `in_flight` are submitted ahead."""
         if not isinstance(in_flight, int) or in_flight < 1:
             raise ConfigError("in_flight", f"{in_flight!r} is not a whole number from 1", in_flight)
-        source = _Source(payloads)
-        ahead: deque[Job] = deque()
+
+        def begin(payload: bytes) -> Awaitable[Job]:
+            return self.begin(kind, as_bytes("a payload", payload), None, options)
+
+        shell = self._shell
+        ahead = Ahead(payloads, in_flight, begin=begin, tell=shell._act_soon, start=shell._background.start)
         ended = 0
         try:
-            while True:
-                # a few at a time: the first results are yielded while others are submitted
-                while len(ahead) < in_flight and not (ahead and ahead[0].done):
-                    batch = await source.take(min(BATCH, in_flight - len(ahead)))
-                    if not batch:
-                        break
-                    ahead += [
-                        await self.begin(kind, as_bytes("a payload", payload), None, options) for payload in batch
-                    ]
-                    self._shell._act_soon()
-                if not ahead:
-                    return
-                result = await ahead[0].result()
-                ahead.popleft()
+            while (result := await ahead.next_result()) is not None:
                 ended += 1
                 if progress is not None:
                     progress(ended)
                 yield result
         finally:
-            for job in ahead:
-                job.cancel()
+            ahead.end()
 
     def close(self) -> None:
         """End what waits."""
@@ -427,20 +417,3 @@ class Workers:
         for accepted in self._accepting.values():
             accepted.set()
         self._room.set()
-
-
-class _Source:
-    """Payloads of an iterable of either kind, a few at a time."""
-
-    def __init__(self, payloads: Iterable[bytes] | AsyncIterable[bytes]) -> None:
-        self._async = aiter(payloads) if isinstance(payloads, AsyncIterable) else None
-        self._plain = iter(()) if isinstance(payloads, AsyncIterable) else iter(payloads)
-
-    async def take(self, most: int) -> list[bytes]:
-        """Return the next payloads: at most `most`, none at the end, one of an asynchronous iterable."""
-        if self._async is None:
-            return [payload for _, payload in zip(range(most), self._plain, strict=False)]
-        try:
-            return [await anext(self._async)]
-        except StopAsyncIteration:
-            return []
