@@ -293,7 +293,12 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
             delay=delay,
             stream=stream,
         )
-        return Job(await in_portal(portal, lambda: submit(kind, payload)), portal)
+
+        def unused(job: _jobs.Job) -> None:  # accepted at the moment of the cancellation; see Endpoint.submit
+            if key is None:
+                portal.later(job.cancel)
+
+        return Job(await in_portal(portal, lambda: submit(kind, payload), unused), portal)
 
     @as_in(_endpoint.Endpoint.map)
     def map(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+import nngkit.aio
 from nngkit.cluster import Host, JobRun, Member
 from nngkit.errors import JobFailed
+from nngkit.portal import the_portal
+from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
 @pytest.fixture
 def autojump_clock() -> MockClock:
     return MockClock(autojump_threshold=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def portal() -> None:
+    """Start the portal before the first test: its thread stays until the process ends."""
+    the_portal()
 
 
 async def test_a_submit_that_was_cut_off_is_found_by_its_retry_under_the_key(autojump_clock: MockClock) -> None:
@@ -76,3 +88,34 @@ async def test_a_cancellation_is_for_one_submitter_and_frees_the_key_with_the_la
         with pytest.raises(JobFailed):
             await alone.result(5.0)
         assert await (await member.submit("slow", b"2", key="l")).result(5.0) == b"done"
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_a_submit_under_asyncio_that_is_cut_off_once_accepted_cancels_a_job_without_a_key(key: bytes | None) -> None:
+    async def main() -> None:
+        async with nngkit.aio.Host("c", listen="tcp://127.0.0.1:0") as host:
+            inner = host._inner
+            submit, begun = inner.submit, asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            async def accepted(*arguments: Any, **options: Any) -> Any:
+                loop.call_soon_threadsafe(begun.set)
+                with trio.CancelScope(shield=True):  # the acceptance is faster than the cancellation
+                    return await submit(*arguments, **options)
+
+            inner.submit = accepted
+            task = asyncio.create_task(host.submit("none", b"", key=key))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            if key is None:
+                await aeventually(lambda: not inner._node.work.submitter.unfinished, 5.0)
+            else:
+                inner.submit = submit
+                assert (await host.submit("none", b"", key=key)).id == inner._node.work.host.table.keys[
+                    "none", key
+                ].serial
+                assert inner._node.work.submitter.unfinished == 2
+
+    asyncio.run(main())
