@@ -46,7 +46,7 @@ __all__ = ["EndpointOptions", "ShellCore"]
 LEAST_FRAME: Final = 1024 * 1024  # bytes: room for the largest payload, change and part, and for what nodes exchange
 WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
 SOME_NODE: Final = "a node"  # that has refused this one for now, as the cluster is full
-REFUSED: Final = 3.0  # seconds for another node to accept it: about the longest pause between two tries
+REFUSED: Final = 10.0  # seconds for another node to accept it: three times the longest pause between two tries
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until the host is asked again; the parents tell it in some 10 ms
 
 
@@ -309,7 +309,7 @@ class ShellCore(UnderTrio):
         """Wait until the node has a way to a host, which counts it among its members, or is the host.
 
         Raises:
-            AccessDenied: All nodes that answered have refused it for what it is: at `timeout`; without one, after 3 s.
+            AccessDenied: All nodes that answered have refused it for what it is: at `timeout`; without one, after 10 s.
                 Or its id is taken by another node.
             TimedOut: `timeout` seconds have passed; it says what was tried.
             Closed: The node was closed.
