@@ -272,14 +272,12 @@ class Port(Owner):
             if self._close_returned or self.freed:
                 return
             self._closed = True
-            pending = self._pending
-            if pending:
+            if self._pending:
                 self.ending()
         if self._alarm is not None:
             self._alarm.close()
+        # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
         lib.nng_stream_listener_close(self._listener)
-        if pending:
-            lib.nng_aio_abort(self._aio, lib.NNG_ECLOSED)
         with self._lock:
             pending = self._close_returned = self._pending  # if the callback is still to come, it frees
         if not pending:
