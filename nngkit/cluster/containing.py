@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from nngkit.errors import ConfigError
 
-__all__ = ["contained", "describe", "plain", "text_of"]
+__all__ = ["contained", "describe", "is_async", "plain", "text_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,10 +39,15 @@ def contained(error: BaseException) -> BaseException:
 
 def plain(function: F) -> F:
     """Return a function that is called with news and not awaited. Raises ConfigError for an async one."""
-    call = getattr(function, "__call__", None)  # noqa: B004  # of an object whose class has an async one
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if is_async(function):
         raise ConfigError("function", f"{function!r} is async: it is called, and not awaited", function)
     return function
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True for an async function, or an object whose class has an async `__call__`."""
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def text_of(error: BaseException) -> str:

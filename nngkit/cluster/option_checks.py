@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from nngkit.cluster.containing import is_async
 from nngkit.cluster.frames import check_id
 from nngkit.discovery.provider import check_address
 from nngkit.errors import ConfigError
@@ -38,7 +38,7 @@ def check_function(name: str, value: Any) -> None:
         return
     if not callable(value):
         raise ConfigError(name, f"{value!r} is not a function", value)
-    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004
+    if is_async(value):
         raise ConfigError(name, "it must be a plain function: its result is needed at once", value)
 
 
