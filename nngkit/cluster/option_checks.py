@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from nngkit.cluster.containing import is_async
+from nngkit.cluster.election_messages import MOST_NUMBER
 from nngkit.cluster.frames import check_id
 from nngkit.discovery.provider import check_address
 from nngkit.errors import ConfigError
@@ -21,7 +22,6 @@ __all__ = [
 ]
 
 MOST_VOTERS: Final = 7
-MOST_NUMBER: Final = 2**53  # preferences are compared and sent as integers that every CBOR reader has exactly
 
 
 def check_number(name: str, value: Any, least: int, most: int = MOST_NUMBER) -> int:

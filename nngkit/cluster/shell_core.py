@@ -18,12 +18,12 @@ from nngkit.background import Background, UnderTrio
 from nngkit.cluster.admission import Authenticator, check_secret
 from nngkit.cluster.crew_sharing import Decide, evenly
 from nngkit.cluster.election_limits import Persist
+from nngkit.cluster.election_messages import MOST_NUMBER
 from nngkit.cluster.frames import check_id, check_kind
 from nngkit.cluster.journaling import ClusterJournal, Door
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_queries import Answered
 from nngkit.cluster.option_checks import (
-    MOST_NUMBER,
     check_addresses,
     check_function,
     check_methods,

@@ -78,8 +78,8 @@ def choose(branches: Mapping[K, Branch], used: int, fanout: int, joiner: Joiner)
             return Decision("accept")
         if single_leaves and used < SLACK * fanout:
             return Decision("displace", single_leaves[0])
-        # Without free places a host still finds a leaf to displace, unless the subtree has none. Preferred to a child
-        # with more hosts, though a leaf has to move: hosts crowded where places are free, several levels too deep.
+        # Without free places a host still finds a leaf to displace, unless the subtree has none. The child with the
+        # fewest hosts comes first even then: hosts would crowd where places are free, several levels too deep.
         able = {child: each for child, each in branches.items() if each.hosts and (each.free or each.leaves)}
         if not able:
             return Decision("full")

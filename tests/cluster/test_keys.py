@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -28,21 +30,27 @@ def portal() -> None:
     the_portal()
 
 
-async def test_a_submit_that_was_cut_off_is_found_by_its_retry_under_the_key(autojump_clock: MockClock) -> None:
-    memory = ClusterMemory(delay=0.001)
+@asynccontextmanager
+async def slow_jobs(concurrency: int) -> AsyncIterator[tuple[Host, Member, list[bytes]]]:
+    """Open a host that takes 0.5 s for a job, and a member; yield both, and the payloads of jobs that have begun."""
+    memory, runs = ClusterMemory(delay=0.001), list[bytes]()
     async with (
         Host("c", transport=memory.transport("a"), id="a") as host,
         Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w") as member,
     ):
-        runs: list[bytes] = []
 
-        @host.work("slow", concurrency=20)
+        @host.work("slow", concurrency=concurrency)
         async def slow(job: JobRun) -> bytes:
             runs.append(job.payload)
             await trio.sleep(0.5)
             return b"done"
 
         await member.joined(5.0)
+        yield host, member, runs
+
+
+async def test_a_submit_that_was_cut_off_is_found_by_its_retry_under_the_key(autojump_clock: MockClock) -> None:
+    async with slow_jobs(20) as (_, member, runs):
         for number in range(8):
             key = b"%d" % number
             with trio.move_on_after(0.001 * number):
@@ -59,20 +67,7 @@ async def test_a_submit_that_was_cut_off_is_found_by_its_retry_under_the_key(aut
 
 
 async def test_a_cancellation_is_for_one_submitter_and_frees_the_key_with_the_last(autojump_clock: MockClock) -> None:
-    memory = ClusterMemory(delay=0.001)
-    async with (
-        Host("c", transport=memory.transport("a"), id="a") as host,
-        Member("c", dial="mem://a", transport=memory.transport("w", listens=False), id="w") as member,
-    ):
-        runs: list[bytes] = []
-
-        @host.work("slow", concurrency=2)
-        async def slow(job: JobRun) -> bytes:
-            runs.append(job.payload)
-            await trio.sleep(0.5)
-            return b"done"
-
-        await member.joined(5.0)
+    async with slow_jobs(2) as (host, member, runs):
         first = await member.submit("slow", b"1", key="k")
         other = await host.submit("slow", b"1", key="k")
         assert first.id == other.id

@@ -35,7 +35,7 @@ def voters(names: str, **others: Any) -> dict[str, Any]:
         ],
         "advertise": ["junk", 5],
         "discovery": ["junk", 5, [5]],
-        "preference": ["x", 1.5, True, 10**30],
+        "preference": ["x", 1.5, True, 2**53, -(2**53)],
         "fanout": [0, True, "8"],
         "slots": [-1, 2.0],
         "max_members": [0],
