@@ -9,9 +9,11 @@ of them on PyPI's.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator
 from functools import cache
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,6 +60,8 @@ def spark(request: pytest.FixtureRequest) -> Generator[SparkSession]:
 
     from nngkit.spark.session import SMALL, session
 
+    _keep_the_format_of_pytest()
+
     java = find(request.param)
     if java is None:
         pytest.skip(f"no Java from {request.param} (Debian: openjdk-17-jre-headless)")
@@ -72,3 +76,16 @@ def spark(request: pytest.FixtureRequest) -> Generator[SparkSession]:
     SparkContext._gateway = SparkContext._jvm = None
     os.environ.clear()
     os.environ.update(before)
+
+
+def _keep_the_format_of_pytest() -> None:
+    """Stop PySpark's loggers from giving their formatter, in JSON, to every handler that is added to them.
+
+    pytest adds its own handler, the same for all tests, to each logger that does not propagate: without this, the logs
+    of all later tests were in JSON, and an exception without a text could not be logged.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # those that PySpark stops from propagating
+        logger: Any = PySparkLogger.getLogger(name)
+        logger.addHandler = MethodType(logging.Logger.addHandler, logger)
