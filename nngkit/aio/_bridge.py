@@ -19,10 +19,15 @@ STOPPING = 1.0
 
 
 class Bridge:
-    """Handlers of an asyncio program, as handlers of a server in the portal. `loop`: the program's, once it runs."""
+    """Handlers of an asyncio program, as handlers of a server in the portal.
+
+    loop    the program's, once it runs
+    tasks   of the loop, in which handlers run
+    """
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.tasks: set[asyncio.Task[Any]] = set()
 
     def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a handler for the portal; plain functions run in its worker threads as they are."""
@@ -87,12 +92,14 @@ class Bridge:
             return await call()
 
         def finished(task: asyncio.Task[Any]) -> None:
+            self.tasks.discard(task)
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(done.set)
 
         def start() -> None:
             task = loop.create_task(main())
             tasks.append(task)
+            self.tasks.add(task)
             task.add_done_callback(finished)
 
         def cancel() -> None:

@@ -159,6 +159,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
 
     def _construct(self, *arguments: Any, **options: Any) -> None:
         self._bridge = Bridge()
+        self._work_bridge = Bridge()
         self._documents: dict[str, tuple[Any, Document]] = {}
         self._opening = threading.Lock()
         if isinstance(journal := options.get("journal"), Aio):
@@ -167,7 +168,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
 
     async def __aenter__(self) -> Self:
         with suppress(RuntimeError):  # reported below
-            self._bridge.loop = asyncio.get_running_loop()
+            self._bridge.loop = self._work_bridge.loop = asyncio.get_running_loop()
         await super().__aenter__()
         self._block_of = _Block()
         assert self._host is not None
@@ -214,7 +215,13 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     wait_for_change = awaited(_endpoint.Endpoint.wait_for_change)
     status = awaited(_endpoint.Endpoint.status)
     tree = awaited(_endpoint.Endpoint.tree)
-    drain = awaited(_endpoint.Endpoint.drain)
+
+    @as_in(_endpoint.Endpoint.drain)
+    async def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
+        portal, inner = self._open_object()
+        if id is None or id == inner.id:
+            inner._workers.check_outside(asyncio.current_task() in self._work_bridge.tasks)
+        await in_portal(portal, functools.partial(inner.drain, id, timeout))
 
     # ---- messages
 
@@ -258,7 +265,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     def work(self, kind: str, *, concurrency: int = 1) -> Callable[[F], F]:
         def decorate(function: F) -> F:
             register = functools.partial(
-                self._inner.work(kind, concurrency=concurrency), self._bridge.handler(function)
+                self._inner.work(kind, concurrency=concurrency), self._work_bridge.handler(function)
             )
             if self._host is None:
                 register()

@@ -156,7 +156,14 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     wait_for_change = blocking_call(_endpoint.Endpoint.wait_for_change)
     status = blocking_call(_endpoint.Endpoint.status)
     tree = blocking_call(_endpoint.Endpoint.tree)
-    drain = blocking_call(_endpoint.Endpoint.drain)
+
+    @on_behalf
+    @as_in(_endpoint.Endpoint.drain)
+    def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
+        portal, inner = self._open_object()
+        if id is None or id == inner.id:
+            inner._workers.check_outside()
+        portal.call(inner.drain, id, timeout)
 
     # ---- messages
 

@@ -33,6 +33,7 @@ from nngkit.cluster.containing import plain
 from nngkit.cluster.frames import as_bytes, check_id, check_kind
 from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
+from nngkit.cluster.option_checks import check_shared_object
 from nngkit.cluster.shared_order import SharedObject
 from nngkit.cluster.sharing import Shared
 from nngkit.cluster.shell import NodeShell
@@ -259,10 +260,12 @@ class Endpoint(NodeShell):
     def share(self, name: str, content: SharedObject) -> Shared:
         """Share an object of the program's: it has `update(fragment)`, `full_state()` and `load(state)`.
 
-        Its changes are applied at all nodes in one order, which the host decides; the host has to share it too. Raises
-        ConfigError for a used name.
+        Its changes are applied at all nodes in one order, which the host decides; the host has to share it too. The
+        methods are plain functions, which are called in the loop. Raises ConfigError for an unusable or a used name,
+        and for an object that lacks a method or has an async one.
         """
         self._check_open()
+        check_shared_object(content)
         self._node.documents.share(name, content, trio.current_time())
         shared = self._shared[name] = Shared(name, content, self._node.documents, self._act, self._check_open)
         self._act_soon()
@@ -291,7 +294,7 @@ class Endpoint(NodeShell):
 
         Its own jobs have an hour to end; then the host has taken their results, unless there is none for 5 s. Several
         tasks may drain at once. A work function cannot drain its own node, as it would wait for its own end: start the
-        call in a task beside it. For another node: return once the host has passed it on.
+        call in a task or a thread beside it. For another node: return once the host has passed it on.
 
         Raises NotFound, TimedOut, Closed, and RuntimeError in a work function of this node.
         """

@@ -17,6 +17,7 @@ __all__ = [
     "check_function",
     "check_methods",
     "check_number",
+    "check_shared_object",
     "check_store",
     "check_voters",
 ]
@@ -47,6 +48,17 @@ def check_methods(name: str, value: Any, *methods: str) -> None:
     missing = [] if value is None else [each for each in methods if not callable(getattr(value, each, None))]
     if missing:
         raise ConfigError(name, f"{value!r} has no {', '.join(missing)}", value)
+
+
+def check_shared_object(value: Any) -> None:
+    """Check an object of the program's that is to be shared: it is called where nothing may wait."""
+    methods = ("update", "full_state", "load")
+    if value is None:
+        raise ConfigError("shared object", f"None has no {', '.join(methods)}", value)
+    check_methods("shared object", value, *methods)
+    for method in methods:
+        if is_async(getattr(value, method)):
+            raise ConfigError("shared object", f"{method} of {value!r} is async: it is called, and not awaited", value)
 
 
 def check_store(value: Any) -> None:

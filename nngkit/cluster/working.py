@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 import trio
@@ -34,6 +35,7 @@ THREADS_LOOK: Final = 0.5  # seconds between two looks whether such threads have
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
 OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
+_WORKING: ContextVar[object] = ContextVar("_WORKING", default=None)  # in a thread: whose function runs there
 HANDOVER: Final = 5.0  # seconds without a result that is taken, until it leaves with the rest: longer than an election
 
 
@@ -190,6 +192,7 @@ class Workers:
         crew, waiting = self._shell._node.work.crew, function.waiting
         task = trio.lowlevel.current_task()
         self._serving.add(task)
+        _WORKING.set(self)
         done = 0
         while waiting:
             stopped: CrewJob | None = None
@@ -286,7 +289,7 @@ class Workers:
 
         Raises RuntimeError in a work function.
         """
-        self._check_outside()
+        self.check_outside(self._below(trio.lowlevel.current_task()))
         crew = self._shell._node.work.crew
         self._draining = True
         crew.drain(trio.current_time())
@@ -304,14 +307,19 @@ class Workers:
                 )
                 return
 
-    def _check_outside(self) -> None:
-        """Raise RuntimeError in a work function, or in a task of its nurseries."""
-        task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+    def check_outside(self, inside: bool | None = None) -> None:
+        """Raise RuntimeError in a work function: called in its thread, or with what is known of the caller."""
+        if _WORKING.get() is self if inside is None else inside:
+            why = "it would wait for its own end; start it in a task or a thread beside the function"
+            raise RuntimeError(f"{self._shell.id}: a work function cannot drain its own node: {why}")
+
+    def _below(self, task: trio.lowlevel.Task | None) -> bool:
+        """Return True for a task that runs a work function, and for those of its nurseries."""
         while task is not None:
             if task in self._serving:
-                why = "it would wait for its own end; start it in a task beside the function"
-                raise RuntimeError(f"{self._shell.id}: a work function cannot drain its own node: {why}")
+                return True
             task = None if task.parent_nursery is None else task.parent_nursery.parent_task
+        return False
 
     def acted(self) -> None:
         """Have those that drain look again, once effects were carried out."""

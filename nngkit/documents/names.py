@@ -22,6 +22,8 @@ def check_name(name: str) -> str:
 
     Raises ConfigError with the reason.
     """
+    if not isinstance(name, str):
+        raise ConfigError("document name", f"{name!r} is not text", name)
     if (why := _wrong(name)) is not None:
         raise ConfigError("document name", f"{name[:LONGEST]!a}: {why}", name)
     return name

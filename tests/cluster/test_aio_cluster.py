@@ -302,6 +302,23 @@ async def test_a_cancellation_of_the_programs_own_is_not_lost_when_the_node_ends
 
 
 @under_asyncio
+async def test_a_work_function_cannot_drain_its_own_node() -> None:
+    async with pair() as (host, member), asyncio.timeout(WAIT):
+        beside: list[asyncio.Task[None]] = []
+
+        @member.work("x")
+        async def function(job: JobRun) -> bytes:
+            for own in (None, member.id):
+                with pytest.raises(RuntimeError, match="its own end"):
+                    await member.drain(own)
+            beside.append(asyncio.create_task(member.drain()))
+            return b"done"
+
+        assert await (await host.submit("x", b"", tries=1)).result() == b"done"
+        await beside[0]
+
+
+@under_asyncio
 async def test_documents_are_edited_at_both_nodes() -> None:
     async with pair() as (host, member):
         ours, theirs = host.document("minutes"), member.document("minutes")

@@ -167,6 +167,24 @@ class Tally:
         self.numbers = [int(number) for number in state.split()]
 
 
+def test_a_work_function_cannot_drain_its_own_node() -> None:
+    with pair() as (host, member):
+        beside: list[threading.Thread] = []
+
+        @member.work("x")
+        def function(job: JobRun) -> bytes:
+            for own in (None, member.id):
+                with pytest.raises(RuntimeError, match="its own end"):
+                    member.drain(own)
+            beside.append(threading.Thread(target=member.drain))
+            beside[0].start()
+            return b"done"
+
+        assert host.submit("x", b"", tries=1).result(WAIT) == b"done"
+        beside[0].join(WAIT)
+        assert not beside[0].is_alive()
+
+
 def test_documents_are_edited_at_both_nodes() -> None:
     with pair() as (host, member):
         ours, theirs = host.document("minutes"), member.document("minutes")

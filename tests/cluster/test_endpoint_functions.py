@@ -74,6 +74,31 @@ async def test_an_object_that_exits_ends_no_node(autojump_clock: MockClock, capl
     assert "x: full_state raised SystemExit: 5" in caplog.text
 
 
+class Waiting(Exiting):
+    async def update(self, fragment: bytes) -> None:  # type: ignore[override]
+        pass
+
+
+class Half:
+    def update(self, fragment: bytes) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Waiting(), "update of .* is async: it is called, and not awaited"),
+        (Half(), "has no full_state, load"),
+        (None, "has no update, full_state, load"),
+    ],
+)
+async def test_an_object_that_cannot_be_shared_is_refused(value: Any, why: str, autojump_clock: MockClock) -> None:
+    async with two_nodes() as (host, _):
+        with pytest.raises(ConfigError, match=f"^shared object: .*{why}"):
+            host.share("x", value)
+        host.share("x", Exiting())
+
+
 @pytest.mark.parametrize("error", [OSError(28, "full"), queue.Full(), SystemExit(5)])
 async def test_a_journal_of_the_program_that_raises_is_one_that_is_full(
     error: BaseException, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

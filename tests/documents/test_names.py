@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,12 @@ def test_path_tricks_and_invisible_characters_are_rejected(name: str, why: str) 
     with pytest.raises(ConfigError, match=why) as refused:
         check_name(name)
     assert str(refused.value).isascii()  # can be shown anywhere
+
+
+@pytest.mark.parametrize("name", [5, None, b"minutes", ("minutes",)])
+def test_names_that_are_no_text_are_rejected(name: Any) -> None:
+    with pytest.raises(ConfigError, match="is not text"):
+        check_name(name)
 
 
 @given(st.text(max_size=300))
