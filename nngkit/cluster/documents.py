@@ -50,7 +50,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-from nngkit.cluster.documents_copy import ClusterCopy, CopyRng, origin_of
+from nngkit.cluster.documents_copy import TELLING, ClusterCopy, CopyRng, origin_of
 from nngkit.cluster.documents_dispatch import MOST_OPEN, DocumentsDispatch
 from nngkit.cluster.documents_effects import DocumentEffects, DocumentLimits, OpenedDocument, Refused
 from nngkit.cluster.documents_holders import Holders
@@ -58,6 +58,7 @@ from nngkit.cluster.documents_messages import (
     BODY_LIMIT,
     Closing,
     Message,
+    Partner,
     Position,
     Positions,
     Presence,
@@ -89,7 +90,8 @@ __all__ = [
 AWARENESS: Final = 10.0  # seconds between renewals of awareness states, as in nngkit.documents
 POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
 CHECK: Final = 3  # positions broadcast after the last change of an object, in case it was lost on all ways
-SPREAD: Final = 0.2  # seconds over which the nodes of a cluster tell a new host of their documents
+SPREAD: Final = 0.2  # seconds over which the nodes of a cluster ask a new host for the positions of their objects
+COMPLETE: Final = TELLING + 0.5  # seconds until a new host knows who has which document, delays of a tree included
 NEVER: Final = float("inf")
 _SHELL: Final = "nngkit.cluster.documents_opened"  # imports an engine, so not before the first document is opened
 
@@ -185,7 +187,7 @@ class ClusterDocuments(DocumentsDispatch):
         )
         self._opened[name], self._copies[name] = opened, copy
         if self._attached:
-            copy.attached(self._parent, now, spread=0.0)
+            copy.attached(self._parent, now)
         copy.request_full(now)
         if self._awareness_at == NEVER:
             self._awareness_at = now + AWARENESS
@@ -305,12 +307,14 @@ class ClusterDocuments(DocumentsDispatch):
         if self.leading and term == self.term:
             return
         self._now = now
-        self.leading, self.term, self.host = True, term, self.id
-        self._holders = Holders(self.id)
+        before, self.host = self.host, self.id
+        self.leading, self.term = True, term
+        # the first host of a cluster that it has not seen otherwise has nothing to be told of
+        self._holders = Holders(self.id, -NEVER if before is None else now + COMPLETE, self._copies)
         self._attached, self._parent = True, ""
         self._positions_at = now + POSITIONS
         for copy in self._copies.values():
-            copy.attached("", now, spread=0.0)
+            copy.attached("", now)
             self._dirty[copy] = None
         for replica in self._objects.values():
             replica.lead(term, now)
@@ -332,13 +336,12 @@ class ClusterDocuments(DocumentsDispatch):
             self._positions_at = NEVER
         new = (term, host) != (self.term, self.host)
         self.term, self.host, self._parent, self._attached = term, host, parent_id, True
-        spread = SPREAD if new else 0.0
         for copy in self._copies.values():
-            copy.attached(parent_id, now, spread=spread)
+            copy.attached(parent_id, now, new_host=new)
             self._dirty[copy] = None
         for replica in self._objects.values():
             # a new host begins its reign after half a second: nothing is to be asked before
-            replica.attached(term, parent_id, now, spread=spread, after=1.0 if new else 0.0)
+            replica.attached(term, parent_id, now, spread=SPREAD if new else 0.0, after=1.0 if new else 0.0)
             self._dirty[replica] = None
         self._tune(now)
 
@@ -411,6 +414,9 @@ class ClusterDocuments(DocumentsDispatch):
                 opened.renew_awareness(now)
         if now >= self._positions_at:
             self._send_positions(now)
+        if now >= self._holders.wake_at:
+            for name, node, partner, count in self._holders.decide(now):
+                self._send(node, Partner(name, partner, count))
         self._dirty.update((one, None) for one in self._copies.values() if now >= one.wake_at)
         self._dirty.update((one, None) for one in self._objects.values() if now >= one.wake_at)
         self._work(now)
@@ -472,6 +478,7 @@ class ClusterDocuments(DocumentsDispatch):
             self._awareness_at,
             self._positions_at,
             self._downloads.wake_at,
+            self._holders.wake_at,
             min((one.wake_at for one in self._copies.values()), default=NEVER),
             min((one.wake_at for one in self._objects.values()), default=NEVER),
         )

@@ -48,7 +48,7 @@ from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["ClusterCopy", "CopyRng", "origin_of"]
+__all__ = ["TELLING", "ClusterCopy", "CopyRng", "origin_of"]
 
 PEERS: Final = 16  # nodes that the replica may ask: the partner, and authors of what is missing
 LARGE: Final = BUS_LIMIT - 32 * 1024  # bytes of an edit beyond which LocalCopy does not publish it
@@ -57,6 +57,8 @@ UNANSWERED: Final = 2  # heartbeats without an answer, after which another partn
 FIRST: Final = 0.3  # seconds from a change to its heartbeat: the replica compares states 0.25 s after the last change
 REST: Final = 30.0  # seconds between heartbeats at rest
 APART: Final = 0.002  # seconds between the heartbeats of two holders: a partner of all of them receives 500 a second
+TELLING: Final = 1.0  # seconds in which all copies of a document tell a new host of themselves, at most
+APART_TELLING: Final = 0.02  # seconds between two of them: an answer and two heartbeats follow from each
 STUCK: Final = 30.0  # seconds without progress after which edits wait in vain: every partner has been asked by then
 ASSEMBLED: Final = 64 << 20  # bytes of large edits that are incomplete; more are requested as a full document
 NEVER: Final = float("inf")
@@ -163,11 +165,15 @@ class ClusterCopy:
     def append_merge(self, update: bytes, versions: Versions) -> None:
         """Record an applied full document. Interface of EditLog; a cluster keeps no log of its own."""
 
-    def attached(self, parent: str, now: float, *, spread: float) -> None:
-        """Tell the host of this copy, within `spread` seconds: the host or the parent is new."""
+    def attached(self, parent: str, now: float, *, new_host: bool = False) -> None:
+        """Tell the host of this copy: it or the parent is new.
+
+        A new host has more urgent things to do, and all copies have to tell it: they take their time.
+        """
         self.parent = parent
         self._connected = True
         self._opened_pause = ANSWER
+        spread = min(TELLING, APART_TELLING * self.holders) if new_host else 0.0
         self._opened_at = now + self._rng.uniform(0.0, spread)
         self.wake_at = min(self.wake_at, self._opened_at)
 
@@ -244,11 +250,14 @@ class ClusterCopy:
         self.partner_at = now
         if message.node == self.node:
             message = message._replace(node="")
+        same = message.node == self.partner and not self._unanswered and self._catching is None
         if message.node != self.partner:
             self._unanswered = 0
         self.partner = message.node
         if not self.partner:
             self._caught_up(now)
+        elif same:
+            self._changed(now)  # it has answered, so there is no hurry; what a dead host had broadcast may be missing
         else:
             self._hurry(now)
 
@@ -354,7 +363,7 @@ class ClusterCopy:
         for number in [number for number, one in self._requests.items() if now >= one.due]:
             self._fail(number, now)
         if self._connected and now >= self._opened_at:
-            self._send("", Opened(self.name, self.parent, self._avoid()))
+            self._send("", Opened(self.name, self.parent, self._avoid(), self.caught_up_at > -NEVER))
             self._opened_at = now + self._opened_pause * self._rng.uniform(1.0, 1.5)
             self._opened_pause = min(2 * self._opened_pause, REST)
         if now >= self._heartbeat_at:

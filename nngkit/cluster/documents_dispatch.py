@@ -174,9 +174,9 @@ class DocumentsDispatch(ABC):
             self.count["not_host"] += 1
             return
         match message:
-            case Opened(name, parent, avoid):
+            case Opened(name, parent, avoid, filled):
                 self._find(name, now)
-                found = self._holders.opened(name, sender, parent=parent, avoid=avoid)
+                found = self._holders.opened(name, sender, now, parent=parent, avoid=avoid, filled=filled)
                 if found is not None:
                     self._send(sender, Partner(name, *found))
             case Closing(name):

@@ -127,11 +127,15 @@ class Presence(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The sender has the document open, and asks for a partner to compare with, other than `avoid`."""
+    """The sender has the document open, and asks for a partner to compare with, other than `avoid`.
+
+    `filled`: it has compared with one before, or was the one that others compared with.
+    """
 
     name: str
     parent: str
     avoid: str
+    filled: bool
 
 
 class Partner(NamedTuple):
@@ -454,7 +458,7 @@ _KINDS: Final[dict[int, tuple[type[Message], Callable[[WireReader], Message]]]] 
     0: (Fragment, lambda r: Fragment(r.doc(), r.blob())),
     1: (FragmentPart, _part),
     2: (Presence, lambda r: Presence(r.doc(), r.blob())),
-    3: (Opened, lambda r: Opened(r.doc(), _node(r), _node(r))),
+    3: (Opened, lambda r: Opened(r.doc(), _node(r), _node(r), _flag(r))),
     4: (Partner, lambda r: Partner(r.doc(), _node(r), r.whole())),
     5: (Closing, lambda r: Closing(r.doc())),
     6: (Heartbeat, lambda r: Heartbeat(r.doc(), r.blob(), _flag(r))),

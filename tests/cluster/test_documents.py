@@ -61,7 +61,7 @@ MESSAGES: list[Message] = [
     Fragment("d", b"content"),
     FragmentPart("d", STREAM, 3, 1, 2, {STREAM: 2}, b"data"),
     Presence("d", b"content"),
-    Opened("d", "parent", ""),
+    Opened("d", "parent", "", True),
     Partner("d", "b", 3),
     Closing("d"),
     Heartbeat("d", b"content", True),
@@ -180,17 +180,35 @@ def test_invalid_messages(body: object) -> None:
 
 def test_partners_lead_to_one_node() -> None:
     holders = Holders("host")
-    assert holders.opened("d", "c", parent="b", avoid="") == ("c", 1)
-    assert holders.opened("d", "b", parent="host", avoid="") == ("c", 2)
-    assert holders.opened("d", "e", parent="b", avoid="") == ("b", 3)
-    assert holders.opened("d", "e", parent="b", avoid="b") == ("c", 3)
-    assert holders.opened("d", "host", parent="", avoid="") == ("host", 4)
-    assert holders.opened("d", "c", parent="b", avoid="b") == ("host", 4)
-    assert Holders("h").opened("d", "c", parent="", avoid="") == ("c", 1)
+    assert holders.opened("d", "c", 0.0, parent="b", avoid="") == ("c", 1)
+    assert holders.opened("d", "b", 0.0, parent="host", avoid="") == ("c", 2)
+    assert holders.opened("d", "e", 0.0, parent="b", avoid="") == ("b", 3)
+    assert holders.opened("d", "e", 0.0, parent="b", avoid="b") == ("c", 3)
+    assert holders.opened("d", "host", 0.0, parent="", avoid="") == ("host", 4)
+    assert holders.opened("d", "c", 0.0, parent="b", avoid="b") == ("host", 4)
+    assert Holders("h").opened("d", "c", 0.0, parent="", avoid="") == ("c", 1)
     holders.closed("d", "host")
-    assert holders.opened("d", "c", parent="b", avoid="") == ("c", 3)  # the first has no partner, so there is no ring
+    # the first has no partner, so there is no ring
+    assert holders.opened("d", "c", 0.0, parent="b", avoid="") == ("c", 3)
     holders.node_removed("c")
     assert holders.of("d") == ("b", "e")
+
+
+def test_a_new_host_names_no_partner_before_all_have_told_it_of_their_documents() -> None:
+    holders = Holders("host", 1.5, known=["own"])
+    assert holders.opened("own", "host", 0.0, parent="", avoid="") == ("host", 1)
+    assert holders.opened("own", "b", 0.1, parent="host", avoid="") == ("host", 2)
+    assert holders.wake_at == float("inf")
+    assert holders.opened("d", "new", 0.1, parent="b", avoid="") is None
+    assert holders.opened("d", "gone", 0.2, parent="b", avoid="") is None
+    assert holders.opened("d", "b", 0.3, parent="host", avoid="", filled=True) is None
+    assert holders.opened("d", "closing", 0.3, parent="host", avoid="") is None
+    holders.node_removed("gone")
+    holders.closed("d", "closing")
+    assert (holders.wake_at, holders.decide(1.4)) == (1.5, [])
+    assert holders.decide(1.5) == [("d", "new", "b", 2), ("d", "b", "b", 2)]
+    assert (holders.wake_at, holders.decide(1.6)) == (float("inf"), [])
+    assert holders.opened("e", "b", 1.6, parent="host", avoid="") == ("b", 1)
 
 
 def test_documents_of_nngkit_are_edited_at_all_nodes() -> None:

@@ -239,6 +239,30 @@ async def test_a_host_that_is_drained_hands_over(autojump_clock: MockClock) -> N
         await aeventually(lambda: b.host == c.host and b.host in ("b", "c"))  # the first that has the whole log
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.5, 1.0])
+async def test_a_document_is_opened_whole_right_after_a_change_of_the_host(
+    pause: float, autojump_clock: MockClock
+) -> None:
+    memory = ClusterMemory()
+    async with (
+        Host("c", transport=memory.transport("a"), id="a", voters=VOTERS, preference=3) as a,
+        Host("c", transport=memory.transport("b"), id="b", voters=VOTERS, preference=2),
+        Host("c", transport=memory.transport("c"), id="c", voters=VOTERS, preference=1),
+        Member("c", dial=[*VOTERS.values()], transport=memory.transport("d"), id="d") as d,
+        Member("c", dial=[*VOTERS.values()], transport=memory.transport("e"), id="e") as e,
+    ):
+        await d.joined(10.0)
+        await e.joined(10.0)
+        d.document("minutes").text("body").insert(0, "hello")
+        await trio.sleep(1.0)
+        await a.drain()
+        await aeventually(lambda: e.host in ("b", "c"))
+        await trio.sleep(pause)
+        document = e.document("minutes")
+        await document.joined(5.0)
+        assert str(document.text("body")) == "hello"
+
+
 @pytest.mark.parametrize("option", ["token", "ticket", "authenticator"])
 def test_a_secret_that_is_no_text_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=option):
