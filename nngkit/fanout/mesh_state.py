@@ -363,9 +363,12 @@ class MeshState:
         if isinstance(content, Ask):
             self._answer(link, there, content, now)
         elif isinstance(content, Digest):
-            there.id = content.id
+            greeting = not there.greeted
+            there.id, there.greeted = content.id, there.greeted or content.last
             for line in content.lines:
                 self._read_line(link, line, content.answer, now)
+                if greeting:
+                    self._ask_new(line, now)
             self.greeted = self.greeted or content.last
 
     def _read_line(self, link: int, line: Line, answer: bool, now: float) -> None:
@@ -396,6 +399,12 @@ class MeshState:
             if stream.behind and stream.progress >= stream.ask_at - stream.pause:  # it brought something: go on at once
                 stream.pause = FIRST_PAUSE
                 self._ask_soon(stream, now)
+
+    def _ask_new(self, line: Line, now: float) -> None:
+        """Ask at once for what a new neighbour has: it was sent before, so it is on no other way."""
+        stream = self._behind.get(key_of(line.origin, line.epoch))
+        if stream is not None and stream.asked is None:
+            self._ask_soon(stream, now)
 
     def _described(self, key: bytes, line: Line, now: float) -> Stream | None:
         """Return a new stream that a digest describes. Where it begins: see invariant 3."""

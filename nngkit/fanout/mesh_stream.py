@@ -30,12 +30,13 @@ class Claim(NamedTuple):
 
 
 class Link:
-    """Neighbour: its id, when it was last heard, its answers since the last digest."""
+    """Neighbour: its id, when it was last heard, its answers since the last digest; `greeted`: it told its streams."""
 
-    __slots__ = ("answers", "heard", "id")
+    __slots__ = ("answers", "greeted", "heard", "id")
 
     def __init__(self, now: float) -> None:
         self.id: str | None = None
+        self.greeted = False
         self.heard = now
         self.answers = 0
 

@@ -7,7 +7,7 @@ import pytest
 from nngkit.fanout.mesh_events import MeshGap, MeshMessage
 from nngkit.fanout.mesh_limits import MeshLimits
 from nngkit.fanout.mesh_state import MeshState
-from nngkit.fanout.mesh_wire import Line, data_frame, key_of, pack_digest
+from nngkit.fanout.mesh_wire import Ask, Line, control, data_frame, key_of, pack_digest
 from tests.fanout.mesh_network import MeshNetwork
 
 NAMES = [f"n{number:02}" for number in range(20)]
@@ -177,6 +177,25 @@ def test_patience_does_not_pass_without_a_neighbour() -> None:
     state.receive(2, [data_frame(key, 2, b"x")], 100.1)
     assert state.position("a", 7) == 4
     assert state.stats.gaps == 0
+
+
+def test_a_new_neighbour_is_asked_at_once_for_what_is_missing() -> None:
+    state = MeshState("me", 1, 0.0)
+    state.link_up(1, 0.0)
+    state.receive(1, [data_frame(key_of("a", 7), number, b"x") for number in (1, 3)], 0.0)
+    state.link_down(1, 0.0)
+    state.tick(0.0)  # nobody can be asked now
+    state.take()
+    state.link_up(2, 0.1)
+    lines = [Line("a", 7, 1, 4, 3, 1.0), Line("b", 8, 1, 6, 5, 0.05)]  # one that was behind before, and a new one
+    state.receive(2, [pack_digest("x", 1, lines, last=True)], 0.1)
+    assert state.wake_at == 0.1
+    state.tick(0.1)
+    asks = [control(frame) for link, frame in state.take().sends if link == 2]
+    assert [ask.ranges for ask in asks if isinstance(ask, Ask)] == [((2, 2),), ((1, 5),)]
+    state.receive(2, [pack_digest("x", 1, [Line("b", 8, 1, 7, 6, 0.06)])], 0.2)
+    state.tick(0.2)  # the same link again: what its later digests tell of may be on the way
+    assert not [frame for _, frame in state.take().sends]
 
 
 def test_a_new_node_begins_at_now() -> None:
