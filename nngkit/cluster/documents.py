@@ -91,7 +91,7 @@ AWARENESS: Final = 10.0  # seconds between renewals of awareness states, as in n
 POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
 CHECK: Final = 3  # positions broadcast after the last change of an object, in case it was lost on all ways
 SPREAD: Final = 0.2  # seconds over which the nodes of a cluster ask a new host for the positions of their objects
-COMPLETE: Final = TELLING + 0.5  # seconds until a new host knows who has which document, delays of a tree included
+COMPLETE: Final = TELLING + 0.5  # seconds until a new host knows the holders of each document, delays included
 NEVER: Final = float("inf")
 _SHELL: Final = "nngkit.cluster.documents_opened"  # imports an engine, so not before the first document is opened
 

@@ -184,7 +184,7 @@ def test_a_new_neighbour_is_asked_at_once_for_what_is_missing() -> None:
     state.link_up(1, 0.0)
     state.receive(1, [data_frame(key_of("a", 7), number, b"x") for number in (1, 3)], 0.0)
     state.link_down(1, 0.0)
-    state.tick(0.0)  # nobody can be asked now
+    state.tick(0.0)  # without a neighbour
     state.take()
     state.link_up(2, 0.1)
     lines = [Line("a", 7, 1, 4, 3, 1.0), Line("b", 8, 1, 6, 5, 0.05)]  # one that was behind before, and a new one
