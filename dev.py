@@ -395,7 +395,7 @@ COMMANDS = {
     "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
     "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
     "docs": Command(docs, ("venv", "docs")),  # reads the sources, imports nothing
-    "bench": Command(bench, (*RUN, "extras", "bench")),
+    "bench": Command(bench, (*RUN, "extras", "test", "bench")),  # they use the tests' networks, audits and hosts
     "web": Command(web, ("venv", "web")),
     "wheel": Command(wheel, ("venv", "run", "wheel", "web")),
     "lock": Command(lock, ()),

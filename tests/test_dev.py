@@ -179,7 +179,7 @@ NEEDS = {  # command: the locks that it installs
     "lint": ("run", "extras", "test", "lint"),
     "test": ("run", "extras", "test", "lint", "bench", "wheel"),
     "docs": ("docs",),
-    "bench": ("run", "extras", "bench"),
+    "bench": ("run", "extras", "test", "bench"),
 }
 
 
