@@ -220,7 +220,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     async def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
         portal, inner = self._open_object()
         if id is None or id == inner.id:
-            inner._workers.check_outside(asyncio.current_task() in self._work_bridge.tasks)
+            inner._workers.refuse_drain(asyncio.current_task() in self._work_bridge.tasks)
         await in_portal(portal, functools.partial(inner.drain, id, timeout))
 
     # ---- messages

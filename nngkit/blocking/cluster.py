@@ -162,7 +162,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
         portal, inner = self._open_object()
         if id is None or id == inner.id:
-            inner._workers.check_outside()
+            inner._workers.refuse_drain(inner._workers.in_this_thread)
         portal.call(inner.drain, id, timeout)
 
     # ---- messages

@@ -4,6 +4,7 @@
 
     pure     messages                                     requests and replies with a codec
              pool (health)                                providers, the lane in use, the choice among them
+             texts                                        text of what a program has raised
     shells   client (_caller, _race, stream)              calls, with retries and hedging
              server (_running, _streaming, _failures,     listens, registers, runs handlers, drains
                      handlers)

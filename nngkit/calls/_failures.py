@@ -11,8 +11,9 @@ import traceback
 from collections import Counter
 from typing import Final
 
-from nngkit.calls.handlers import cause, order_to_end, text_of
+from nngkit.calls.handlers import cause, order_to_end
 from nngkit.calls.messages import Codec, ErrorReply
+from nngkit.calls.texts import text_of
 from nngkit.errors import RemoteError, TooLarge
 
 __all__ = ["Failures"]

@@ -25,7 +25,7 @@ import trio
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pipe
 
-__all__ = ["Calling", "Handler", "call_plainly", "cause", "order_to_end", "takes_two", "text_of"]
+__all__ = ["Calling", "Handler", "call_plainly", "cause", "order_to_end", "takes_two"]
 
 _END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
 ORDERS: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
@@ -131,14 +131,6 @@ def order_to_end(error: BaseException) -> BaseException | None:
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(ORDERS)
     return error if isinstance(error, ORDERS) else None
-
-
-def text_of(value: Any) -> str:
-    """Return `value` as text that UTF-8 can carry."""
-    try:
-        return str(value).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # the `str` of a class that is not ours
-        return f"<{type(value).__name__} without text>"
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,8 +36,9 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._running import Running
-from nngkit.calls.handlers import call_plainly, order_to_end, text_of
+from nngkit.calls.handlers import call_plainly, order_to_end
 from nngkit.calls.messages import Codec, check_codec
+from nngkit.calls.texts import text_of
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.provider import PRIORITY, Provider

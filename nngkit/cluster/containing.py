@@ -18,9 +18,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from nngkit.calls.texts import text_of
 from nngkit.errors import ConfigError
 
-__all__ = ["contained", "describe", "is_async", "plain", "text_of"]
+__all__ = ["contained", "describe", "is_async", "plain"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,14 +49,6 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Return True for an async function, or an object whose class has an async `__call__`."""
     call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an exception, as UTF-8 can carry it."""
-    try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # the `str` of a class that is not ours
-        return "(without text)"
 
 
 def describe(error: BaseException) -> str:

@@ -20,8 +20,8 @@ from typing import Final
 __all__ = ["Holders"]
 
 MOST_NAMES: Final = 65_536  # documents: a table of 30 MB
-NEVER: Final = float("inf")
 MOST_ENTRIES: Final = 262_144  # holders of all documents together: 10,000 nodes with 26 each, 40 MB
+NEVER: Final = float("inf")
 
 
 class Holders:

@@ -25,8 +25,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+from nngkit.calls.texts import text_of
 from nngkit.cluster.admission import Applicant, Authenticator
-from nngkit.cluster.containing import contained, describe, text_of
+from nngkit.cluster.containing import contained, describe
 from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
 from nngkit.errors import AccessDenied, BadMessage
 

@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 import trio
 
 from nngkit.background import Background
-from nngkit.calls.handlers import Handler, cause, order_to_end, text_of
+from nngkit.calls.handlers import Handler, cause, order_to_end
+from nngkit.calls.texts import text_of
 from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs import Job, JobRun
@@ -35,8 +36,9 @@ THREADS_LOOK: Final = 0.5  # seconds between two looks whether such threads have
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
 OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed")  # errors whose text says it all
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
-_WORKING: ContextVar[object] = ContextVar("_WORKING", default=None)  # in a thread: whose function runs there
 HANDOVER: Final = 5.0  # seconds without a result that is taken, until it leaves with the rest: longer than an election
+
+_WORKING: ContextVar[Workers | None] = ContextVar("_WORKING", default=None)  # those whose function a thread runs
 
 
 class Shell(Protocol):
@@ -289,7 +291,7 @@ class Workers:
 
         Raises RuntimeError in a work function.
         """
-        self.check_outside(self._below(trio.lowlevel.current_task()))
+        self.refuse_drain(self._below(trio.lowlevel.current_task()))
         crew = self._shell._node.work.crew
         self._draining = True
         crew.drain(trio.current_time())
@@ -307,9 +309,14 @@ class Workers:
                 )
                 return
 
-    def check_outside(self, inside: bool | None = None) -> None:
-        """Raise RuntimeError in a work function: called in its thread, or with what is known of the caller."""
-        if _WORKING.get() is self if inside is None else inside:
+    @property
+    def in_this_thread(self) -> bool:
+        """True in a worker thread that runs one of the functions."""
+        return _WORKING.get() is self
+
+    def refuse_drain(self, inside: bool) -> None:
+        """Raise RuntimeError if the caller is `inside` a work function."""
+        if inside:
             why = "it would wait for its own end; start it in a task or a thread beside the function"
             raise RuntimeError(f"{self._shell.id}: a work function cannot drain its own node: {why}")
 

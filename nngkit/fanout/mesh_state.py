@@ -368,7 +368,7 @@ class MeshState:
             for line in content.lines:
                 self._read_line(link, line, content.answer, now)
                 if greeting:
-                    self._ask_new(line, now)
+                    self._ask_new(link, line, now)
             self.greeted = self.greeted or content.last
 
     def _read_line(self, link: int, line: Line, answer: bool, now: float) -> None:
@@ -400,10 +400,10 @@ class MeshState:
                 stream.pause = FIRST_PAUSE
                 self._ask_soon(stream, now)
 
-    def _ask_new(self, line: Line, now: float) -> None:
+    def _ask_new(self, link: int, line: Line, now: float) -> None:
         """Ask at once for what a new neighbour has: it was sent before, so it is on no other way."""
         stream = self._behind.get(key_of(line.origin, line.epoch))
-        if stream is not None and stream.asked is None:
+        if stream is not None and stream.asked is None and link in stream.claims:
             self._ask_soon(stream, now)
 
     def _described(self, key: bytes, line: Line, now: float) -> Stream | None:

@@ -252,6 +252,18 @@ def _fill_the_disk(file: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@asynccontextmanager
+async def host_that_fails(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, submitted: list[asyncio.Task[object]]
+) -> AsyncIterator[None]:
+    """Run a host whose disk is full from its first job on, which is added to `submitted`."""
+    async with Host("c", listen=ANY, id="host", store=folder) as host:
+        await host.joined(WAIT)
+        monkeypatch.setattr(os, "fdatasync", _fill_the_disk)
+        submitted.append(asyncio.create_task(host.submit("x", b"")))
+        yield
+
+
 @under_asyncio
 async def test_the_end_of_a_node_cancels_its_block_and_is_raised_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -259,10 +271,7 @@ async def test_the_end_of_a_node_cancels_its_block_and_is_raised_there(
     submitted: list[asyncio.Task[object]] = []
 
     async def serve() -> None:
-        async with Host("c", listen=ANY, id="host", store=tmp_path) as host:
-            await host.joined(WAIT)
-            monkeypatch.setattr(os, "fdatasync", _fill_the_disk)
-            submitted.append(asyncio.create_task(host.submit("x", b"")))
+        async with host_that_fails(tmp_path, monkeypatch, submitted):
             await asyncio.Event().wait()
 
     with pytest.raises(NotStored, match="No space left on device"):
@@ -284,10 +293,7 @@ async def test_a_cancellation_of_the_programs_own_is_not_lost_when_the_node_ends
     submitted: list[asyncio.Task[object]] = []
 
     async def serve() -> None:
-        async with Host("c", listen=ANY, id="host", store=tmp_path) as host:
-            await host.joined(WAIT)
-            monkeypatch.setattr(os, "fdatasync", _fill_the_disk)
-            submitted.append(asyncio.create_task(host.submit("x", b"")))
+        async with host_that_fails(tmp_path, monkeypatch, submitted):
             try:
                 await asyncio.Event().wait()
             finally:

@@ -72,11 +72,6 @@ class Cluster:
         return [member.id for member in self.nodes[host]._node.queries.tree().members]
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:

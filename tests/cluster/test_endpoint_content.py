@@ -21,11 +21,6 @@ from nngkit.testing.cluster_memory import ClusterMemory
 VOTERS = {name: f"mem://{name}" for name in "abc"}
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 class Total:
     """A shared object: a sum that depends on the order of its changes."""
 

@@ -23,11 +23,6 @@ from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @asynccontextmanager
 async def two_nodes() -> AsyncIterator[tuple[Host, Member]]:
     """Yield a host and a worker that has joined it."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from nngkit.cluster import Host
 from nngkit.errors import ConfigError, NngkitError, NotStored
@@ -19,11 +18,6 @@ from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
 VOTERS = {name: f"mem://{name}" for name in "abc"}
-
-
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
 
 
 async def test_jobs_outlive_all_voters(tmp_path: Path) -> None:

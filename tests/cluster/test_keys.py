@@ -19,11 +19,6 @@ from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def portal() -> None:
     """Start the portal before the first test: its thread stays until the process ends."""
