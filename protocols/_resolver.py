@@ -1,0 +1,157 @@
+"""Names looked up by the system's resolver, in a few daemon threads that nothing waits for at exit.
+
+A name without an answer from its DNS server keeps a thread for as long as the system's resolver tries (10 s and more).
+So lookups of one name are shared while they last; there are at most ``MOST`` threads; and names whose last lookup was
+slow get at most ``SLOW`` of them, after all others. If all are busy, further names wait for the first that ends.
+Numbers and ``localhost`` need no lookup (``_names.py``). Nothing is cached.
+
+May not know: NNG, sockets, dialers.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket as sockets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakMethod
+
+from ._alarm import Alarm
+from ._names import Number, found
+from ._process import block_signals
+
+log = logging.getLogger("nngkit.protocols")
+
+MOST: Final = 16  # threads
+SLOW: Final = 8  # of them, for names whose last lookup was slow
+PATIENCE: Final = 1.0  # seconds: servers answer in milliseconds, and the resolver asks again after 5 s
+IDLE: Final = 10.0  # seconds until an idle thread ends
+REMEMBERED: Final = 1024  # slow names, the latest ones
+
+Found = Callable[[tuple[Number, ...], str], None]
+Key = tuple[str, int]  # host; IP version, 0 for both
+
+
+class _Lookup:
+    """A lookup in progress or in a queue, and the methods to call."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.waiters: list[WeakMethod[Found]] = []
+
+    @property
+    def wanted(self) -> bool:
+        """True if an object still waits."""
+        return any(waiter() is not None for waiter in self.waiters)
+
+
+_condition = threading.Condition()
+_lookups: dict[Key, _Lookup] = {}
+_waiting: tuple[deque[_Lookup], deque[_Lookup]] = (deque(), deque())  # quick and slow names
+_slow_names: OrderedDict[Key, None] = OrderedDict()
+_threads = _idle = _slow = 0  # threads; those without a lookup; those with one of a slow name
+
+
+def lookup(host: str, version: int, done: Found) -> None:
+    """Call ``done(numbers, reason)`` on another thread; without numbers, the reason says why. Does not wait.
+
+    ``done`` is a bound method whose object is not kept alive. ``version``: 4, 6, or 0 for both. Called on the alarm
+    thread, where no signal handler interrupts it.
+    """
+    global _threads
+    key = host, version
+    with _condition:
+        if (going := _lookups.get(key)) is None:
+            going = _lookups[key] = _Lookup(key)
+            _waiting[key in _slow_names].append(going)
+        going.waiters.append(WeakMethod(done))
+        if _idle:
+            _condition.notify()
+        elif _threads < MOST:
+            threading.Thread(target=_run, name="nngkit-resolver", daemon=True).start()
+            _threads += 1
+
+
+def _run() -> None:
+    global _slow
+    block_signals()
+    while (taken := _next()) is not None:
+        going, slow = taken
+        began = time.monotonic()
+        numbers, reason = _ask(going.key)
+        with _condition:
+            _lookups.pop(going.key)
+            _slow_names.pop(going.key, None)
+            if time.monotonic() - began > PATIENCE:
+                _slow_names[going.key] = None
+                if len(_slow_names) > REMEMBERED:
+                    _slow_names.popitem(last=False)
+            if slow:
+                _slow -= 1
+                _condition.notify()
+        for waiter in going.waiters:
+            try:
+                if (done := waiter()) is not None:
+                    done(numbers, reason)
+            except Exception:
+                log.exception("the user of a lookup failed")
+
+
+def _next() -> tuple[_Lookup, bool] | None:
+    """Wait for the next lookup; return it, and whether its name was slow. None: this thread is no longer needed."""
+    global _idle, _slow, _threads
+    quick_names, slow_names = _waiting
+    woken = True
+    with _condition:
+        while True:
+            while quick_names or (slow_names and _slow < SLOW):
+                slow = not quick_names
+                going = (slow_names if slow else quick_names).popleft()
+                if going.wanted:
+                    _slow += slow
+                    return going, slow
+                del _lookups[going.key]
+            if not woken:
+                _threads -= 1
+                return None
+            _idle += 1
+            woken = _condition.wait(IDLE)
+            _idle -= 1
+
+
+def _ask(key: Key) -> tuple[tuple[Number, ...], str]:
+    host, version = key
+    family = {0: sockets.AF_UNSPEC, 4: sockets.AF_INET, 6: sockets.AF_INET6}[version]
+    try:
+        numbers = found(sockets.getaddrinfo(host, None, family, sockets.SOCK_STREAM))
+    except sockets.gaierror as error:
+        return (), f"{host} has no address: {error.strerror}"
+    except (OSError, UnicodeError) as error:
+        return (), f"{host} has no address: {error}"
+    return numbers, "" if numbers else f"{host} has no address"
+
+
+class Waited:
+    """A lookup that one thread waits for."""
+
+    def __init__(self, host: str, version: int) -> None:
+        self._key = host, version
+        self._done = threading.Event()
+        self.numbers: tuple[Number, ...] = ()
+        self.reason = f"{host}: no answer from the resolver"
+        self._alarm = Alarm(self._begin)
+        self._alarm.now()
+
+    def _begin(self) -> None:
+        lookup(*self._key, self._found)
+
+    def _found(self, numbers: tuple[Number, ...], reason: str) -> None:
+        self.numbers, self.reason = numbers, reason
+        self._done.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Block until the answer has come; return False if it has not in ``seconds``."""
+        return self._done.wait(seconds)
