@@ -94,9 +94,9 @@ class Dialer:
             self._run(self._numbers)
         else:
             self.problem = self.problem or f"{self.address.host} is being looked up"
-            lookup(self.address.host, self.address.version, self._found)
+            lookup(self.address.host, self.address.version, self)
 
-    def _found(self, numbers: Sequence[Number], reason: str) -> None:
+    def found(self, numbers: Sequence[Number], reason: str) -> None:
         """Continue with the answer of a lookup, on its thread."""
         if numbers:
             self._run(interleaved(numbers, attrgetter("version")))

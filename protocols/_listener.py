@@ -17,7 +17,7 @@ from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
 from ._names import Number, known, spelled
-from ._nng import check, error, ffi, lib, strerror
+from ._nng import check, error, ffi, lib, no_such_family, strerror
 from ._operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
 from ._resolver import Waited
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path, wrap
@@ -247,7 +247,7 @@ class Port(Owner):
         if not code:
             return
         url = self._address.url
-        if self._address.ported and (code == lib.NNG_EADDRINVAL or code > lib.NNG_ESYSERR):  # or of the resolver
+        if self._address.ported and (code == lib.NNG_EADDRINVAL or no_such_family(code)):
             raise Absent("listen", f"{url}: not an address of this host", url)
         mapped = error(code, "listen")
         if isinstance(mapped, ConfigError):

@@ -15,9 +15,8 @@ import socket as sockets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Final
-from weakref import WeakMethod
+from typing import Final, Protocol
+from weakref import ref
 
 from ._alarm import Alarm
 from ._names import Number, found
@@ -31,21 +30,29 @@ PATIENCE: Final = 1.0  # seconds: servers answer in milliseconds, and the resolv
 IDLE: Final = 10.0  # seconds until an idle thread ends
 REMEMBERED: Final = 1024  # slow names, the latest ones
 
-Found = Callable[[tuple[Number, ...], str], None]
 Key = tuple[str, int]  # host; IP version, 0 for both
 
 
+class Asker(Protocol):
+    """An object that wants the addresses of a name, until it is ``closed``."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def found(self, numbers: tuple[Number, ...], reason: str) -> None:
+        """Take the answer, on a thread of the resolver. Without numbers, the reason says why."""
+
+
 class _Lookup:
-    """A lookup in progress or in a queue, and the methods to call."""
+    """A lookup in progress or in a queue, and who asks."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.waiters: list[WeakMethod[Found]] = []
+        self.askers: list[ref[Asker]] = []
 
-    @property
-    def wanted(self) -> bool:
-        """True if an object still waits."""
-        return any(waiter() is not None for waiter in self.waiters)
+    def wanted_by(self) -> list[Asker]:
+        """Return the askers that still want the answer."""
+        return [asker for each in self.askers if (asker := each()) is not None and not asker.closed]
 
 
 _condition = threading.Condition()
@@ -55,11 +62,10 @@ _slow_names: OrderedDict[Key, None] = OrderedDict()
 _threads = _idle = _slow = 0  # threads; those without a lookup; those with one of a slow name
 
 
-def lookup(host: str, version: int, done: Found) -> None:
-    """Call ``done(numbers, reason)`` on another thread; without numbers, the reason says why. Does not wait.
+def lookup(host: str, version: int, asker: Asker) -> None:
+    """Look up a name for ``asker``, which is not kept alive. Does not wait.
 
-    ``done`` is a bound method whose object is not kept alive. ``version``: 4, 6, or 0 for both. Called on the alarm
-    thread, where no signal handler interrupts it.
+    ``version``: 4, 6, or 0 for both. Called on the alarm thread, where no signal handler interrupts it.
     """
     global _threads
     key = host, version
@@ -67,10 +73,10 @@ def lookup(host: str, version: int, done: Found) -> None:
         if (going := _lookups.get(key)) is None:
             going = _lookups[key] = _Lookup(key)
             _waiting[key in _slow_names].append(going)
-        going.waiters.append(WeakMethod(done))
-        if _idle:
-            _condition.notify()
-        elif _threads < MOST:
+        going.askers.append(ref(asker))
+        _condition.notify()
+        # an idle thread that was notified has not taken its lookup yet
+        if sum(map(len, _waiting)) > _idle and _threads < MOST:
             threading.Thread(target=_run, name="nngkit-resolver", daemon=True).start()
             _threads += 1
 
@@ -92,10 +98,9 @@ def _run() -> None:
             if slow:
                 _slow -= 1
                 _condition.notify()
-        for waiter in going.waiters:
+        for asker in going.wanted_by():
             try:
-                if (done := waiter()) is not None:
-                    done(numbers, reason)
+                asker.found(numbers, reason)
             except Exception:
                 log.exception("the user of a lookup failed")
 
@@ -110,7 +115,7 @@ def _next() -> tuple[_Lookup, bool] | None:
             while quick_names or (slow_names and _slow < SLOW):
                 slow = not quick_names
                 going = (slow_names if slow else quick_names).popleft()
-                if going.wanted:
+                if going.wanted_by():
                     _slow += slow
                     return going, slow
                 del _lookups[going.key]
@@ -135,23 +140,28 @@ def _ask(key: Key) -> tuple[tuple[Number, ...], str]:
 
 
 class Waited:
-    """A lookup that one thread waits for."""
+    """A lookup that one thread waits for. ``numbers`` and ``reason`` are its answer."""
 
     def __init__(self, host: str, version: int) -> None:
         self._key = host, version
         self._done = threading.Event()
+        self.closed = False
         self.numbers: tuple[Number, ...] = ()
         self.reason = f"{host}: no answer from the resolver"
         self._alarm = Alarm(self._begin)
         self._alarm.now()
 
     def _begin(self) -> None:
-        lookup(*self._key, self._found)
+        lookup(*self._key, self)
 
-    def _found(self, numbers: tuple[Number, ...], reason: str) -> None:
+    def found(self, numbers: tuple[Number, ...], reason: str) -> None:
+        """Take the answer."""
         self.numbers, self.reason = numbers, reason
         self._done.set()
 
     def wait(self, seconds: float) -> bool:
         """Block until the answer has come; return False if it has not in ``seconds``."""
-        return self._done.wait(seconds)
+        try:
+            return self._done.wait(seconds)
+        finally:
+            self.closed = True
