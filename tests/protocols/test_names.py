@@ -5,6 +5,7 @@ Names under `.test` are answered by a table in place of the system's resolver; `
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import threading
@@ -126,10 +127,17 @@ def test_an_address_without_an_answer_does_not_hold_up_the_next(names: Names, sw
             passes(push, pull)
 
 
-def test_an_attempt_without_an_answer_ends_and_is_named(swallowing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["tcp", "ws", "tls+tcp"])
+def test_an_attempt_without_an_answer_ends_and_is_named(
+    swallowing: int, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_race, "LIMIT", 0.1)
-    text = f"tcp://127.0.0.43:{swallowing}: no answer in 0.1 s"
-    with Push(dial=f"tcp://127.0.0.43:{swallowing}", linger=0) as push, pytest.raises(TimedOut, match=text):
+    url = f"{scheme}://127.0.0.43:{swallowing}"
+    tls = TLS(verify=False)
+    with (
+        Push(dial=url, tls=tls, linger=0) as push,
+        pytest.raises(TimedOut, match=f"{re.escape(url)}: no answer in 0.1 s"),
+    ):
         push.wait_for_peers(1, 0.3)
 
 
