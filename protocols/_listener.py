@@ -16,10 +16,10 @@ from nngkit.errors import Closed, ConfigError, Unreachable
 from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
-from ._names import Number, known, spelled
+from ._names import Number, spelled
 from ._nng import check, error, ffi, lib, no_such_family, strerror
 from ._operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
-from ._resolver import Waited
+from ._resolver import Question
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path, wrap
 from ._tls import TLS
 
@@ -86,15 +86,13 @@ class Listener:
         address = self.address
         if not address.ported:
             return (None,)
-        numbers = known("listen", address)
-        if numbers is None:
-            search = Waited(address.host, address.version)
-            found = search.wait(LOOKUP)
-            if not search.numbers:
-                time = "" if found else f" in {LOOKUP:g} s"
-                raise Unreachable(address.url, f"cannot listen: {search.reason}{time}")
-            numbers = search.numbers
-        return numbers
+        answered = threading.Event()
+        question = Question("listen", address, answered.set)
+        in_time = answered.wait(LOOKUP)
+        question.close()
+        if not question.numbers:
+            raise Unreachable(address.url, f"cannot listen: {question.reason}{'' if in_time else f' in {LOOKUP:g} s'}")
+        return question.numbers
 
     def _take(self, tls: TLS | None, numbers: tuple[Number | None, ...]) -> None:
         """Take one port at each of the addresses that this host has, at least at one."""

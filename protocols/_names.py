@@ -30,6 +30,11 @@ class Number:
     host: str
     zone: str = ""
 
+    @property
+    def family(self) -> sockets.AddressFamily:
+        """The address family of a socket for it."""
+        return _FAMILIES[self.version]
+
     def __str__(self) -> str:
         return f"{self.host}%{self.zone}" if self.zone else self.host
 

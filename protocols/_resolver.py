@@ -15,11 +15,13 @@ import socket as sockets
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Final, Protocol
 from weakref import ref
 
+from ._addresses import Address
 from ._alarm import Alarm
-from ._names import Number, found
+from ._names import Number, found, known
 from ._process import block_signals
 
 log = logging.getLogger("nngkit.protocols")
@@ -139,29 +141,35 @@ def _ask(key: Key) -> tuple[tuple[Number, ...], str]:
     return numbers, "" if numbers else f"{host} has no address"
 
 
-class Waited:
-    """A lookup that one thread waits for. ``numbers`` and ``reason`` are its answer."""
+class Question:
+    """The addresses of the host in ``address``, which is dialed or listened at.
 
-    def __init__(self, host: str, version: int) -> None:
-        self._key = host, version
-        self._done = threading.Event()
+    ``answered()`` is called when ``numbers`` are there, or the ``reason`` why there are none. If the host needs no
+    lookup, that is at once. ``close`` ends the question. Raises ConfigError.
+    """
+
+    def __init__(self, what: str, address: Address, answered: Callable[[], None]) -> None:
+        self.host = address.host
+        self._version = address.version
+        self._answered = answered
         self.closed = False
-        self.numbers: tuple[Number, ...] = ()
-        self.reason = f"{host}: no answer from the resolver"
-        self._alarm = Alarm(self._begin)
-        self._alarm.now()
+        self.numbers = known(what, address) or ()
+        self.reason = f"{self.host}: no answer from the resolver"
+        if self.numbers:
+            self.found(self.numbers, "")
+        else:
+            self._alarm = Alarm(self._ask)
+            self._alarm.now()
 
-    def _begin(self) -> None:
-        lookup(*self._key, self)
+    def _ask(self) -> None:
+        lookup(self.host, self._version, self)
 
     def found(self, numbers: tuple[Number, ...], reason: str) -> None:
         """Take the answer."""
         self.numbers, self.reason = numbers, reason
-        self._done.set()
+        self.closed = True
+        self._answered()
 
-    def wait(self, seconds: float) -> bool:
-        """Block until the answer has come; return False if it has not in ``seconds``."""
-        try:
-            return self._done.wait(seconds)
-        finally:
-            self.closed = True
+    def close(self) -> None:
+        """No longer want the answer."""
+        self.closed = True
