@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,13 @@ def event(process: subprocess.Popen[str], kind: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def two(hosts: Hosts) -> Iterator[tuple[Host, Host]]:
+def two(hosts: Hosts) -> tuple[Host, Host]:
     a, b = hosts.add("a"), hosts.add("b")
     hosts.link("a", "b")
-    yield a, b
+    return a, b
 
 
-@pytest.mark.parametrize("listen", ["tcp://0.0.0.0:7000", "tcp://*:7000", "tcp://[::]:7000"])
+@pytest.mark.parametrize("listen", ["tcp://0.0.0.0:7000", "tcp://[::]:7000"])
 def test_a_node_at_all_interfaces_advertises_its_address_towards_its_peer(two: tuple[Host, Host], listen: str) -> None:
     a, b = two
     host = started(a, "host", "render", "--listen", listen, "--token", "s3cret", "--json")
@@ -56,7 +55,7 @@ def test_a_node_at_all_interfaces_advertises_its_address_towards_its_peer(two: t
     join = ["join", "render", "--dial", f"tcp://{a.address}:7000", "--token", "s3cret", "--json"]
     member = started(b, *join, "--listen", listen)
     assert event(member, "listening")["address"] == f"tcp://{b.address}:7000"
-    event(member, "joined")
+    event(member, "member")
 
 
 @pytest.fixture

@@ -21,16 +21,17 @@ ASK = """
     import sys, trio
     from nngkit.protocols.own_host import reachable
 
-    listen, *peers = sys.argv[1:]
-    print(trio.run(reachable, listen, peers))
+    for question in sys.argv[1:]:
+        listen, *peers = question.split()
+        print(trio.run(reachable, listen, peers))
 """
 
 
-def ask(host: Host, listen: str, *peers: str) -> str:
-    """Return what `reachable` returns in a host."""
-    done = host.run([sys.executable, "-c", dedent(ASK), listen, *peers], cwd=ROOT)
+def ask(host: Host, *questions: str) -> list[str]:
+    """Return what `reachable` returns in a host, for questions of a listener and peers."""
+    done = host.run([sys.executable, "-c", dedent(ASK), *questions], cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.strip()
+    return done.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,11 @@ def test_the_address_is_that_of_the_route_to_the_peer(hosts: Hosts) -> None:
         host.ip("link", "set", interface, "up")
         host.ip("link", "set", f"{interface}p", "up")
     peers = {"10.1.0.9": "10.1.0.1", "10.2.0.9": "10.2.0.1", "[fd00:3::9]": "[fd00:3::1]"}
-    for peer, own in peers.items():
-        assert ask(host, "tcp://[::]:7000", "tcp://127.0.0.1:1", f"tcp://{peer}:1") == f"tcp://{own}:7000"
+    *towards, alone = ask(
+        host, *(f"tcp://[::]:7000 tcp://127.0.0.1:1 tcp://{peer}:1" for peer in peers), "tcp://0.0.0.0:7000"
+    )
+    assert towards == [f"tcp://{own}:7000" for own in peers.values()]
     own_addresses = {f"tcp://{each}:7000" for each in (host.address, "10.1.0.1", "10.2.0.1")}
-    assert ask(host, "tcp://0.0.0.0:7000") in own_addresses  # without peers, and without a default route
+    assert alone in own_addresses  # without peers, and without a default route
     host.ip("route", "add", "default", "via", "10.2.0.9")
-    assert ask(host, "tcp://0.0.0.0:7000") == "tcp://10.2.0.1:7000"
+    assert ask(host, "tcp://0.0.0.0:7000") == ["tcp://10.2.0.1:7000"]
