@@ -111,10 +111,10 @@ class Dialer:
             self._attempts = [attempt for attempt in self._attempts if not attempt.freed]
             self._racers = numbers
             self._race = Race(len(numbers), time.monotonic(), limit_of(self._tries))
-            self._schedule(self._step, 0.0)
+        self._step()
 
     def _step(self) -> None:
-        """Start and stop attempts. On the alarm thread."""
+        """Start and stop attempts."""
         with self._lock:
             race, now = self._race, time.monotonic()
             if race is None or self._closed:

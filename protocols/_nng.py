@@ -20,7 +20,7 @@ uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 
 def no_such_family(code: int) -> bool:
     """Return True if NNG finds no address of that IP version usable; it adds getaddrinfo's negative code to its own."""
-    return 0 < lib.NNG_ESYSERR - code < 64
+    return 0 < int(lib.NNG_ESYSERR) - code < 64
 
 
 def strerror(code: int) -> str:

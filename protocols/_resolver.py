@@ -35,7 +35,7 @@ REMEMBERED: Final = 1024  # slow names, the latest ones
 Key = tuple[str, int]  # host; IP version, 0 for both
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """An object that wants the addresses of a name, until it is ``closed``."""
 
     @property
@@ -46,15 +46,15 @@ class Asker(Protocol):
 
 
 class _Lookup:
-    """A lookup in progress or in a queue, and who asks."""
+    """A lookup in progress or in a queue, and its requesters."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.askers: list[ref[Asker]] = []
+        self.requesters: list[ref[Requester]] = []
 
-    def wanted_by(self) -> list[Asker]:
-        """Return the askers that still want the answer."""
-        return [asker for each in self.askers if (asker := each()) is not None and not asker.closed]
+    def wanted_by(self) -> list[Requester]:
+        """Return the requesters that still want the answer."""
+        return [requester for each in self.requesters if (requester := each()) is not None and not requester.closed]
 
 
 _condition = threading.Condition()
@@ -64,8 +64,8 @@ _slow_names: OrderedDict[Key, None] = OrderedDict()
 _threads = _idle = _slow = 0  # threads; those without a lookup; those with one of a slow name
 
 
-def lookup(host: str, version: int, asker: Asker) -> None:
-    """Look up a name for ``asker``, which is not kept alive. Does not wait.
+def lookup(host: str, version: int, requester: Requester) -> None:
+    """Look up a name for ``requester``, which is not kept alive. Does not wait.
 
     ``version``: 4, 6, or 0 for both. Called on the alarm thread, where no signal handler interrupts it.
     """
@@ -75,7 +75,7 @@ def lookup(host: str, version: int, asker: Asker) -> None:
         if (going := _lookups.get(key)) is None:
             going = _lookups[key] = _Lookup(key)
             _waiting[key in _slow_names].append(going)
-        going.askers.append(ref(asker))
+        going.requesters.append(ref(requester))
         _condition.notify()
         # an idle thread that was notified has not taken its lookup yet
         if sum(map(len, _waiting)) > _idle and _threads < MOST:
@@ -100,9 +100,9 @@ def _run() -> None:
             if slow:
                 _slow -= 1
                 _condition.notify()
-        for asker in going.wanted_by():
+        for requester in going.wanted_by():
             try:
-                asker.found(numbers, reason)
+                requester.found(numbers, reason)
             except Exception:
                 log.exception("the user of a lookup failed")
 

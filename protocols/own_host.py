@@ -33,7 +33,7 @@ __all__ = ["is_everywhere", "own_host", "reachable", "with_host"]
 log = logging.getLogger("nngkit.protocols")
 
 PAUSE: Final = 0.5  # seconds until names without an address are looked up again
-# Addresses for documentation (RFC 5737, RFC 3849): they are nobody's, and routed as every address that is far away.
+# Addresses for documentation (RFC 5737, RFC 3849): no host has them, and they are routed as all that are far away.
 FAR: Final = (Number(4, "192.0.2.1"), Number(6, "2001:db8::1"))
 
 

@@ -56,8 +56,8 @@ class Names:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         if not entry:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        version = {socket.AF_INET: 4, socket.AF_INET6: 6}.get(family)
-        numbers = [number for number in entry if version in (None, 6 if ":" in number else 4)]
+        wanted = {socket.AF_INET: {4}, socket.AF_INET6: {6}}.get(socket.AddressFamily(family), {4, 6})
+        numbers = [number for number in entry if (6 if ":" in number else 4) in wanted]
         return [answer for number in numbers for answer in self.wanted(number, port, family, *arguments, **options)]
 
 
@@ -237,7 +237,7 @@ def test_names_that_were_slow_leave_threads_for_the_others(names: Names, monkeyp
             passes(push, pull)
 
 
-def test_a_lookup_that_nobody_waits_for_any_more_is_not_begun(names: Names) -> None:
+def test_a_lookup_that_is_no_longer_wanted_is_not_begun(names: Names) -> None:
     names.silent(*(f"silent{number}.test" for number in range(_resolver.MOST)))
     with Push(dial=[f"tcp://silent{number}.test:7000" for number in range(_resolver.MOST)], linger=0):
         eventually(lambda: sum(names.asked.values()) == _resolver.MOST, WAIT)
