@@ -16,21 +16,16 @@ __all__ = ["Address", "parse", "several"]
 SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6")
 TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 MOST_PATH: Final = 107  # bytes of an ipc path: the size of a sockaddr_un
-# the transport that carries a WebSocket
-_CARRIERS: Final = {
-    "ws": "tcp",
-    "ws4": "tcp4",
-    "ws6": "tcp6",
-    "wss": "tls+tcp",
-    "wss4": "tls+tcp4",
-    "wss6": "tls+tcp6",
-}
+_WEB: Final = ("ws", "ws4", "ws6", "wss", "wss4", "wss6")
 _PORTS: Final = {"ws": 80, "wss": 443}  # default ports
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Parts of a URL. ``stream`` is the URL given to NNG; ``path`` is a WebSocket's, "/" by default."""
+    """Parts of a URL. ``path`` is a WebSocket's, "/" by default.
+
+    ``stream`` is the URL given to NNG, or for a transport with ports its scheme: ``at`` returns the URL.
+    """
 
     url: str
     scheme: str
@@ -46,7 +41,7 @@ class Address:
     @property
     def web(self) -> bool:
         """True for a WebSocket."""
-        return self.scheme in _CARRIERS
+        return self.scheme in _WEB
 
     @property
     def local(self) -> bool:
@@ -58,11 +53,20 @@ class Address:
         """True for a transport with ports."""
         return not self.local and self.scheme != "inproc"
 
+    @property
+    def version(self) -> int:
+        """The only IP version of the transport, 4 or 6; 0 if it has both."""
+        return int(self.scheme[-1]) if self.scheme[-1] in "46" else 0
+
+    def at(self, host: str, port: int) -> str:
+        """Return the URL given to NNG for a numeric host, with brackets if it has colons."""
+        return f"{self.stream}://{host}:{port}"
+
     def bound(self, port: int) -> str:
         """Return the bound URL, with ``port`` in place of 0."""
         host = self.host
         if host in ("", "*"):
-            host = "0.0.0.0"
+            host = "::" if self.version == 6 else "0.0.0.0"
         if ":" in host:
             host = f"[{host}]"
         return f"{self.scheme}://{host}:{port}{'' if self.path == '/' and not self.url.endswith('/') else self.path}"
@@ -87,17 +91,16 @@ def parse(what: str, url: str) -> Address:
     except ValueError as malformed:  # unmatched brackets
         raise ConfigError(what, f"{url}: {malformed}", url) from malformed
     port = _port(what, url, parts)
-    if port is None and scheme in _CARRIERS:
+    if port is None and scheme in _WEB:
         port = _PORTS[scheme[:3] if scheme.startswith("wss") else "ws"]
     if what == "dial" and not port:
         raise ConfigError(what, f"{url}: dial needs a port from 1 to 65535", url)
-    if what == "dial" and not host:
+    if what == "dial" and host in ("", "*"):
         raise ConfigError(what, f"{url}: dial needs a host", url)
-    carrier = _CARRIERS.get(scheme, scheme)
-    name = f"[{host}]" if ":" in host else host
+    stream = "tls+tcp" if scheme in TLS_SCHEMES else "tcp"
     # urlsplit lower-cases the host, which does not change a name
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(url, scheme, f"{carrier}://{name}:{port or 0}", host, port, path)
+    return Address(url, scheme, stream, host, port, path)
 
 
 def _unusable_name(what: str, scheme: str, rest: str) -> str | None:

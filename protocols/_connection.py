@@ -186,7 +186,8 @@ class Connection(ReadHalf, WriteHalf):
         """Return the address of the peer, or the shared address if the transport has none for each peer."""
         if self.stage == CLOSED or not self.address.ported:
             return self.url
-        return f"{self.address.scheme}://{streams.remote(self.stream) or 'unknown'}"
+        there = streams.remote(self.stream, mapped=self.address.version == 6)
+        return f"{self.address.scheme}://{there or 'unknown'}"
 
     def describe(self) -> Pipe:
         """Return the Pipe of this connection. Called without the lock, after the peer's hello."""

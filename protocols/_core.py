@@ -36,7 +36,7 @@ from ._inbox import Inbox
 from ._limits import Guard, Limits
 from ._listener import Listener
 from ._nng import ffi, lib, new_aio, uninitialized
-from ._operations import atomically, wait_until_ended
+from ._operations import CALLBACKS, atomically, wait_until_ended
 from ._outbox import Outbox
 from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
@@ -46,7 +46,7 @@ from .routing import PRIORITY
 
 log = logging.getLogger("nngkit.protocols")
 
-CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks; they come at once unless the machine stalls
+REASONS: Final = 3  # unreached addresses that an error message names
 
 
 class Core:
@@ -123,7 +123,7 @@ class Core:
             listener.start()
         except BaseException:  # closed, or a signal handler that raised: the caller may listen again
             listener.close()
-            wait_until_ended([listener.number], CALLBACKS)
+            wait_until_ended(listener.numbers, CALLBACKS)
             raise
         return listener
 
@@ -139,6 +139,7 @@ class Core:
             dialer.start()
         except BaseException:  # closed, or a signal handler that raised: the caller may dial again
             dialer.close()
+            wait_until_ended(dialer.numbers, CALLBACKS)
             with self.lock:
                 for connection in [*self.present.values(), *self.handshaking.values()]:
                     if connection.dialer is dialer:
@@ -182,6 +183,12 @@ class Core:
                 return
         self.guard.watch(tls=address.tls)
         connection.start(received)
+
+    def unreached(self) -> str:
+        """Return why dialers have not connected, for an error message; "" if nothing is known."""
+        problems = [f"{one.address.url}: {one.problem}" for one in list(self._dialers) if one.problem]
+        more = f"; and {len(problems) - REASONS} more" if len(problems) > REASONS else ""
+        return "".join(f"; {problem}" for problem in problems[:REASONS]) + more
 
     # ------------------------------------------------------------------ joining
 
@@ -473,7 +480,7 @@ class Core:
                 self.lose(connection, "closed")
             self.outbox.abandon()
         self.notify()
-        numbers = [one.number for one in (*ends, *connections)]
+        numbers = [number for end in ends for number in end.numbers] + [one.number for one in connections]
         if late := wait_until_ended(numbers, CALLBACKS):
             log.warning("NNG's callbacks have not come in %g s: %s", CALLBACKS, ", ".join(map(repr, late)))
         with self.lock:

@@ -1,31 +1,42 @@
-"""Dialers: connect to an address, and reconnect. Independent of SP, messages and nngkit's sockets."""
+"""Dialers: connect to an address, and reconnect. Independent of SP, messages and nngkit's sockets.
+
+::
+
+    look up the name (`_resolver.py`) -> attempts at its addresses (`_race.py`) -> connected, or a pause and a new try
+"""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-from nngkit.errors import Closed, ConfigError, NngkitError
+from nngkit.errors import Closed, NngkitError
 
-from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
+from ._attempt import Attempt
 from ._listener import Listener
-from ._nng import ffi, lib, strerror
-from ._operations import Owner, atomically
-from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path
+from ._names import Number, known
+from ._nng import strerror
+from ._race import Race, interleaved, limit_of
+from ._resolver import lookup
+from ._streams import close, tls_config
 from ._tls import TLS
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
+REASONS: Final = 4  # failed addresses that ``problem`` names
 
 
-class Dialer(Owner):
+class Dialer:
     """Connect to ``address``, again and again until it succeeds, and again after ``lost``.
 
-    ``connected(stream, descriptor, dialer)`` is called on an NNG thread (inproc: the alarm thread) and owns the stream;
-    ``descriptor`` is None if unknown. ``longest``: seconds between two tries at most.
+    Each try looks up a name anew, so it finds one that has moved. ``connected(stream, descriptor, dialer)`` is called
+    on an NNG thread (inproc: the alarm thread) and owns the stream; ``descriptor`` is None if unknown. ``longest``:
+    seconds between two tries at most. Raises ConfigError for an unusable address.
     """
 
     def __init__(
@@ -38,106 +49,156 @@ class Dialer(Owner):
     ) -> None:
         self.address = address
         self.priority = priority
+        self.problem = ""  # why the last try has failed
         self._connected = connected
         self._longest = longest
         self._pause = min(SHORTEST, longest)
         self._lock = threading.Lock()
         self._closed = False
-        self._pending = False
-        self._close_returned = False  # the closing thread has made its last call, before the last callback
-        self._aio: Any = None
-        self._dialer: Any = None
-        self._expected: int | None = None  # likely descriptor of the next stream
-        self._found: int | None = None
+        self._numbers = known("dial", address) if address.ported else None
+        self._tries = 0  # since it was last connected
+        self._race: Race | None = None
+        self._racers: Sequence[Number | None] = ()  # its addresses
+        self._racing: dict[int, Attempt] = {}  # its attempts in progress, by index
+        self._failures: list[str] = []  # its failed attempts
+        self._attempts: list[Attempt] = []  # all that are not freed
         self._config = tls_config(tls, address, "dial")
-        self._alarm = Alarm(self._again)
-        if address.scheme == "inproc":
-            super().__init__()
-            return
-        slot = ffi.new("nng_stream_dialer **")
-        if code := lib.nng_stream_dialer_alloc(slot, address.stream.encode()):
-            raise ConfigError("dial", f"{address.url}: {strerror(code)}", address.url)
-        self._dialer = slot[0]
-        try:
-            configure("dialer", self._dialer, address, self._config)
-            super().__init__()
-        except BaseException:
-            lib.nng_stream_dialer_free(self._dialer)
-            raise
+        self._alarm = Alarm(self._begin)
 
     @property
     def closed(self) -> bool:
         """True once ``close`` has begun."""
         return self._closed
 
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the owners whose end a close waits for."""
+        return [attempt.number for attempt in self._attempts]
+
     def start(self) -> None:
         """Make the first try."""
-        if self._dialer is None:
-            self._alarm.set(0.0)
-            return
-        self._aio = self.aio(0)
-        self._again()
+        self._alarm.now()
 
-    def _again(self) -> None:
-        if self._dialer is None:
+    # ------------------------------------------------------------------ a try
+
+    def _begin(self) -> None:
+        """Begin a try. On the alarm thread."""
+        if self._closed:
+            return
+        self._tries += 1
+        if self.address.scheme == "inproc":
             self._meet()
-            return
-        if self.address.local and descriptors.available:
-            with descriptors.one_at_a_time:  # NNG creates a Unix socket before this call returns
-                path = unix_path(self.address.url)
-                descriptors.look(path, dialed=True)
-                self._dial()
-                self._found = descriptors.newcomer(path, dialed=True)
+        elif not self.address.ported:
+            self._run((None,))
+        elif self._numbers is not None:
+            self._run(self._numbers)
         else:
-            self._dial()
+            self.problem = self.problem or f"{self.address.host} is being looked up"
+            lookup(self.address.host, self.address.version, self)
 
-    def _dial(self) -> None:
+    def found(self, numbers: Sequence[Number], reason: str) -> None:
+        """Continue with the answer of a lookup, on its thread."""
+        if numbers:
+            self._run(interleaved(numbers, attrgetter("version")))
+        else:
+            self.problem = reason
+            self._retry()
+
+    def _run(self, numbers: Sequence[Number | None]) -> None:
+        """Begin a race between addresses; None is one that is no number."""
         with self._lock:
-            if not self._closed and not self._pending:
-                self._expected = expected_descriptor(self.address)
-                atomically((setattr, self, "_pending", True), (lib.nng_stream_dialer_dial, self._dialer, self._aio))
+            self._failures.clear()
+            self._attempts = [attempt for attempt in self._attempts if not attempt.freed]
+            self._racers = numbers
+            self._race = Race(len(numbers), time.monotonic(), limit_of(self._tries))
+        self._step()
 
-    def _descriptor(self, stream: Any) -> int | None:
-        if not self.address.local:
-            return find_descriptor(stream, self.address, self._expected)
-        with descriptors.one_at_a_time:
-            return self._found
+    def _step(self) -> None:
+        """Start and stop attempts."""
+        with self._lock:
+            race, now = self._race, time.monotonic()
+            if race is None or self._closed:
+                return
+            step = race.step(now)
+            for index in step.stop:
+                self._failed(index, f"no answer in {race.limit:g} s")
+                self._racing.pop(index).stop()
+            for index in step.start:
+                try:
+                    attempt = Attempt(self.address, self._racers[index], self._config, index, self._completed)
+                except (NngkitError, OSError) as error:
+                    race.failed(index, now)
+                    self._failed(index, str(error))
+                else:
+                    self._attempts.append(attempt)
+                    self._racing[index] = attempt
+                    attempt.start()
+            if not race.over:
+                self._schedule(self._step, race.due - now)
+                return
+            self._race = None
+            self.problem = "; ".join(self._failures[:REASONS])
+        self._retry()
+
+    def _failed(self, index: int, reason: str) -> None:
+        number = self._racers[index]
+        named = number is not None and str(number) != self.address.host
+        self._failures.append(f"{number}: {reason}" if named else reason)
+
+    def _completed(self, attempt: Attempt, code: int, stream: Any) -> None:
+        """Take the outcome of an attempt, on an NNG thread."""
+        won = False
+        with self._lock:
+            race, index = self._race, attempt.index
+            ours = self._racing.get(index) is attempt
+            if ours:
+                del self._racing[index]
+            if ours and race is not None and not self._closed:
+                if stream is None:
+                    race.failed(index, time.monotonic())
+                    self._failed(index, strerror(code))
+                    self._schedule(self._step, 0.0)
+                else:
+                    won = True
+                    for each in race.connected(index):
+                        self._racing.pop(each).stop()
+                    self._race = None
+                    self._tries = 0
+                    self.problem = ""
+                    self._alarm.close()
+        if won:
+            self._connected(stream, attempt.descriptor(stream), self)
+        elif stream is not None:
+            close(stream)
 
     def _meet(self) -> None:
         listener = Listener.inproc.get(self.address.url)
-        if self._closed:
-            return
         try:
             if listener is None:
                 raise Closed(self.address.url)
             stream, descriptor = listener.meet()
         except (NngkitError, OSError):
+            self.problem = "no listener"
             self._retry()
         else:
+            self.problem = ""
             self._connected(stream, descriptor, self)
 
-    def completed(self, which: int) -> None:
-        code = lib.nng_aio_result(self._aio)
-        stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
-        with self._lock:
-            self._pending = False
-            closed, last = self._closed, self._close_returned
-        if closed:
-            if stream is not None:
-                close(stream)
-            if last:
-                self._free()
-        elif stream is not None:
-            self._connected(stream, self._descriptor(stream), self)
-        else:
-            self._retry()
+    # ------------------------------------------------------------------ between tries
+
+    def _schedule(self, what: Callable[[], None], seconds: float) -> None:
+        """Call ``what`` in ``seconds``, and not what was scheduled before."""
+        self._alarm.close()
+        self._alarm = Alarm(what)
+        self._alarm.set(seconds)
 
     def _retry(self) -> None:
         # random, so that peers that lost the same listener do not return all at once
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, self._longest)
-        if not self._closed:
-            self._alarm.set(pause)
+        with self._lock:
+            if not self._closed:
+                self._schedule(self._begin, pause)
 
     def lost(self, *, joined: bool) -> None:
         """Try again, as the connection has ended. ``joined``: it had joined, so the pauses start from the shortest."""
@@ -148,21 +209,7 @@ class Dialer(Owner):
     def close(self) -> None:
         """Stop trying. Called again, it continues where a signal handler that raised interrupted it."""
         with self._lock:
-            if self._close_returned or self.freed:
-                return
             self._closed = True
-            if self._pending:
-                self.ending()
-        self._alarm.close()
-        if self._dialer is None:
-            self.ended()
-            return
-        lib.nng_stream_dialer_close(self._dialer)
-        with self._lock:
-            pending = self._close_returned = self._pending  # if the callback is still to come, it frees
-        if not pending:
-            self._free()
-
-    def _free(self) -> None:
-        aios = () if self._aio is None else (self._aio,)
-        self.ended(*aios, frees=[(lib.nng_stream_dialer_free, self._dialer)])
+            self._alarm.close()
+            for attempt in self._racing.values():  # they leave it when they are completed
+                attempt.stop()

@@ -16,8 +16,10 @@ from nngkit.errors import Closed, ConfigError, Unreachable
 from . import _descriptors as descriptors
 from ._addresses import Address
 from ._alarm import Alarm
-from ._nng import check, error, ffi, lib, strerror
-from ._operations import Owner, atomically
+from ._names import Number, spelled
+from ._nng import check, error, ffi, lib, no_such_family, strerror
+from ._operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
+from ._resolver import Question
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path, wrap
 from ._tls import TLS
 
@@ -26,6 +28,13 @@ log = logging.getLogger("nngkit.protocols")
 NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
 # seconds before the next accept after one failed for lack of descriptors: it would fail at once again
 ACCEPT_PAUSE: Final = 0.05
+# seconds for the lookup of a name to listen at: a server that is up answers in milliseconds
+LOOKUP: Final = 2.0
+CHOICES: Final = 8  # tries to find a port that is free at all addresses of a name
+
+
+class Absent(ConfigError):
+    """This host has no such address."""
 
 
 class Listener:
@@ -38,7 +47,7 @@ class Listener:
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
-    _ports: ClassVar[dict[tuple[str, str, int], Port]] = {}
+    _ports_by_key: ClassVar[dict[tuple[str, str, int], Port]] = {}
     _sharing: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
@@ -51,11 +60,13 @@ class Listener:
         self.address = address
         self.accepted = accepted
         self.handed_off = handed_off
-        self._port: Port | None = None
+        self._ports: tuple[Port, ...] = ()
+        self._ending: list[int] = []  # numbers of the ports that it has closed
         try:
             self.bound = self._open(tls)
         except BaseException:
             self.close()  # a signal handler that raised may have come when the address was taken
+            wait_until_ended(self.numbers, CALLBACKS)
             raise
 
     def _open(self, tls: TLS | None) -> str:
@@ -65,19 +76,63 @@ class Listener:
             if Listener.inproc.setdefault(address.url, self) is not self:
                 raise Unreachable(address.url, "cannot listen: address in use")
             return address.url
+        numbers = self._numbers()
         with self._sharing:
-            key = (address.stream.partition("://")[0], address.host, address.port or 0)
-            port = self._ports.get(key) if address.web else None
-            if port is None:
-                port = Port(address, tls, self)
-                if address.web:
-                    self._ports[key[0], key[1], port.number_bound() or 0] = port
-            elif port.tls != tls or any(one.path == self.path for one in port.members):
-                raise Unreachable(address.url, "cannot listen: address in use")
-            else:
-                port.members = (*port.members, self)
-                self._port = port
-        return port.bound(address)
+            self._take(tls, numbers)
+        return self._ports[0].bound(address)
+
+    def _numbers(self) -> tuple[Number | None, ...]:
+        """Return the addresses to listen at; None is one that is no number. Waits for a name only."""
+        address = self.address
+        if not address.ported:
+            return (None,)
+        answered = threading.Event()
+        question = Question("listen", address, answered.set)
+        in_time = answered.wait(LOOKUP)
+        question.close()
+        if not question.numbers:
+            raise Unreachable(address.url, f"cannot listen: {question.reason}{'' if in_time else f' in {LOOKUP:g} s'}")
+        return question.numbers
+
+    def _take(self, tls: TLS | None, numbers: tuple[Number | None, ...]) -> None:
+        """Take one port at each of the addresses that this host has, at least at one."""
+        tries = 1 if self.address.port or len(numbers) == 1 else CHOICES
+        absent: Absent | None = None
+        while True:
+            port, tries = self.address.port or 0, tries - 1
+            try:
+                for number in numbers:
+                    taken = self._ports
+                    try:
+                        self._join(tls, number, port)
+                    except Absent as missing:
+                        absent = absent or missing
+                        self._leave(self._ports[len(taken) :])
+                    else:
+                        port = self._ports[0].number_bound() or 0
+            except Unreachable:
+                if not tries:
+                    raise
+                self._leave(self._ports)  # the chosen port is in use at another of the addresses
+                continue
+            if absent is not None and not self._ports:
+                raise ConfigError("listen", absent.why, self.address.url)
+            return
+
+    def _join(self, tls: TLS | None, number: Number | None, number_of_port: int) -> None:
+        """Take the port at one address, or join the WebSocket listeners there."""
+        address = self.address
+        key = (address.stream, str(number), number_of_port)
+        port = self._ports_by_key.get(key) if address.web else None
+        if port is None:
+            port = Port(address, number, number_of_port, tls, self)
+            if address.web:
+                self._ports_by_key[*key[:2], port.number_bound() or 0] = port
+        elif port.tls != tls or any(one.path == self.path for one in port.members):
+            raise Unreachable(address.url, "cannot listen: address in use")
+        else:
+            port.members = (*port.members, self)
+            self._ports = (*self._ports, port)
 
     @property
     def path(self) -> str:
@@ -85,24 +140,26 @@ class Listener:
         return self.address.path.partition("?")[0]
 
     @property
-    def number(self) -> int:
-        """Number of the owner whose end a close waits for; 0 for inproc."""
-        return 0 if self._port is None else self._port.number
+    def numbers(self) -> list[int]:
+        """Numbers of the owners whose end a close waits for; none for inproc."""
+        return [*self._ending, *(port.number for port in self._ports)]
 
     def start(self) -> None:
         """Begin to accept."""
-        if self._port is not None:
-            self._port.start()
+        for port in self._ports:
+            port.start()
+
+    def _others(self) -> list[Listener]:
+        return [one for port in self._ports for one in port.members if one is not self]
 
     def listener_for(self, path: str) -> Listener | None:
         """Return the listener at the same port that serves ``path``; None if that is this one, or none does."""
-        others = () if self._port is None else self._port.members
-        return next((one for one in others if one is not self and one.path == path), None)
+        return next((one for one in self._others() if one.path == path), None)
 
     @property
     def shares(self) -> bool:
         """True if other listeners use the same port."""
-        return self._port is not None and len(self._port.members) > 1
+        return bool(self._others())
 
     def meet(self) -> tuple[Any, int | None]:
         """Connect to this inproc listener: return a stream and its descriptor. Raises Closed, OSError."""
@@ -130,24 +187,29 @@ class Listener:
             if Listener.inproc.get(self.address.url) is self:
                 del Listener.inproc[self.address.url]
             return
+        self._leave(self._ports)
+
+    def _leave(self, ports: tuple[Port, ...]) -> None:
+        """Leave the ports; close those that no other listener shares."""
         with self._sharing:
-            port = self._port
-            if port is None:  # it could not listen
-                return
-            port.members = tuple(one for one in port.members if one is not self)
-            last = not port.members
-            if last:
-                for key, one in list(self._ports.items()):
-                    if one is port:
-                        del self._ports[key]
-        if last:
+            for port in ports:
+                port.members = tuple(one for one in port.members if one is not self)
+            last = [port for port in ports if not port.members]
+            for key, one in list(self._ports_by_key.items()):
+                if one in last:
+                    del self._ports_by_key[key]
+        for port in last:
             port.close()
+        self._ending += [port.number for port in last]
+        self._ports = tuple(port for port in self._ports if port not in ports)
 
 
 class Port(Owner):
     """NNG's listener at one address, for the listeners that share it."""
 
-    def __init__(self, address: Address, tls: TLS | None, first: Listener) -> None:
+    def __init__(
+        self, address: Address, number: Number | None, number_of_port: int, tls: TLS | None, first: Listener
+    ) -> None:
         self.tls = tls
         self.members: tuple[Listener, ...] = (first,)
         self._address = address
@@ -161,11 +223,15 @@ class Port(Owner):
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
         self._short = False  # of descriptors: the last accept failed for want of one
+        try:
+            url = address.stream if number is None else address.at(spelled(number, address), number_of_port)
+        except OSError as error:  # the zone of an IPv6 address
+            raise Absent("listen", f"{address.url}: no interface {number and number.zone!r}", address.url) from error
         slot = ffi.new("nng_stream_listener **")
-        self._fail(lib.nng_stream_listener_alloc(slot, address.stream.encode()))
+        self._fail(lib.nng_stream_listener_alloc(slot, url.encode()))
         self._listener = slot[0]
         super().__init__()
-        first._port = self  # which closes it, whatever comes
+        first._ports = (*first._ports, self)  # which closes it, whatever comes
         configure("listener", self._listener, address, self._config)
         expected = descriptors.lowest_free() if descriptors.available else None
         self._fail(lib.nng_stream_listener_listen(self._listener))
@@ -179,6 +245,8 @@ class Port(Owner):
         if not code:
             return
         url = self._address.url
+        if self._address.ported and (code == lib.NNG_EADDRINVAL or no_such_family(code)):
+            raise Absent("listen", f"{url}: not an address of this host", url)
         mapped = error(code, "listen")
         if isinstance(mapped, ConfigError):
             raise ConfigError("listen", f"{url}: {mapped.why}", url)
@@ -230,7 +298,7 @@ class Port(Owner):
             if stream is not None:
                 close(stream)
             if last:
-                self._free()
+                apart(self._end)
             return
         if stream is not None:
             self._short = False
@@ -269,20 +337,23 @@ class Port(Owner):
         Called again, it continues where a signal handler that raised interrupted it.
         """
         with self._lock:
-            if self._close_returned or self.freed:
+            if self.freed:
                 return
             self._closed = True
-            if self._pending:
+            if not self._close_returned:
                 self.ending()
-        if self._alarm is not None:
-            self._alarm.close()
-        # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
-        lib.nng_stream_listener_close(self._listener)
+        if not self._close_returned:
+            if self._alarm is not None:
+                self._alarm.close()
+            # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
+            lib.nng_stream_listener_close(self._listener)
+            self._close_returned = True
         with self._lock:
-            pending = self._close_returned = self._pending  # if the callback is still to come, it frees
+            pending = self._pending  # if the callback is still to come, it frees
         if not pending:
-            self._free()
+            apart(self._end)
 
-    def _free(self) -> None:
+    def _end(self) -> None:
+        """Free everything, on the freeing thread. Idempotent."""
         aios = () if self._aio is None else (self._aio,)
         self.ended(*aios, frees=[(lib.nng_stream_listener_free, self._listener)])

@@ -20,10 +20,11 @@ def machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, boo
 
         listener = PEERS[protocol] if dialed else protocol
         subprotocol = f"{NAMES[listener]}.sp.nanomsg.org"
+        host = address.host.partition("%")[0]  # a zone means nothing to the peer
         if dialed:
             port = f":{address.port}"
-            host = f"[{address.host}]" if ":" in address.host else address.host
-            return ClientMachine(subprotocol, address.path, host + port, limit, os.urandom, headroom=headroom)
-        return ServerMachine(subprotocol, address.path, address.host or None, limit, headroom=headroom)
+            asked = f"[{host}]{port}" if ":" in host else host + port
+            return ClientMachine(subprotocol, address.path, asked, limit, os.urandom, headroom=headroom)
+        return ServerMachine(subprotocol, address.path, host or None, limit, headroom=headroom)
 
     return machine

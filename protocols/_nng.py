@@ -18,8 +18,15 @@ NULL = ffi.NULL
 uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 
 
+def no_such_family(code: int) -> bool:
+    """Return True if NNG finds no address of that IP version usable; it adds getaddrinfo's negative code to its own."""
+    return 0 < int(lib.NNG_ESYSERR) - code < 64
+
+
 def strerror(code: int) -> str:
     """Return NNG's text for an error code, with a lower-case first letter."""
+    if no_such_family(code):
+        return "this host has no other address of that IP version"
     text: str = ffi.string(lib.nng_strerror(code)).decode()
     return text[:1].lower() + text[1:]
 

@@ -1,11 +1,12 @@
 """NNG operations (aios) and their owners: started here, completed on NNG's threads, freed after the last callback.
 
-Two rules keep memory valid; docs/nng.md has the findings behind them:
+Three rules keep memory valid; docs/nng.md has the findings behind them:
 
 * An operation is posted only while none is in progress on the same aio. A second one aborts the process.
 * An aio is freed by ``nng_aio_reap`` when its last callback has come, never inside that callback.
+* A dialer or listener is freed by a thread of ours (``apart``): that waits for NNG's threads, which run the callbacks.
 
-So an owner of aios stays in ``_ending`` from its close until its last callback. May not know: streams, messages.
+So an owner of aios stays in ``_ending`` from its close until it is freed. May not know: streams, messages.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import logging
 import operator
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final
 
 from ._nng import ffi, lib, new_aio
+from ._process import block_signals
 
 log = logging.getLogger("nngkit.protocols")
+
+CALLBACKS: Final = 5.0  # seconds that a close waits for NNG's callbacks; they come at once unless the machine stalls
 
 _numbers = itertools.count(1)
 _owners: dict[int, Owner] = {}
@@ -45,10 +50,40 @@ def atomically(*calls: tuple[Any, ...]) -> None:
     deque(itertools.starmap(operator.call, calls), 0)
 
 
+_apart: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_starting = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def apart(call: Callable[[], None]) -> None:
+    """Make ``call`` on the freeing thread, after all earlier ones. On any thread; does not wait."""
+    _apart.put(call)
+
+
+def _run_apart() -> None:
+    block_signals()
+    while True:
+        try:
+            _apart.get()()
+        except Exception:
+            log.exception("an object of NNG was not freed")
+
+
+def _start() -> None:
+    global _thread
+    with _starting:
+        if _thread is None:
+            # daemon: the close of a socket waits for what it has to free
+            _thread = threading.Thread(target=_run_apart, name="nngkit-freeing", daemon=True)
+            _thread.start()
+
+
 class Owner:
     """Owner of operations in progress, kept alive until it is closed. ``number`` is unique in the process."""
 
     def __init__(self) -> None:
+        if _thread is None:
+            _start()
         self.number = next(_numbers)
         _owners[self.number] = self
 

@@ -129,7 +129,10 @@ class Peers:
 
     def _too_few(self, n: int, timeout: float | None) -> TimedOut:
         there = self._core.told
-        return TimedOut(f"{self!r}: {there} of {n} peers connected in {timeout} s{self._last_cut()}", timeout)
+        return TimedOut(
+            f"{self!r}: {there} of {n} peers connected in {timeout} s{self._core.unreached()}{self._last_cut()}",
+            timeout,
+        )
 
     def _last_cut(self) -> str:
         """Return the text about the last cut for an error message; "" if there was none."""

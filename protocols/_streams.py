@@ -100,13 +100,29 @@ def _endpoint(stream: Any, which: bytes) -> descriptors.Endpoint | None:
     return None
 
 
-def remote(stream: Any) -> str | None:
-    """Return host and port of the other end; None if it has none or has closed."""
+def remote(stream: Any, *, mapped: bool = False) -> str | None:
+    """Return host and port of the other end; None if it has none or has closed. A link-local host has its interface.
+
+    An IPv4 address is returned as such even if it is that of an IPv6 socket, unless ``mapped``.
+    """
     endpoint = _endpoint(stream, b"remote-address")
     if endpoint is None:
         return None
     host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if "." in host and not mapped:
+        host = host.removeprefix("::ffff:")
+    return f"[{host}{_zone(stream)}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _zone(stream: Any) -> str:
+    """Return % and the interface to a link-local peer, or its index if it is gone; "" for any other peer."""
+    where = ffi.new("nng_sockaddr *")
+    if lib.nng_stream_get_addr(stream, b"remote-address", where) or not (index := int(where.s_in6.sa_scope)):
+        return ""
+    try:
+        return f"%{sockets.if_indextoname(index)}"
+    except OSError:
+        return f"%{index}"
 
 
 def peer_process(stream: Any) -> int | None:

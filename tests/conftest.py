@@ -177,13 +177,13 @@ def nothing_left_running() -> Generator[None]:
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
     """Return True for threads that outlive a test on purpose.
 
-    These are NNG's threads (once they have called into Python), trio's workers, the alarm thread of the process, and
+    These are NNG's threads (once they have called into Python), trio's workers, nngkit's threads of the process, and
     threads on which Spark's Java calls back.
     """
     target = getattr(getattr(thread, "_target", None), "__self__", thread)
     return (
         isinstance(thread, threading._DummyThread)
-        or thread.name.startswith(("Trio", "nngkit-alarm", "nngkit-reader"))
+        or thread.name.startswith(("Trio", "nngkit-alarm", "nngkit-freeing", "nngkit-reader", "nngkit-resolver"))
         or type(target).__module__.startswith("py4j")
     )
 

@@ -23,14 +23,12 @@ that they are just sending.
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
-from urllib.parse import urlsplit
 
 import trio
 
@@ -45,6 +43,7 @@ from nngkit.discovery.provider import PRIORITY, Provider
 from nngkit.discovery.service import OnQuestion, Service, check_callable
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
+from nngkit.protocols.own_host import own_host, reachable
 
 __all__ = ["Server", "ServerStats"]
 
@@ -56,7 +55,6 @@ MIB: Final = 1024 * 1024
 LEAVING: Final = 1.0
 """Seconds to wait for callers to disconnect after the goodbye: ours do within milliseconds, others never do."""
 MOST_CONCURRENCY: Final = 65_536
-LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,10 @@ class Server(UnderTrio):
 
     handler       see handlers.py; also by `@server.method`, for calls that name a method
     discovery     survey addresses of all daemons; without any, callers need the address
-    listen        address to listen on; default: loopback if all daemons are there, else this host's address towards the
-                  first daemon, and a free port. address: said to callers instead of the one that is listened on
+    listen        address to listen on; default: loopback if all daemons are there, else this host's address towards
+                  them, and a free port. The server opens once a daemon's name has an address
+    address       said to callers instead of the one that is listened on; default: this host's address towards the
+                  daemons in place of all interfaces
     codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams
     concurrency   calls that run at once; queue: calls that wait beyond them. Further calls are refused as busy, or
                   with codec None not read from the sockets
@@ -143,7 +143,7 @@ class Server(UnderTrio):
                 raise ConfigError(what, f"{seconds!r} is not a number of seconds", seconds)
         self.name = name
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
-        self._listen = listen or f"tcp://{_own_host(self._daemons)}:0"
+        self._listen = listen
         self._said = address
         self._healthy = healthy
         self._health_interval = health_interval
@@ -207,12 +207,17 @@ class Server(UnderTrio):
         self._token = trio.lowlevel.current_trio_token()
         self._peers_changed = WakeUp()
         self._terminated = WakeUp()
+        host = await own_host(self._daemons) if self._daemons and not self._listen else "127.0.0.1"
         self._rep = Rep(
-            listen=self._listen, name=_short(self.name), recv_max_size=self._running.limit, tls=self._tls, linger=1.0
+            listen=self._listen or f"tcp://{host}:0",
+            name=_short(self.name),
+            recv_max_size=self._running.limit,
+            tls=self._tls,
+            linger=1.0,
         )
         try:
             self._rep.on_peer(self._peer)
-            said = self._said or _said(self._rep.address, self._daemons)
+            said = self._said or await reachable(self._rep.address, self._daemons)
             check_callable(said)
             self._address = said
             await self._background.open()
@@ -391,40 +396,3 @@ class Server(UnderTrio):
 
 def _short(text: str, limit: int = 63) -> str:
     return text.encode()[:limit].decode(errors="ignore")
-
-
-def _own_host(daemons: tuple[str, ...]) -> str:
-    """Return the address of this host that daemons can reach: loopback if they are all on this host."""
-    hosts = []
-    for daemon in daemons:
-        try:
-            parts = urlsplit(daemon)
-            if parts.hostname and parts.scheme not in ("ipc", "unix", "abstract", "inproc"):
-                hosts.append((parts.hostname, parts.port or 1))
-        except ValueError:
-            continue  # the service's socket reports it
-    away = [host for host in hosts if host[0] not in LOCAL and not host[0].startswith("127.")]
-    if not away:
-        return "127.0.0.1"
-    return _towards(*away[0])
-
-
-def _towards(host: str, port: int) -> str:
-    """Return this host's address on the way to `host`. Sends nothing. Raises ConfigError."""
-    try:
-        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(place)
-            own: str = probe.getsockname()[0]
-    except OSError as error:
-        raise ConfigError("listen", f"no address towards {host}: {error}; give one") from error
-    return f"[{own}]" if ":" in own else own
-
-
-def _said(address: str, daemons: tuple[str, ...]) -> str:
-    """Return the address for callers: with this host's own in place of a wildcard."""
-    parts = urlsplit(address)
-    if parts.scheme in ("ipc", "unix", "abstract", "inproc") or parts.hostname not in ("0.0.0.0", "::", "*", None):
-        return address
-    path = parts.path or ""
-    return f"{parts.scheme}://{_own_host(daemons)}:{parts.port}{path}"

@@ -10,7 +10,7 @@ import trio
 __all__ = ["until_signal"]
 
 
-async def until_signal(work: Callable[[], Awaitable[None]]) -> int:
+async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
     """Run `work` and return 0; on SIGINT or SIGTERM cancel it and return 128 plus the signal's number.
 
     Errors of `work` are raised unwrapped, not in a nursery's group: callers handle BrokenPipeError.

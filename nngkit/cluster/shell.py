@@ -94,6 +94,7 @@ class NodeShell(ShellCore):
             if self._store_path is not None:
                 self._store = _new_store(self._store_path, self.cluster, self.id)
                 restored = await trio.to_thread.run_sync(_open, self._store)
+            await self._choose_host()  # before it listens: this may wait
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait
             self._node.set_work(self._workers.concurrency, self._slot_count(), trio.current_time())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-import socket
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import trio
@@ -37,14 +36,16 @@ from nngkit.cluster.transport import Transport
 from nngkit.cluster.working import Workers
 from nngkit.errors import AccessDenied, Closed, ConfigError, TimedOut
 from nngkit.protocols import TLS
+from nngkit.protocols.own_host import is_everywhere, own_host, with_host
 
 if TYPE_CHECKING:
     from nngkit.cluster.election_store import VoterStore
 
 __all__ = ["EndpointOptions", "ShellCore"]
 
+log = logging.getLogger("nngkit.cluster")
+
 LEAST_FRAME: Final = 1024 * 1024  # bytes: room for the largest payload, change and part, and for what nodes exchange
-WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
 SOME_NODE: Final = "a node"  # that has refused this one for now, as the cluster is full
 REFUSED: Final = 10.0  # seconds for another node to accept it: three times the longest pause between two tries
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until the host is asked again; the parents tell it in some 10 ms
@@ -88,7 +89,8 @@ class ShellCore(UnderTrio):
         daemons: Query addresses of discovery daemons that know nodes of the cluster, instead of `dial` or beside it.
         discovery: Survey addresses of discovery daemons that this node announces itself to, if it listens.
         id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random.
-        advertise: Address that the others dial, if it is not the one of `listen`; of a wildcard, the machine's name.
+        advertise: Address that the others dial, if it is not the one of `listen`. If that is at all interfaces, the
+            default is this host's address towards the nodes and daemons given here, or that of the default route.
         voters: Addresses of the voters by id: the nodes that elect the host, and may become it. All of them need the
             same ones. A voter's own id is among them.
         preference: Of voters that know the same, the one with the highest preference becomes host.
@@ -178,6 +180,8 @@ class ShellCore(UnderTrio):
         check_methods("journal", journal, "put")
         if advertise is not None:
             check_addresses("advertise", advertise)
+        self._listen = listen
+        self._own_host: str | None = None  # in place of all interfaces
         self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls)
         if not isinstance(lease, (int, float)) or not 0.05 <= lease <= 60.0:
             raise ConfigError("lease", f"{lease!r} is not from 0.05 to 60 s", lease)
@@ -226,6 +230,15 @@ class ShellCore(UnderTrio):
     def _slot_count(self) -> int:
         return self._workers.slots if self._slots is None else self._slots
 
+    async def _choose_host(self) -> None:
+        """Find the address of this host for others, if it listens at all interfaces. Waits for a peer's name."""
+        if self._advertise is not None or self._voters.get(self.id) or self._listen is None:
+            return
+        if is_everywhere(self._listen):
+            peers = dict.fromkeys((*self._dial, *filter(None, self._voters.values()), *self._daemons, *self._discovery))
+            self._own_host = await own_host(peers, listen=self._listen)
+            log.info("%s: advertises %s in place of %s", self.id, self._own_host, self._listen)
+
     def _address_for_others(self) -> str | None:
         if self._advertise is not None:
             return self._advertise
@@ -234,10 +247,7 @@ class ShellCore(UnderTrio):
         addresses = self._transport.addresses
         if not addresses:
             return None
-        parts = urlsplit(addresses[0])
-        if parts.hostname is not None and parts.hostname in WILDCARDS:
-            return f"{parts.scheme}://{socket.gethostname()}:{parts.port}{parts.path}"
-        return addresses[0]
+        return addresses[0] if self._own_host is None else with_host(addresses[0], self._own_host)
 
     def _check_open(self) -> None:
         if self._left and not self._closed:

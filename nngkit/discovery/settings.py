@@ -162,8 +162,7 @@ def dialable(address: str) -> str:
 
 
 def _tcp(host: str, port: int) -> str:
-    # `localhost` may resolve to ::1 first, where the article's and our own daemons do not listen
-    return f"{'tcp4' if host == 'localhost' else 'tcp'}://{host}:{port}"
+    return f"tcp://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,7 @@ def test_nngkit_names_take_precedence_and_empty_is_unset() -> None:
 
 def test_hosts_are_formatted_for_urls() -> None:
     assert service({"SERVICE_HOST": "::1"}).address == "tcp://[::1]:9000"
-    # our daemons and the article's listen on IPv4, and `localhost` may resolve to ::1 first
-    assert service({"DISCOVERY_HOST": "localhost"}).discovery == ("tcp4://localhost:5555",)
+    assert service({"DISCOVERY_HOST": "localhost"}).discovery == ("tcp://localhost:5555",)
 
 
 @pytest.mark.parametrize(

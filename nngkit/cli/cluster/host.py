@@ -152,4 +152,5 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
             )
 
         lines = NodeLines(arguments.cluster, arguments.json)
-        return await run_node(arguments, make, lines, lambda text: say(NAME, text))
+        peers = settings["discovery"] if voters is None else ()  # a voter has its own address
+        return await run_node(arguments, make, lines, lambda text: say(NAME, text), peers=peers)

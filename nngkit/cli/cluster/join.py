@@ -85,4 +85,5 @@ async def _run(arguments: argparse.Namespace) -> int:
                 node.on(kind)(lines.message)
             node.on_gap(lines.gap)
 
-    return await run_node(arguments, make, lines, tell, listen_to_messages)
+    peers = (*settings["dial"], *settings["daemons"], *settings["discovery"])
+    return await run_node(arguments, make, lines, tell, listen_to_messages, peers=peers)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli.line_writer import LineWriter, to_stdout
 from nngkit.cli.output import json_line, utc
+from nngkit.protocols.own_host import is_everywhere
 
 if TYPE_CHECKING:
     from nngkit.cluster import ClusterGap, ClusterMessage, Endpoint, JobRun
@@ -56,11 +57,13 @@ class NodeLines:
         self._encoding = encoding
         self.writer = LineWriter(1, QUEUE, TRANSPARENT)
 
-    def begin(self, node: Endpoint) -> None:
-        """Print lines of this node from now on; the first one says where it listens, if it does."""
+    def begin(self, node: Endpoint, listen: str | None) -> None:
+        """Print lines of this node from now on; the first one says where it listens, if it does, and is reached."""
         self._node_id = node.id
         if node.address is not None:
-            self.event("listening", f"listens at {node.address}", address=node.address)
+            everywhere = listen is not None and is_everywhere(listen)
+            text = f"listens at {listen}, others dial {node.address}" if everywhere else f"listens at {node.address}"
+            self.event("listening", text, address=node.address)
 
     def event(self, event: str, text: str, **fields: Any) -> None:
         """Print what has happened to the node."""

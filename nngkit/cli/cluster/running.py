@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -13,7 +14,9 @@ import trio
 from nngkit.cli.cluster.node_lines import NodeLines
 from nngkit.cli.cluster.programs import Programs
 from nngkit.cli.line_writer import printed
+from nngkit.cli.signals import until_signal
 from nngkit.errors import AccessDenied, Closed, TimedOut
+from nngkit.protocols.own_host import is_everywhere, own_host
 
 if TYPE_CHECKING:
     from nngkit.cluster import Endpoint
@@ -29,12 +32,18 @@ async def run_node(
     lines: NodeLines,
     say: Callable[[str], None],
     prepare: Callable[[Endpoint], None] = lambda node: None,
+    *,
+    peers: Iterable[str],
 ) -> int:
     """Run the node of `make` until it is told to end; return the exit code.
 
     SIGINT and SIGTERM drain it: jobs in progress end, within `--drain-timeout`; a second signal ends it at once.
-    `prepare` registers handlers before it begins.
+    `prepare` registers handlers before it begins. `peers`: addresses towards which it seeks its own, if it has to.
     """
+    chooses = arguments.listen is not None and arguments.advertise is None and is_everywhere(arguments.listen)
+    # it may wait for names: signals end that wait, and the node then finds the same
+    if chooses and (code := await until_signal(partial(own_host, peers, listen=arguments.listen))):
+        return code
     life = _Life(arguments, lines, say)
     async with AsyncExitStack() as opened:
         signals = opened.enter_context(trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
@@ -49,7 +58,7 @@ async def run_node(
             node.on_client_added(lines.added)
             node.on_client_removed(lines.removed)
         async with node:
-            lines.begin(node)
+            lines.begin(node, arguments.listen)
             await life.run(node, signals)
     if lines.writer.dropped:
         say(f"{lines.writer.dropped} lines were not read in time, and dropped")

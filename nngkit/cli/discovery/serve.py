@@ -155,9 +155,15 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
     from nngkit.cli.line_workers import LineWorkers
     from nngkit.cli.line_writer import printed, to_stdout
     from nngkit.cli.shell import run_shell, shell_environment
+    from nngkit.cli.signals import until_signal
+    from nngkit.protocols.own_host import is_everywhere, own_host
 
     environment = shell_environment(NNGKIT_SERVICE=arguments.name)
     tls, daemon_tls = _tls_of(arguments, settings, daemons)
+    chooses = arguments.listen is None or (arguments.address is None and is_everywhere(arguments.listen))
+    # it may wait for the daemons' names: signals end that wait, and the server then finds the same
+    if chooses and (code := await until_signal(partial(own_host, daemons, listen=arguments.listen))):
+        return code
 
     async def healthy() -> bool:
         ran = await run_shell(arguments.healthy, b"", environment, arguments.exec_timeout, most=1 << 16)
