@@ -13,12 +13,13 @@ import math
 import socket as sockets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from . import _descriptors as descriptors
+from . import _streams as streams
 from ._alarm import Alarm
 from ._connection import Connection
-from ._tcp_info import TCP_INFO_SIZE, TCPInfo, is_gone, look, next_look, parse, period
+from ._tcp_info import TCP_INFO_SIZE, TCPInfo, is_gone, longest_pause, look, next_look, parse
 from ._transfer import CLOSED
 
 if TYPE_CHECKING:
@@ -34,17 +35,19 @@ RESET: Final = b"\1\0\0\0\0\0\0\0"  # SO_LINGER, 0 s: close sends a reset
 class PeerWatch:
     """Watch of one core's TCP connections. ``timeout``: seconds without an answer; 0 leaves all to the system."""
 
+    _index: ClassVar[descriptors.Index] = descriptors.Index()  # for the alarm thread
+
     def __init__(self, core: Core, timeout: float) -> None:
         self._core = core
         self._timeout = timeout
         self._alarm = Alarm(self._look)
 
     def begin(self, connection: Connection) -> None:
-        """Watch a new connection, if it is one of TCP whose descriptor is known. Under the core's lock."""
-        number = connection.descriptor
-        if self._timeout and number is not None and connection.address.ported:
-            descriptors.ask(number, self._configure)
-            self._alarm.set(period(self._timeout))
+        """Watch a new connection, if it is one of TCP. Under the core's lock."""
+        if self._timeout and descriptors.available and connection.address.ported:
+            if connection.descriptor is not None:
+                descriptors.ask(connection.descriptor, self._configure)
+            self._alarm.set(longest_pause(self._timeout) / 2)
 
     def _configure(self, connection: sockets.socket) -> None:
         """Let the kernel ask often enough.
@@ -66,7 +69,7 @@ class PeerWatch:
 
     def _look(self) -> float | None:
         """End the connections whose peers do not answer; return the seconds until the next look."""
-        core, wait = self._core, period(self._timeout)
+        core, wait = self._core, longest_pause(self._timeout)
         with core.lock:
             connections = [*core.present.values(), *core.handshaking.values()]
         for first in range(0, len(connections), AT_ONCE):
@@ -81,19 +84,29 @@ class PeerWatch:
 
     def _look_at(self, connection: Connection, now: float) -> float:
         """Look at one connection; return the seconds until its next look. Under the lock, which keeps its stream."""
-        number, timeout = connection.descriptor, self._timeout
-        if number is None or connection.stage == CLOSED or not (info := descriptors.ask(number, _tcp_info)):
-            return period(timeout)
+        timeout, number = self._timeout, self._descriptor(connection)
+        if number is None or not (info := descriptors.ask(number, _tcp_info)):
+            return longest_pause(timeout)
         answers = connection.answers = look(connection.answers, info, now, timeout)
         if not is_gone(answers, info, timeout):
-            return next_look(answers, timeout)
+            return next_look(answers, info, timeout)
         # Without a reset, unsent data would keep the closed socket alive for minutes, and with it the peer's end: now
         # its next packet that arrives is answered by a reset.
         descriptors.ask(number, _reset_at_close)
         reason = f"no answer for {timeout:g} s"
         self._core.guard.cut(connection.where(), reason)
         self._core.lose(connection, reason)
-        return period(timeout)
+        return longest_pause(timeout)
+
+    def _descriptor(self, connection: Connection) -> int | None:
+        """Return the descriptor of a connection of TCP; None if it has ended, or is not found."""
+        if connection.stage == CLOSED or not connection.address.ported:
+            return None
+        if connection.descriptor is None and (ends := streams.endpoints(connection.stream)) is not None:
+            connection.descriptor = self._index.find(*ends)
+            if connection.descriptor is not None:
+                descriptors.ask(connection.descriptor, self._configure)
+        return connection.descriptor
 
     def close(self) -> None:
         """Stop looking."""
