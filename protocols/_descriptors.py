@@ -76,9 +76,9 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
 
 
 class Index:
-    """Descriptors of all TCP connections of the process, for those that ``by_names`` has not found among so many.
+    """Descriptors of all TCP connections, for those that ``by_names`` did not search for (TLS) or find among so many.
 
-    It is made anew at a look-up that fails, but for that takes a twentieth of the time at most. For one thread.
+    It is made anew at a look-up that fails, which takes a twentieth of the time at most. For use on one thread.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Index:
         number = self._numbers.get(names)
         begun = time.monotonic()
         if number is None and begun >= self._next:
-            self._numbers = {found: number for number in _all(most=None) if (found := ask(number, _names))}
+            self._numbers = {found: number for number in _all(limited=False) if (found := ask(number, _names))}
             self._next = begun + 20 * (time.monotonic() - begun)
             number = self._numbers.get(names)
         # it may have been closed since, and another file may have its number
@@ -167,13 +167,13 @@ def lowest_free() -> int | None:
     return free
 
 
-def _all(most: int | None = MOST) -> list[int]:
-    """Return all descriptors of the process, if they are not more than ``most``."""
+def _all(*, limited: bool = True) -> list[int]:
+    """Return all descriptors of the process, none if they are more than MOST and ``limited``."""
     try:
         numbers = os.listdir("/proc/self/fd")
     except OSError:  # no descriptor left to read it with
         return []
-    return list(map(int, numbers)) if most is None or len(numbers) <= most else []
+    return [] if limited and len(numbers) > MOST else list(map(int, numbers))
 
 
 def ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:

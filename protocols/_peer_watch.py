@@ -29,6 +29,7 @@ TCP_RTO_MAX_MS: int | None = 44
 """From <linux/tcp.h>; the socket module does not have it. Set it to None to see how a kernel before 6.15 behaves."""
 
 AT_ONCE: Final = 64  # connections that are looked at before others may use the lock
+SOON: Final = 0.2  # seconds until the descriptors of new connections, such as those of TLS, are searched for together
 RESET: Final = b"\1\0\0\0\0\0\0\0"  # SO_LINGER, 0 s: close sends a reset
 
 
@@ -47,7 +48,7 @@ class PeerWatch:
         if self._timeout and descriptors.available and connection.address.ported:
             if connection.descriptor is not None:
                 descriptors.ask(connection.descriptor, self._configure)
-            self._alarm.set(longest_pause(self._timeout) / 2)
+            self._alarm.set(SOON if connection.descriptor is None else longest_pause(self._timeout) / 2)
 
     def _configure(self, connection: sockets.socket) -> None:
         """Let the kernel ask often enough.

@@ -25,6 +25,7 @@ from typing import Final
 
 TCP_INFO_SIZE: Final = 256  # bytes to ask the kernel for; Linux 6.18 has 248
 _FIELDS: Final = struct.Struct("<24xI24xII76xIII")  # unacked, last_data_recv, last_ack_recv, segs_out, segs_in, notsent
+_CLOSED: Final = 7  # TCP_CLOSE: NNG reports it
 _WINDOW: Final = struct.Struct("<228xI")  # snd_wnd, from Linux 5.4
 QUESTIONS: Final = 2  # without an answer, as one packet may be lost
 
@@ -52,8 +53,8 @@ class TCPInfo:
 
 
 def parse(raw: bytes) -> TCPInfo | None:
-    """Return the fields of the kernel's struct; None if it is too short (before Linux 4.6)."""
-    if len(raw) < _FIELDS.size:
+    """Return the fields of the kernel's struct; None if it is too short (before Linux 4.6), or the connection ended."""
+    if len(raw) < _FIELDS.size or raw[0] == _CLOSED:
         return None
     in_flight, last_data, last_ack, segments_out, segments_in, unsent = _FIELDS.unpack_from(raw)
     window = _WINDOW.unpack_from(raw)[0] if len(raw) >= _WINDOW.size else None

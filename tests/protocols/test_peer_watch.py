@@ -37,8 +37,9 @@ def descriptor(sock: Any) -> int:
     """Return the descriptor of the socket's only connection."""
     sock.wait_for_peers(1, WAIT)
     (connection,) = sock._core.joined()
-    assert connection.descriptor is not None
-    return int(connection.descriptor)
+    number = eventually(lambda: connection.descriptor)  # under TLS it is searched for later
+    assert isinstance(number, int)
+    return number
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
