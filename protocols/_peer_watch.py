@@ -53,20 +53,20 @@ class PeerWatch:
     def _configure(self, connection: sockets.socket) -> None:
         """Let the kernel ask often enough.
 
-        With 10 s: a keepalive probe after 4 s without data, then one every 2 s; after 12 s the kernel itself gives up.
+        With 10 s: a keepalive probe after 3 s without data, then one every second; at 12 s the kernel gives up itself.
         Retransmissions and window probes are 1 s apart at most, from Linux 6.15. Before, their pauses double up to two
         minutes: until the watch ends the connection, it stays silent for as long again as the network was away.
         """
-        idle, pause = max(1, int(0.4 * self._timeout)), max(1, int(0.2 * self._timeout))
+        idle, pause = max(1, int(0.3 * self._timeout)), max(1, int(0.1 * self._timeout))
         tries = math.ceil((1.2 * self._timeout - idle) / pause)
         tcp = sockets.IPPROTO_TCP
         connection.setsockopt(tcp, sockets.TCP_KEEPIDLE, idle)
         connection.setsockopt(tcp, sockets.TCP_KEEPINTVL, pause)
         connection.setsockopt(tcp, sockets.TCP_KEEPCNT, tries)
         if TCP_RTO_MAX_MS is not None:
-            # The kernel gives up after 15 retransmissions, here later than this watch.
+            # The kernel gives up after 15 retransmissions: so later than the watch, for any timeout that is allowed.
             with suppress(OSError):
-                connection.setsockopt(tcp, TCP_RTO_MAX_MS, max(1_000, int(100 * self._timeout)))
+                connection.setsockopt(tcp, TCP_RTO_MAX_MS, max(1_000, int(200 * self._timeout) - 1_000))
 
     def _look(self) -> float | None:
         """End the connections whose peers do not answer; return the seconds until the next look."""
