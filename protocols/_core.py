@@ -35,7 +35,7 @@ from ._dialer import Dialer
 from ._inbox import Inbox
 from ._limits import Guard, Limits
 from ._listener import Listener
-from ._nng import ffi, lib, new_aio, uninitialized
+from ._nng import IOVS, ffi, lib, new_aio, uninitialized
 from ._operations import atomically, wait_until_ended
 from ._outbox import Outbox
 from ._pipe import PeerEvent, Pipe
@@ -75,7 +75,7 @@ class Core:
         self.inbox = Inbox(self, **inbox)
         self.outbox = Outbox(self, **outbox)
         # for operations tried at once, under the lock
-        self.iov = ffi.new("nng_iov[9]")
+        self.iov = ffi.new("nng_iov[]", IOVS)
         self.sync_aio = new_aio()
         self.buffer = uninitialized("char[]", MOST)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)

@@ -19,7 +19,7 @@ from ._connection import Connection
 from ._peer_queues import PeerQueues
 from ._shared_queue import SMALL, SharedQueue
 from ._transfer import JOINED
-from ._write_half import APART_LIMIT, CHUNK, PIECES
+from ._write_half import APART_LIMIT, CHUNK
 from ._write_timing import WhenFull
 from .routing import share
 
@@ -195,11 +195,10 @@ def _portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
     size = sum(map(len, bodies))
     if size <= APART_LIMIT:
         return bodies, size
-    count = size = apart = 0
+    count = size = 0
     for body in bodies:
         length = len(body)
-        apart += length >= APART_LIMIT
-        if count and (size + length > CHUNK or apart * 2 + 1 > PIECES):
+        if count and size + length > CHUNK:
             break
         size += length
         count += 1
