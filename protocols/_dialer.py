@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from ._nng import ffi, lib, strerror
 from ._operations import Owner, atomically
 from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path
 from ._tls import TLS
+
+log = logging.getLogger("nngkit.protocols")
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
 
@@ -99,7 +102,11 @@ class Dialer(Owner):
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self.address.local:
-            return find_descriptor(stream, self.address, self._expected)
+            try:
+                return find_descriptor(stream, self.address, self._expected)
+            except Exception:  # the connection works without it
+                log.exception("%s: no descriptor", self.address.url)
+                return None
         with descriptors.one_at_a_time:
             return self._found
 

@@ -253,12 +253,16 @@ class Port(Owner):
             self._post()
 
     def _descriptor(self, stream: Any) -> int | None:
-        if not self._address.local:
-            return find_descriptor(stream, self._address, self._expected)
-        if not descriptors.available:
+        try:
+            if not self._address.local:
+                return find_descriptor(stream, self._address, self._expected)
+            if not descriptors.available:
+                return None
+            with descriptors.one_at_a_time:  # the next connection is accepted after this one
+                return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
+        except Exception:  # the connection works without it
+            log.exception("%r: no descriptor", self)
             return None
-        with descriptors.one_at_a_time:  # the next connection is accepted after this one
-            return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
 
     def _again(self) -> None:
         self._post()

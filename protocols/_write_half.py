@@ -53,6 +53,12 @@ class WriteHalf(Transfer):
 
     def write(self, *, now: bool) -> None:
         """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
+        try:
+            self._write(now)
+        except Exception as wrong:  # of ours: the thread of one connection writes to others too
+            self.crash(wrong)
+
+    def _write(self, now: bool) -> None:
         core = self.core
         if core.reading is not None or core.writing is not None:
             core.finish_interrupted()
