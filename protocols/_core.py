@@ -115,9 +115,9 @@ class Core:
 
     # ------------------------------------------------------------------ addresses
 
-    def listen(self, address: Address, tls: Any) -> Listener:
+    def listen(self, address: Address, tls: Any, ipc_mode: int | None) -> Listener:
         """Accept connections at ``address``. Raises as ``Listener``."""
-        listener = Listener(address, tls, self._accepted, self._take_over)
+        listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode)
         try:
             with self.lock:
                 self.check_open()

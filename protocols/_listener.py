@@ -9,11 +9,13 @@ import logging
 import socket as sockets
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar, Final
 
 from nngkit.errors import Closed, ConfigError, Unreachable
 
 from . import _descriptors as descriptors
+from . import _unix_paths as unix_paths
 from ._addresses import Address
 from ._alarm import Alarm
 from ._nng import check, error, ffi, lib, strerror
@@ -47,20 +49,24 @@ class Listener:
         tls: TLS | None,
         accepted: Callable[[Any, int | None, Listener], None],
         handed_off: Callable[[Any, int | None, Listener, bytes], None],
+        ipc_mode: int | None = None,
     ) -> None:
         self.address = address
         self.accepted = accepted
         self.handed_off = handed_off
         self._port: Port | None = None
         try:
-            self.bound = self._open(tls)
+            self.bound = self._open(tls, ipc_mode)
         except BaseException:
             self.close()  # a signal handler that raised may have come when the address was taken
             raise
 
-    def _open(self, tls: TLS | None) -> str:
+    def _open(self, tls: TLS | None, ipc_mode: int | None) -> str:
         """Take the address; return the bound URL."""
         address = self.address
+        if ipc_mode is not None and address.local and not (address.filed and unix_paths.available):
+            why = "only a Unix socket in the file system has permissions"
+            raise ConfigError("ipc_mode", f"{address.url}: {why}", ipc_mode)
         if address.scheme == "inproc":
             if Listener.inproc.setdefault(address.url, self) is not self:
                 raise Unreachable(address.url, "cannot listen: address in use")
@@ -69,7 +75,7 @@ class Listener:
             key = (address.stream.partition("://")[0], address.host, address.port or 0)
             port = self._ports.get(key) if address.web else None
             if port is None:
-                port = Port(address, tls, self)
+                port = Port(address, tls, self, ipc_mode)
                 if address.web:
                     self._ports[key[0], key[1], port.number_bound() or 0] = port
             elif port.tls != tls or any(one.path == self.path for one in port.members):
@@ -147,7 +153,7 @@ class Listener:
 class Port(Owner):
     """NNG's listener at one address, for the listeners that share it."""
 
-    def __init__(self, address: Address, tls: TLS | None, first: Listener) -> None:
+    def __init__(self, address: Address, tls: TLS | None, first: Listener, ipc_mode: int | None) -> None:
         self.tls = tls
         self.members: tuple[Listener, ...] = (first,)
         self._address = address
@@ -161,14 +167,22 @@ class Port(Owner):
         self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
         self._short = False  # of descriptors: the last accept failed for want of one
+        # of a Unix socket's file: its path, and what identifies it
+        self._path = address.url.partition("://")[2] if address.filed and unix_paths.available else None
+        self._file: unix_paths.Identity | None = None
         slot = ffi.new("nng_stream_listener **")
         self._fail(lib.nng_stream_listener_alloc(slot, address.stream.encode()))
         self._listener = slot[0]
         super().__init__()
         first._port = self  # which closes it, whatever comes
         configure("listener", self._listener, address, self._config)
+        if ipc_mode is not None and address.filed:  # NNG sets it before it accepts anything
+            self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))
         expected = descriptors.lowest_free() if descriptors.available else None
-        self._fail(lib.nng_stream_listener_listen(self._listener))
+        with nullcontext() if self._path is None else unix_paths.reserved(self._path, address.url):
+            self._fail(lib.nng_stream_listener_listen(self._listener))
+            if self._path is not None:
+                self._file = unix_paths.identity(self._path)
         if address.ported and expected is not None:
             descriptors.raise_backlog(self.number_bound() or 0, expected)
 
@@ -281,7 +295,10 @@ class Port(Owner):
         if self._alarm is not None:
             self._alarm.close()
         # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
-        lib.nng_stream_listener_close(self._listener)
+        if self._file is None or self._path is None:
+            lib.nng_stream_listener_close(self._listener)
+        else:
+            unix_paths.close(self._path, self._file, lib.nng_stream_listener_close, self._listener)
         with self._lock:
             pending = self._close_returned = self._pending  # if the callback is still to come, it frees
         if not pending:
