@@ -61,6 +61,8 @@ class Connection(ReadHalf, WriteHalf):
         self._listener = listener
         if listener is not None and address.web and listener.shares:
             self._request_bytes = b""
+        # read now: it is gone when the peer is
+        self._where = f"{address.scheme}://{streams.remote(stream) or 'unknown'}" if address.ported else url
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
         self._freed = False  # the stream was closed and freed
@@ -191,14 +193,11 @@ class Connection(ReadHalf, WriteHalf):
 
     def where(self) -> str:
         """Return the address of the peer, or the shared address if the transport has none for each peer."""
-        if self.stage == CLOSED or not self.address.ported:
-            return self.url
-        return f"{self.address.scheme}://{streams.remote(self.stream) or 'unknown'}"
+        return self._where
 
     def describe(self) -> Pipe:
         """Return the Pipe of this connection. Called without the lock, after the peer's hello."""
-        address, stream = self.address, self.stream
-        where = self.where()
+        address, stream, where = self.address, self.stream, self._where
         request = getattr(self.machine, "request", None)
         path, origin = (request.path, request.origin) if request is not None else (None, None)
         pid = streams.peer_process(stream) if address.local else None

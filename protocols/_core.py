@@ -169,6 +169,7 @@ class Core:
         listener: Listener | None = None,
         received: bytes = b"",
     ) -> None:
+        connection: Connection | None = None
         with self.lock:
             refused = (self.reason is not None and not self.lingers) or (dialer is not None and dialer.closed)
             why = self.guard.too_many() if dialer is None else None
@@ -181,12 +182,12 @@ class Core:
                 except Exception as wrong:
                     why = str(internal(wrong))
                     log.exception("%s: the connection ends", url)
-            if refused or why is not None:
-                if why is not None:
-                    where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
-                    self.guard.cut(where, why)
-                    if dialer is not None:
-                        dialer.lost(joined=False)
+            if why is not None:
+                where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
+                self.guard.cut(where, why)
+                if dialer is not None:
+                    dialer.lost(joined=False)
+            if connection is None:
                 streams.close(stream)
                 return
         connection.start(received)

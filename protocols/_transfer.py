@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from nngkit.errors import NngkitError
 
+from . import _streams as streams
 from ._addresses import Address
 from ._faults import check_ours, internal
 from ._nng import lib, strerror
@@ -67,4 +68,7 @@ class Transfer(Owner):
             ended = code in (0, lib.NNG_ECLOSED, lib.NNG_ECONNSHUT)
             # NNG's code after a TLS peer's close_notify
             ended = ended or (code == lib.NNG_ECONNREFUSED and self.address.tls)
-            self.fault = "the peer closed" if ended else strerror(code)
+            if self.address.tls and self.stage == SHAKING and code in (lib.NNG_ECRYPTO, lib.NNG_EPEERAUTH):
+                self.fault = streams.refusal(self.stream, code, checks=self.core.verifies)
+            else:
+                self.fault = "the peer closed" if ended else strerror(code)

@@ -25,11 +25,11 @@ from nngkit.protocols._connection import Connection
 from nngkit.protocols._faults import check_ours
 from nngkit.protocols._inbox import Inbox
 from nngkit.protocols._limits import Guard
-from nngkit.protocols._machines import Machine
 from nngkit.protocols._outbox import Outbox
 from nngkit.protocols._read_half import ReadHalf
 from nngkit.protocols._waiters import ThreadWaiter
 from nngkit.protocols._write_half import WriteHalf
+from nngkit.protocols.sp import Machine
 from nngkit.protocols.websocket import Machine as WebSocketMachine
 from nngkit.testing import ASYNCIO, BLOCKING, TRIO, Background, Caller, Wire, eventually
 from tests.protocols.raw_peer import LENGTH, PULL, PUSH, REQ, SUB, RawPeer, connect, hello, read
@@ -72,7 +72,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]
     assert len(found) == 1, [one.getMessage() for one in found]
 
 
-def names(entries: list[tuple[Any, str]]) -> Any:
+def names(entries: list[tuple[Any, str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("kind", "name"), entries, ids=[f"{kind.__name__}.{name}" for kind, name in entries])
 
 
@@ -342,10 +342,14 @@ def test_a_waiter_that_cannot_be_woken_does_not_keep_others_waiting(failing: Any
         pull.wait_for_peers(1, WAIT)
         receiving = [Background(pull.recv, timeout=WAIT) for _ in range(4)]
         eventually(lambda: len(pull._inbox.waiters) == 4)
+
+        def enough(number: int) -> bool:
+            return sum(not one.is_alive() for one in receiving) == number
+
         failure.armed = True
         for number in range(1, 5):
             peer.send(b"%d" % number)
-            eventually(lambda there=number: sum(not one.is_alive() for one in receiving) == there)
+            eventually(functools.partial(enough, number))
         assert sorted(one.result() for one in receiving) == [b"1", b"2", b"3", b"4"]
         assert pull.stats.cut == 0
 

@@ -56,7 +56,7 @@ def carried(pattern: Pattern, wire: Wire, first_listens: bool, sizes: Sequence[i
             return pattern.carry(CALLERS[0], first, second, sent) == sent
         second_reads = Background(lambda: [second.recv(timeout=WAIT) for _ in sent])
         first.send_many(sent)
-        return second_reads.result() == sent
+        return bool(second_reads.result() == sent)
 
 
 @SIDES
