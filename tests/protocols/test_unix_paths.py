@@ -250,16 +250,16 @@ def test_another_user_never_connects(place: Path) -> None:
     """Permissions hold from the first moment: a program that tries all the time is never let in."""
     place.parent.parent.chmod(0o755)
     before = os.umask(0)
-    nobody = subprocess.Popen([sys.executable, "-c", CONNECT, str(place)], stdout=subprocess.PIPE, text=True)
+    stranger = subprocess.Popen([sys.executable, "-c", CONNECT, str(place)], stdout=subprocess.PIPE, text=True)
     try:
-        assert nobody.stdout is not None
-        assert nobody.stdout.readline() == "ready\n"
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "ready\n"
         for _ in range(100):
             Pull(listen=f"ipc://{place}", ipc_mode=0o600).close()
-        assert nobody.poll() is None
+        assert stranger.poll() is None
         with Pull(listen=f"ipc://{place}"):  # open to all with this umask: the program does try
-            assert nobody.stdout.readline() == "connected\n"
+            assert stranger.stdout.readline() == "connected\n"
     finally:
         os.umask(before)
-        nobody.kill()
-        nobody.communicate()
+        stranger.kill()
+        stranger.communicate()
