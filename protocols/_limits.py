@@ -42,7 +42,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection that was cut for breaking a rule: its peer and the reason. ``time`` is time.monotonic() seconds."""
+    """A connection that was cut, for breaking a rule or by an internal error: its peer and the reason.
+
+    ``time`` is time.monotonic() seconds.
+    """
 
     address: str
     reason: str

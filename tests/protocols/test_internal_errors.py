@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from nngkit.protocols import _dialer as dialers
 from nngkit.protocols import _listener as listeners
 from nngkit.protocols._alarm import Alarm
 from nngkit.protocols._connection import Connection
-from nngkit.protocols._faults import check_ours
 from nngkit.protocols._inbox import Inbox
 from nngkit.protocols._limits import Guard
 from nngkit.protocols._outbox import Outbox
@@ -352,46 +350,3 @@ def test_a_waiter_that_cannot_be_woken_does_not_keep_others_waiting(failing: Any
             eventually(functools.partial(enough, number))
         assert sorted(one.result() for one in receiving) == [b"1", b"2", b"3", b"4"]
         assert pull.stats.cut == 0
-
-
-# ---- signal handlers -------------------------------------------------------------------------------------------------
-
-
-class Interrupted(Exception):
-    pass
-
-
-def raising(number: int, frame: object) -> None:
-    def deeper() -> None:
-        raise Interrupted
-
-    deeper()
-
-
-def raising_with_any(*arguments: object) -> None:
-    raise Interrupted
-
-
-class Handler:
-    def __call__(self, number: int, frame: object) -> None:
-        raise Interrupted
-
-
-HANDLERS = [raising, raising_with_any, Handler(), functools.partial(raising)]
-
-
-@pytest.mark.parametrize("handler", HANDLERS, ids=["function", "any arguments", "object", "partial"])
-def test_what_a_signal_handler_raises_is_not_ours(handler: Callable[..., None]) -> None:
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(Interrupted) as raised:
-            signal.raise_signal(signal.SIGUSR1)
-        with pytest.raises(Interrupted):
-            check_ours(raised.value)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    check_ours(LookupError("never raised"))
-    try:
-        raising(0, None)
-    except Interrupted as called:
-        check_ours(called)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.protocols import Pull, Push
+from nngkit.protocols import Pull, Push, _unix_paths
 from tests.protocols.wires import WAIT
 
 MANY = 8  # listeners that start at once
@@ -199,6 +200,20 @@ def test_of_processes_that_start_at_once_one_has_the_path(place: Path) -> None:
             for one in processes:
                 one.kill()  # which leaves a dead listener's socket
                 one.communicate()
+
+
+def test_a_folder_that_another_program_has_locked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_unix_paths, "PATIENCE", 0.02)
+    with Pull(listen=f"ipc://{place}") as pull:
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            with pytest.raises(Unreachable, match="folder is locked"):
+                pull.listen(f"ipc://{place}2")
+            pull.close()  # waits no longer, and removes its socket
+        finally:
+            os.close(folder)
+    assert identities(place.parent) == {}
 
 
 # ---- permissions -----------------------------------------------------------------------------------------------------
