@@ -49,6 +49,11 @@ class Address:
         return self.scheme in ("ipc", "unix", "abstract")
 
     @property
+    def filed(self) -> bool:
+        """True for a Unix socket with a path in the file system."""
+        return self.scheme in ("ipc", "unix")
+
+    @property
     def ported(self) -> bool:
         """True for a transport with ports."""
         return not self.local and self.scheme != "inproc"

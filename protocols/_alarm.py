@@ -18,10 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 from weakref import WeakMethod
 
 log = logging.getLogger("nngkit.protocols")
+
+RETRY: Final = 1.0  # seconds after which a call that raised is made again: what it does must not end for ever
 
 _order = itertools.count()  # so that entries of the same time compare
 _requests: SimpleQueue[tuple[float, int, Callable[[], None]]] = SimpleQueue()
@@ -35,10 +37,7 @@ def _run() -> None:
         with suppress(Empty):
             heapq.heappush(waiting, _next(max(0.0, waiting[0][0] - time.monotonic()) if waiting else None))
         while waiting and waiting[0][0] <= time.monotonic():
-            try:
-                heapq.heappop(waiting)[2]()
-            except Exception:
-                log.exception("an alarm failed")
+            heapq.heappop(waiting)[2]()
 
 
 def _next(timeout: float | None) -> tuple[float, int, Callable[[], None]]:
@@ -66,14 +65,16 @@ class Alarm:
     """Call ``due()`` on the alarm thread. It returns the seconds until its next call, or None.
 
     ``due`` is a bound method and may be called once more than set. It must be quick, as all alarms share the thread.
-    The alarm does not keep its object alive: an abandoned socket is garbage at once.
+    The alarm does not keep its object alive: an abandoned socket is garbage at once. If ``due`` raises, the error is
+    logged, the first one of a row, and it is called again after RETRY.
     """
 
-    __slots__ = ("_closed", "_due", "is_set")
+    __slots__ = ("_closed", "_due", "_failed", "is_set")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
         self._due = WeakMethod(due)
         self._closed = False
+        self._failed = False  # the last call raised
         self.is_set = False  # a call is pending
         _start()
 
@@ -98,7 +99,17 @@ class Alarm:
         # before the call: later changes set the alarm again
         self.is_set = False
         due = self._due()
-        if not self._closed and due is not None and (again := due()) is not None:
+        if self._closed or due is None:
+            return
+        try:
+            again = due()
+            self._failed = False
+        except Exception:
+            if not self._failed:
+                log.exception("%r failed, and is called again", due)
+            self._failed = True
+            again = RETRY
+        if again is not None:
             self.set(again)
 
     def close(self) -> None:

@@ -62,6 +62,9 @@ class Connection(ReadHalf, WriteHalf):
         self._listener = listener
         if listener is not None and address.web and listener.shares:
             self._request_bytes = b""
+        # read now: it is gone when the peer is
+        there = streams.remote(stream, mapped=address.version == 6) if address.ported else None
+        self._where = f"{address.scheme}://{there or 'unknown'}" if address.ported else url
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
         self.answers: Answers | None = None  # of the peer's kernel
@@ -79,14 +82,17 @@ class Connection(ReadHalf, WriteHalf):
         with core.lock:
             if self.stage != SHAKING:
                 return
-            if received:
-                self.machine.feed(received)
-                self._fed = self.machine.fed
-                self._handshake()
-            else:
-                self.write(now=True)
-                if self.fault is None:
-                    self.post()
+            try:
+                if received:
+                    self.machine.feed(received)
+                    self._fed = self.machine.fed
+                    self._handshake()
+                else:
+                    self.write(now=True)
+                    if self.fault is None:
+                        self.post()
+            except Exception as wrong:
+                self.crash(wrong)
             if self.fault is not None:
                 core.lose(self)
             asking = self.stage == ASKING
@@ -98,28 +104,32 @@ class Connection(ReadHalf, WriteHalf):
         core = self.core
         owner = None
         with core.lock:
+            # changed first: no callback is due, whatever follows
             if which == RX:
                 self._rx_callback_due = False
-                if self.rx_state == POSTED:
-                    if self.stage != CLOSED:
-                        self._receive_done()
-                    self.rx_state = IDLE
+                posted, self.rx_state = self.rx_state == POSTED, IDLE
             else:
-                if self.tx_state == POSTED and self.stage != CLOSED:
-                    self._send_done()
-                self.tx_state = IDLE
+                posted, self.tx_state = self.tx_state == POSTED, IDLE
             if self.stage == CLOSED:
                 self._end_if_idle()
                 return
-            if which == TX:
-                self.write(now=False)
-                core.outbox.resume_waiting()
-            elif self.stage == SHAKING:
-                owner = self._path_listener()
-                if owner is None:
-                    self._handshake()
-            elif self._receiving:
-                self.advance()
+            try:
+                if which == TX:
+                    if posted:
+                        self._send_done()
+                    self.write(now=False)
+                    core.outbox.resume_waiting()
+                else:
+                    if posted:
+                        self._receive_done()
+                    if self.stage == SHAKING:
+                        owner = self._path_listener()
+                        if owner is None:
+                            self._handshake()
+                    elif self._receiving:
+                        self.advance()
+            except Exception as wrong:
+                self.crash(wrong)
             if self.fault is not None:
                 core.lose(self)
             asking = self.stage == ASKING and which == RX
@@ -186,15 +196,11 @@ class Connection(ReadHalf, WriteHalf):
 
     def where(self) -> str:
         """Return the address of the peer, or the shared address if the transport has none for each peer."""
-        if self.stage == CLOSED or not self.address.ported:
-            return self.url
-        there = streams.remote(self.stream, mapped=self.address.version == 6)
-        return f"{self.address.scheme}://{there or 'unknown'}"
+        return self._where
 
     def describe(self) -> Pipe:
         """Return the Pipe of this connection. Called without the lock, after the peer's hello."""
-        address, stream = self.address, self.stream
-        where = self.where()
+        address, stream, where = self.address, self.stream, self._where
         request = getattr(self.machine, "request", None)
         path, origin = (request.path, request.origin) if request is not None else (None, None)
         pid = streams.peer_process(stream) if address.local else None
@@ -214,10 +220,10 @@ class Connection(ReadHalf, WriteHalf):
             if self.tx_state == POSTED and self._complete(self._tx):
                 self._send_done()  # its callback would come too late
                 self.tx_state = COMPLETED
-            last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
-            if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
-                self.hold([last], (), len(last))
-                self._write_now()
+            try:
+                self._say_goodbye()
+            except Exception as wrong:
+                self.crash(wrong)
             self.stage = CLOSED
         self.ending()
         if self.polled:
@@ -225,6 +231,14 @@ class Connection(ReadHalf, WriteHalf):
         if not self._freed:
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
+
+    def _say_goodbye(self) -> None:
+        if self.crashed:
+            return
+        last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
+        if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
+            self.hold([last], (), len(last))
+            self._write_now()
 
     def _end_if_idle(self) -> None:
         if not self._rx_callback_due and self.tx_state == IDLE:

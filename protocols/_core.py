@@ -33,10 +33,11 @@ from ._addresses import Address
 from ._alarm import Alarm
 from ._connection import Connection
 from ._dialer import Dialer
+from ._faults import check_ours, internal
 from ._inbox import Inbox
 from ._limits import Guard, Limits
 from ._listener import Listener
-from ._nng import ffi, lib, new_aio, uninitialized
+from ._nng import IOVS, ffi, lib, new_aio, uninitialized
 from ._operations import CALLBACKS, atomically, wait_until_ended
 from ._outbox import Outbox
 from ._peer_watch import PeerWatch
@@ -44,6 +45,7 @@ from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
 from ._read_half import MOST
 from ._transfer import ASKING, CLOSED, JOINED
+from ._waiters import wake_all
 from .routing import PRIORITY
 
 log = logging.getLogger("nngkit.protocols")
@@ -77,7 +79,7 @@ class Core:
         self.inbox = Inbox(self, **inbox)
         self.outbox = Outbox(self, **outbox)
         # for operations tried at once, under the lock
-        self.iov = ffi.new("nng_iov[9]")
+        self.iov = ffi.new("nng_iov[]", IOVS)
         self.sync_aio = new_aio()
         self.buffer = uninitialized("char[]", MOST)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
@@ -116,9 +118,9 @@ class Core:
 
     # ------------------------------------------------------------------ addresses
 
-    def listen(self, address: Address, tls: Any) -> Listener:
+    def listen(self, address: Address, tls: Any, ipc_mode: int | None) -> Listener:
         """Accept connections at ``address``. Raises as ``Listener``."""
-        listener = Listener(address, tls, self._accepted, self._take_over)
+        listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode)
         try:
             with self.lock:
                 self.check_open()
@@ -171,21 +173,28 @@ class Core:
         listener: Listener | None = None,
         received: bytes = b"",
     ) -> None:
+        connection: Connection | None = None
         with self.lock:
             refused = (self.reason is not None and not self.lingers) or (dialer is not None and dialer.closed)
-            full = self.guard.too_many() if dialer is None else None
-            if not refused and not full:
-                machine = self._machine(address, dialer is not None)
-                connection = Connection(self, stream, descriptor, machine, address, url, dialer, listener)
-                self.handshaking[connection.number] = connection
-                self.watch.begin(connection)
-            else:
-                if full:
-                    where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
-                    self.guard.cut(where, full)
+            why = self.guard.too_many() if dialer is None else None
+            if not refused and why is None:
+                try:
+                    self.guard.watch(tls=address.tls)
+                    machine = self._machine(address, dialer is not None)
+                    connection = Connection(self, stream, descriptor, machine, address, url, dialer, listener)
+                    self.handshaking[connection.number] = connection
+                    self.watch.begin(connection)
+                except Exception as wrong:
+                    why = str(internal(wrong))
+                    log.exception("%s: the connection ends", url)
+            if why is not None:
+                where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
+                self.guard.cut(where, why)
+                if dialer is not None:
+                    dialer.lost(joined=False)
+            if connection is None:
                 streams.close(stream)
                 return
-        self.guard.watch(tls=address.tls)
         connection.start(received)
 
     def unreached(self) -> str:
@@ -201,7 +210,12 @@ class Core:
         with self.lock:
             if connection.stage != ASKING:
                 return  # its stream is closed
-            pipe = connection.describe()
+            try:
+                pipe = connection.describe()
+            except Exception as wrong:
+                connection.crash(wrong)
+                self.lose(connection)
+                return
         reason = self._objection(pipe)
         joined = False
         with self.lock:
@@ -211,14 +225,11 @@ class Core:
                 reason = "already connected to a peer"
             if reason is None and (reason := self.guard.too_many_from(pipe)) is not None:
                 self.guard.cut(pipe.address, reason)
-            machine = connection.machine
-            if machine.awaits_accept:
-                if reason is None:
-                    machine.accept()
-                else:
-                    machine.refuse()
-                connection.write(now=True)
-            if reason is not None:
+            try:
+                self._answer_handshake(connection, refuse=reason is not None)
+            except Exception as wrong:
+                connection.crash(wrong)
+            if reason is not None and not connection.crashed:
                 connection.fault = reason
             if connection.fault is None:
                 self.outbox.distribute()  # to the present peers only, not to the new one
@@ -239,10 +250,22 @@ class Core:
         with self.lock:
             self.outbox.resume_waiting()
             if connection.stage == JOINED:
-                connection.start_reading()
+                try:
+                    connection.start_reading()
+                except Exception as wrong:
+                    connection.crash(wrong)
                 if connection.fault is not None:
                     self.lose(connection)
         self.notify()
+
+    def _answer_handshake(self, connection: Connection, *, refuse: bool) -> None:
+        machine = connection.machine
+        if machine.awaits_accept:
+            if refuse:
+                machine.refuse()
+            else:
+                machine.accept()
+            connection.write(now=True)
 
     def _objection(self, pipe: Pipe) -> str | None:
         if self._admit is None:
@@ -279,8 +302,11 @@ class Core:
                     return  # distributing found it lost
             if reason is not None:
                 connection.fault = reason
-            elif joined:
-                self.inbox.take_remaining(connection)
+            elif joined and not connection.crashed:
+                try:
+                    self.inbox.take_remaining(connection)
+                except Exception as wrong:
+                    connection.crash(wrong)
         fault = connection.fault
         self.inbox.forget(connection)
         connection.close()
@@ -305,6 +331,15 @@ class Core:
             self.inbox.count_fault(fault)
         if self.outbox.lanes is not None:
             self.outbox.resume_waiting()  # peers of the next lane
+
+    def advance(self, connection: Connection, *, now: bool = False) -> None:
+        """Let a connection read on; lose it if it has ended. Under the lock."""
+        try:
+            connection.advance(now=now)
+        except Exception as wrong:
+            connection.crash(wrong)
+        if connection.fault is not None:
+            self.lose(connection)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; return False if it had ended."""
@@ -374,13 +409,16 @@ class Core:
     def _notify_once(self, loop: object) -> None:
         """Make each pending notification once; one that a raising signal handler interrupts is made again."""
         while self._calls:
-            self._calls[0](loop)
+            try:
+                self._calls[0](loop)
+            except Exception as wrong:
+                check_ours(wrong)
+                log.exception("a notification failed")
             self._calls.popleft()
         if self.wake_receivers:
             self.wake_receivers = False
             try:
-                for waiter in self.inbox.waiters.copy():
-                    waiter.wake_from(loop)
+                wake_all(self.inbox.waiters, loop)
             except BaseException:
                 self.wake_receivers = True
                 raise
@@ -407,8 +445,7 @@ class Core:
 
     def wake_peers(self) -> None:
         """Wake the callers that wait for peers."""
-        for waiter in self.peer_waiters.copy():
-            waiter.wake()
+        wake_all(self.peer_waiters)
 
     # ------------------------------------------------------------------ interrupted calls
 
@@ -420,7 +457,10 @@ class Core:
             self.finish_interrupted()
             for connection in self.joined():
                 if connection.stage != CLOSED:
-                    connection.resume()
+                    try:
+                        connection.resume()
+                    except Exception as wrong:
+                        connection.crash(wrong)
                 if connection.fault is not None or connection.stage == CLOSED:
                     self.lose(connection)
             self.outbox.resume()
@@ -433,7 +473,10 @@ class Core:
                 if lib.nng_aio_busy(self.sync_aio):
                     lib.nng_aio_cancel(self.sync_aio)
                     lib.nng_aio_wait(self.sync_aio)
-                finish(connection)
+                try:
+                    finish(connection)
+                except Exception as wrong:
+                    connection.crash(wrong)
 
     # ------------------------------------------------------------------ the end
 

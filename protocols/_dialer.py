@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -26,6 +27,8 @@ from ._race import Race, interleaved, limit_of
 from ._resolver import lookup
 from ._streams import close, tls_config
 from ._tls import TLS
+
+log = logging.getLogger("nngkit.protocols")
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
 REASONS: Final = 4  # failed addresses that ``problem`` names
@@ -126,7 +129,9 @@ class Dialer:
             for index in step.start:
                 try:
                     attempt = Attempt(self.address, self._racers[index], self._config, index, self._completed)
-                except (NngkitError, OSError) as error:
+                except Exception as error:
+                    if not isinstance(error, NngkitError | OSError):
+                        log.exception("%s: an attempt failed", self.address.url)
                     race.failed(index, now)
                     self._failed(index, str(error))
                 else:

@@ -22,6 +22,7 @@ from nngkit.errors import BadMessage, Closed, TooLarge
 from ._connection import Connection
 from ._operations import atomically
 from ._transfer import JOINED
+from ._waiters import wake_all
 from .routing import Rotation
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Inbox:
         """Count the reason for which a connection was cut."""
         if isinstance(fault, TooLarge):
             self.too_large += 1
-        else:
+        elif isinstance(fault, BadMessage):
             self.bad += 1
 
     def forget(self, connection: Connection) -> None:
@@ -255,9 +256,7 @@ class Inbox:
         for connection in self._held_back:
             if connection.stage == JOINED:
                 self._held_back.turn(connection)
-                connection.advance(now=True)
-                if connection.fault is not None:
-                    self._core.lose(connection)
+                self._core.advance(connection, now=True)
             else:
                 self._held_back.discard(connection)
             if self.added != before:
@@ -291,8 +290,7 @@ class Inbox:
 
     def wake(self) -> None:
         """Wake all waiters."""
-        for waiter in self.waiters.copy():
-            waiter.wake()
+        wake_all(self.waiters)
 
     def refuse(self, reason: Closed) -> None:
         """Deliver nothing more."""

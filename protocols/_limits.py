@@ -43,7 +43,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection that was cut, for breaking a rule or for silence. ``time`` is time.monotonic() seconds."""
+    """A connection that was cut: for breaking a rule, for silence or by an internal error.
+
+    ``time`` is time.monotonic() seconds.
+    """
 
     address: str
     reason: str
@@ -104,7 +107,7 @@ class Guard:
     # ------------------------------------------------------------------ time limits
 
     def watch(self, *, tls: bool) -> None:
-        """Start the sweep, if there is a limit to check, for a new connection. Called without the lock."""
+        """Start the sweep, if there is a limit to check, for a new connection."""
         self._tls = self._tls or tls
         period = self._period()
         if period is not None:
@@ -118,22 +121,30 @@ class Guard:
 
     def _sweep(self) -> float | None:
         """End handshakes and messages that take too long. On the alarm thread."""
-        now, limits, core = time.monotonic(), self._limits, self._core
+        now, core = time.monotonic(), self._core
         with core.lock:
             if core.reason is not None:
                 return None
-            for connection in list(core.handshaking.values()):
-                if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
-                    self.cut(connection.where(), f"no handshake in {limits.handshake} s")
-                    core.lose(connection, "no handshake")
-            for connection in core.joined():
-                if connection.address.tls and streams.remote(connection.stream) is None:
-                    core.lose(connection, "the peer closed")
-                elif limits.idle:
-                    self._sweep_incomplete(connection, now)
+            for connection in [*core.handshaking.values(), *core.joined()]:
+                try:
+                    self._sweep_one(connection, now)
+                except Exception as wrong:
+                    connection.crash(wrong)
+                    core.lose(connection)
             more = bool(core.present or core.handshaking)
         core.notify()
         return self._period() if more else None
+
+    def _sweep_one(self, connection: Connection, now: float) -> None:
+        limits, core = self._limits, self._core
+        if connection.number in core.handshaking:
+            if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
+                self.cut(connection.where(), f"no handshake in {limits.handshake} s")
+                core.lose(connection, "no handshake")
+        elif connection.address.tls and streams.remote(connection.stream) is None:
+            core.lose(connection, "the peer closed")
+        elif limits.idle:
+            self._sweep_incomplete(connection, now)
 
     def _sweep_incomplete(self, connection: Connection, now: float) -> None:
         machine = connection.machine

@@ -9,11 +9,13 @@ import logging
 import socket as sockets
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar, Final
 
 from nngkit.errors import Closed, ConfigError, Unreachable
 
 from . import _descriptors as descriptors
+from . import _unix_paths as unix_paths
 from ._addresses import Address
 from ._alarm import Alarm
 from ._names import Number, spelled
@@ -56,6 +58,7 @@ class Listener:
         tls: TLS | None,
         accepted: Callable[[Any, int | None, Listener], None],
         handed_off: Callable[[Any, int | None, Listener, bytes], None],
+        ipc_mode: int | None = None,
     ) -> None:
         self.address = address
         self.accepted = accepted
@@ -63,22 +66,25 @@ class Listener:
         self._ports: tuple[Port, ...] = ()
         self._ending: list[int] = []  # numbers of the ports that it has closed
         try:
-            self.bound = self._open(tls)
+            self.bound = self._open(tls, ipc_mode)
         except BaseException:
             self.close()  # a signal handler that raised may have come when the address was taken
             wait_until_ended(self.numbers, CALLBACKS)
             raise
 
-    def _open(self, tls: TLS | None) -> str:
+    def _open(self, tls: TLS | None, ipc_mode: int | None) -> str:
         """Take the address; return the bound URL."""
         address = self.address
+        if ipc_mode is not None and address.local and not (address.filed and unix_paths.available):
+            why = "only a Unix socket in the file system has permissions"
+            raise ConfigError("ipc_mode", f"{address.url}: {why}", ipc_mode)
         if address.scheme == "inproc":
             if Listener.inproc.setdefault(address.url, self) is not self:
                 raise Unreachable(address.url, "cannot listen: address in use")
             return address.url
         numbers = self._numbers()
         with self._sharing:
-            self._take(tls, numbers)
+            self._take(tls, numbers, ipc_mode)
         return self._ports[0].bound(address)
 
     def _numbers(self) -> tuple[Number | None, ...]:
@@ -94,7 +100,7 @@ class Listener:
             raise Unreachable(address.url, f"cannot listen: {question.reason}{'' if in_time else f' in {LOOKUP:g} s'}")
         return question.numbers
 
-    def _take(self, tls: TLS | None, numbers: tuple[Number | None, ...]) -> None:
+    def _take(self, tls: TLS | None, numbers: tuple[Number | None, ...], ipc_mode: int | None) -> None:
         """Take one port at each of the addresses that this host has, at least at one."""
         tries = 1 if self.address.port or len(numbers) == 1 else CHOICES
         absent: Absent | None = None
@@ -104,7 +110,7 @@ class Listener:
                 for number in numbers:
                     taken = self._ports
                     try:
-                        self._join(tls, number, port)
+                        self._join(tls, number, port, ipc_mode)
                     except Absent as missing:
                         absent = absent or missing
                         self._leave(self._ports[len(taken) :])
@@ -119,13 +125,13 @@ class Listener:
                 raise ConfigError("listen", absent.why, self.address.url)
             return
 
-    def _join(self, tls: TLS | None, number: Number | None, number_of_port: int) -> None:
+    def _join(self, tls: TLS | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
         """Take the port at one address, or join the WebSocket listeners there."""
         address = self.address
         key = (address.stream, str(number), number_of_port)
         port = self._ports_by_key.get(key) if address.web else None
         if port is None:
-            port = Port(address, number, number_of_port, tls, self)
+            port = Port(address, number, number_of_port, tls, self, ipc_mode)
             if address.web:
                 self._ports_by_key[*key[:2], port.number_bound() or 0] = port
         elif port.tls != tls or any(one.path == self.path for one in port.members):
@@ -208,7 +214,13 @@ class Port(Owner):
     """NNG's listener at one address, for the listeners that share it."""
 
     def __init__(
-        self, address: Address, number: Number | None, number_of_port: int, tls: TLS | None, first: Listener
+        self,
+        address: Address,
+        number: Number | None,
+        number_of_port: int,
+        tls: TLS | None,
+        first: Listener,
+        ipc_mode: int | None,
     ) -> None:
         self.tls = tls
         self.members: tuple[Listener, ...] = (first,)
@@ -227,14 +239,22 @@ class Port(Owner):
             url = address.stream if number is None else address.at(spelled(number, address), number_of_port)
         except OSError as error:  # the zone of an IPv6 address
             raise Absent("listen", f"{address.url}: no interface {number and number.zone!r}", address.url) from error
+        # of a Unix socket's file: its path, and what identifies it
+        self._path = address.url.partition("://")[2] if address.filed and unix_paths.available else None
+        self._file: unix_paths.Identity | None = None
         slot = ffi.new("nng_stream_listener **")
         self._fail(lib.nng_stream_listener_alloc(slot, url.encode()))
         self._listener = slot[0]
         super().__init__()
         first._ports = (*first._ports, self)  # which closes it, whatever comes
         configure("listener", self._listener, address, self._config)
+        if ipc_mode is not None and address.filed:  # NNG sets it before it accepts anything
+            self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))
         expected = descriptors.lowest_free() if descriptors.available else None
-        self._fail(lib.nng_stream_listener_listen(self._listener))
+        with nullcontext() if self._path is None else unix_paths.reserved(self._path, address.url):
+            self._fail(lib.nng_stream_listener_listen(self._listener))
+            if self._path is not None:
+                self._file = unix_paths.identity(self._path)
         if address.ported and expected is not None:
             descriptors.raise_backlog(self.number_bound() or 0, expected)
 
@@ -321,12 +341,16 @@ class Port(Owner):
             self._post()
 
     def _descriptor(self, stream: Any) -> int | None:
-        if not self._address.local:
-            return find_descriptor(stream, self._address, self._expected)
-        if not descriptors.available:
+        try:
+            if not self._address.local:
+                return find_descriptor(stream, self._address, self._expected)
+            if not descriptors.available:
+                return None
+            with descriptors.one_at_a_time:  # the next connection is accepted after this one
+                return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
+        except Exception:  # the connection works without it
+            log.exception("%r: no descriptor", self)
             return None
-        with descriptors.one_at_a_time:  # the next connection is accepted after this one
-            return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
 
     def _again(self) -> None:
         self._post()
@@ -346,7 +370,10 @@ class Port(Owner):
             if self._alarm is not None:
                 self._alarm.close()
             # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
-            lib.nng_stream_listener_close(self._listener)
+            if self._file is None or self._path is None:
+                lib.nng_stream_listener_close(self._listener)
+            else:
+                unix_paths.close(self._path, self._file, lib.nng_stream_listener_close, self._listener)
             self._close_returned = True
         with self._lock:
             pending = self._pending  # if the callback is still to come, it frees

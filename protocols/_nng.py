@@ -6,7 +6,7 @@ Everything here is private to ``protocols/``. May not know: sockets, event loops
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pynng
 
@@ -15,6 +15,7 @@ from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NngkitError
 lib: Any = pynng.lib
 ffi: Any = pynng.ffi
 NULL = ffi.NULL
+IOVS: Final = 8  # buffers of one operation; nng_aio_set_iov refuses more, and the previous ones would be used again
 uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 
 

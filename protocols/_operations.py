@@ -33,16 +33,17 @@ _ending: dict[int, Owner] = {}  # closed, with callbacks still to come
 _some_ended = threading.Condition()
 
 
-@ffi.callback("void (*)(void *)")  # type: ignore[untyped-decorator]
+def _failed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    log.error("error in a completion callback", exc_info=error)
+
+
+# an owner handles its errors; what it does not is logged, as cffi would only print it
+@ffi.callback("void (*)(void *)", onerror=_failed)  # type: ignore[untyped-decorator]
 def _completed(argument: Any) -> None:
     number = int(ffi.cast("uintptr_t", argument))
     owner = _owners.get(number >> 2)
-    if owner is None:
-        return
-    try:
+    if owner is not None:
         owner.completed(number & 3)
-    except Exception:
-        log.exception("%r: error in a completion callback", owner)
 
 
 def atomically(*calls: tuple[Any, ...]) -> None:

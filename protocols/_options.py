@@ -60,6 +60,7 @@ class Options(TypedDict, total=False):
     peer_timeout: float | None
     max_pipes: int
     max_pipes_per_host: int
+    ipc_mode: int | None
 
 
 class CallOptions(Options, total=False):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 from nngkit.errors import Closed
 
 from ._connection import Connection
+from ._faults import check_ours
 from ._peer_queues import PeerQueues
 from ._shared_queue import SMALL, SharedQueue
 from ._transfer import JOINED
-from ._write_half import APART_LIMIT, CHUNK, PIECES
+from ._write_half import APART_LIMIT, CHUNK
 from ._write_timing import WhenFull
 from .routing import share
 
@@ -120,7 +121,16 @@ class Outbox(SharedQueue, PeerQueues):
             most = share(len(queue), self._core.count)
         self._turn = None
         bodies, size = _portion(queue, most)
-        frames = machine.frames(bodies)
+        try:
+            frames = machine.frames(bodies)
+        except Exception as wrong:
+            check_ours(wrong)
+            if not own:  # the next peer would end the same way
+                del queue[: len(bodies)]
+                self.taken += len(bodies)
+                self.broken += len(bodies)
+                self.large = sum(len(body) for body in queue if len(body) >= SMALL)
+            raise
         total, count = sum(map(len, frames)), len(bodies)
         large = 0 if own or not self.large else sum(len(body) for body in bodies if len(body) >= SMALL)
         # no calls from here: see _connection.py
@@ -145,7 +155,11 @@ class Outbox(SharedQueue, PeerQueues):
     def lost(self, connection: Connection) -> None:
         """Requeue the messages that a lost connection had not begun to write, or drop them. Under the lock."""
         self.idle.discard(connection)
-        written, begun, unstarted = connection.progress_of_write()
+        try:
+            written, begun, unstarted = connection.progress_of_write()
+        except Exception as wrong:
+            connection.crash(wrong)
+            written, begun, unstarted = 0, len(connection.bodies), []
         own, count = not self.shared, len(unstarted)
         gone = self._weight(connection.out) + self._weight(unstarted)
         large = sum(len(body) for body in unstarted if len(body) >= SMALL)
@@ -195,11 +209,10 @@ def _portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
     size = sum(map(len, bodies))
     if size <= APART_LIMIT:
         return bodies, size
-    count = size = apart = 0
+    count = size = 0
     for body in bodies:
         length = len(body)
-        apart += length >= APART_LIMIT
-        if count and (size + length > CHUNK or apart * 2 + 1 > PIECES):
+        if count and size + length > CHUNK:
             break
         size += length
         count += 1

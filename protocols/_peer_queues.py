@@ -265,9 +265,14 @@ class PeerQueues(WriteTiming):
             framing = machine.framing
             idle = not out and not connection.bodies and not connection.total and not connection.tx_state
             if framing is not None and idle and not machine.to_send and size <= APART_LIMIT:
-                if framing not in framed:
-                    frames = machine.frames(items)
-                    framed[framing] = frames, sum(map(len, frames))
+                try:
+                    if framing not in framed:
+                        frames = machine.frames(items)
+                        framed[framing] = frames, sum(map(len, frames))
+                except Exception as wrong:
+                    connection.crash(wrong)  # its write, which follows, does nothing, and the caller loses it
+                    lost += self._weight(items)
+                    continue
                 frames, total = framed[framing]
                 steps += [
                     (setattr, connection, "held", frames),

@@ -249,9 +249,7 @@ class Poller:
                 continue
             if event & _ENDS:
                 connection.peer_finished = True
-            connection.advance()
-            if connection.fault is not None:
-                core.lose(connection)
+            core.advance(connection)
 
     # ------------------------------------------------------------------ the end
 
@@ -328,21 +326,28 @@ class ReaderThread:
 
     def _turn(self) -> None:
         for number, event in self._epoll.poll(GRACE if self._deferred else None):
-            if (one := self._direct.get(number)) is not None:
-                one.read_one(number, event)
-                continue
-            poller = self._pollers.get(number)
-            if poller is None:
-                continue
-            if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
-                if not self._deferred:
-                    self._check_at = time.monotonic() + GRACE
-                self._deferred[number] = poller, poller.reads_by_waiters
-                self._listen(number, poller, 0)
-                continue
-            poller.read_ready()
+            try:
+                self._ready(number, event)
+            except Exception:  # the other sockets are read: a direct connection is reported once
+                log.exception("error in the reader thread")
         if self._deferred and time.monotonic() >= self._check_at:
             self._check()
+
+    def _ready(self, number: int, event: int) -> None:
+        """Read what has data, or let its waiters."""
+        if (one := self._direct.get(number)) is not None:
+            one.read_one(number, event)
+            return
+        poller = self._pollers.get(number)
+        if poller is None:
+            return
+        if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
+            if not self._deferred:
+                self._check_at = time.monotonic() + GRACE
+            self._deferred[number] = poller, poller.reads_by_waiters
+            self._listen(number, poller, 0)
+            return
+        poller.read_ready()
 
     def _check(self) -> None:
         """Read in place of waiters that have not read for GRACE seconds."""

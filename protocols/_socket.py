@@ -63,9 +63,10 @@ class Socket(Closing, Peers):
     by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
     may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection ends whose
     peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
-    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
-    one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``
-    then limits each of them, and the buffers count batches.
+    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``ipc_mode``: permissions of
+    the sockets listened at on ipc, for example 0o600; default: by the umask. ``batch``: many messages in one, True or a
+    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` then limits
+    each of them, and the buffers count batches.
 
     Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
@@ -113,6 +114,7 @@ class Socket(Closing, Peers):
         peer_timeout: float | None = 10.0,
         max_pipes: int = 0,
         max_pipes_per_host: int = 0,
+        ipc_mode: int | None = None,
         batch: Batch | bool | None = None,
     ) -> None:
         self.name = text_name(name)
@@ -122,6 +124,7 @@ class Socket(Closing, Peers):
         self._send_timeout = seconds("send_timeout", send_timeout)
         self.linger = seconds("linger", linger)
         self._tls = tls
+        self._ipc_mode = None if ipc_mode is None else whole("ipc_mode", ipc_mode, 0, 0o777)
         recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
             recv_buffer = self._default_recv_buffer
@@ -249,7 +252,7 @@ class Socket(Closing, Peers):
         """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
         self._check_open()
-        bound = self._core.listen(address, self._tls).bound
+        bound = self._core.listen(address, self._tls, self._ipc_mode).bound
         self._addresses.append(bound)
         return bound
 

@@ -10,7 +10,7 @@ import socket as sockets
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from nngkit.errors import ConfigError
+from nngkit.errors import AccessDenied, Broken, ConfigError, NngkitError
 
 from . import _descriptors as descriptors
 from ._addresses import Address
@@ -161,7 +161,22 @@ def alternative_names(stream: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def refusal(stream: Any, code: int, *, checks: bool) -> NngkitError:
+    """Return why a TLS handshake failed with NNG's ``code``; ``checks``: this side checks the peer's certificate.
+
+    NNG tells neither mbedTLS's error nor its alert. `tls-verified` is false here from a failed check on, and a peer is
+    known by name once this side's handshake is complete: only then can the peer refuse it in TLS 1.3.
+    """
+    if checks and not verified(stream):
+        if code == lib.NNG_EPEERAUTH:
+            return AccessDenied("certificate refused: the peer presented none")
+        return AccessDenied("certificate refused: the peer's is of an unknown authority, expired, or for another name")
+    if common_name(stream) is not None or alternative_names(stream) or not (checks or verified(stream)):
+        return AccessDenied("certificate refused by the peer: it does not accept ours, or requires one")
+    return Broken("TLS handshake failed: the peer refused our certificate, or does not speak TLS")
+
+
 def verified(stream: Any) -> bool:
-    """Return True if the peer's certificate was checked. Valid after the handshake only."""
+    """Return True if the peer's certificate was checked. Valid after the handshake, or after one that failed."""
     checked = ffi.new("bool *")
     return not lib.nng_stream_get_bool(stream, b"tls-verified", checked) and bool(checked[0])

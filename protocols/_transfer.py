@@ -5,13 +5,18 @@ May not know: protocols, waiters.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from nngkit.errors import NngkitError
 
+from . import _streams as streams
 from ._addresses import Address
+from ._faults import check_ours, internal
 from ._nng import lib, strerror
 from ._operations import Owner
+
+log = logging.getLogger("nngkit.protocols")
 
 RX: Final = 0
 TX: Final = 1
@@ -36,14 +41,34 @@ class Transfer(Owner):
         self.sync_io = not address.tls
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
+        self.crashed = False
 
     @staticmethod
     def _complete(aio: Any) -> bool:
         return bool(_count(aio) or _result(aio))
+
+    def crash(self, error: Exception) -> None:
+        """Let an error of our own code end the connection: its machine is not used again. Under the core's lock.
+
+        Raises it again if a signal handler has raised it.
+        """
+        check_ours(error)
+        core = self.core
+        if core.reading is self:
+            core.reading = None
+        if core.writing is self:
+            core.writing = None
+        if not self.crashed:
+            self.crashed = True
+            self.fault = internal(error)
+            log.error("%r: the connection ends: %s", self, self.fault, exc_info=error)
 
     def _failed(self, code: int) -> None:
         if self.fault is None:
             ended = code in (0, lib.NNG_ECLOSED, lib.NNG_ECONNSHUT)
             # NNG's code after a TLS peer's close_notify
             ended = ended or (code == lib.NNG_ECONNREFUSED and self.address.tls)
-            self.fault = "the peer closed" if ended else strerror(code)
+            if self.address.tls and self.stage == SHAKING and code in (lib.NNG_ECRYPTO, lib.NNG_EPEERAUTH):
+                self.fault = streams.refusal(self.stream, code, checks=self.core.verifies)
+            else:
+                self.fault = "the peer closed" if ended else strerror(code)

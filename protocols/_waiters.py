@@ -11,6 +11,7 @@ not know: NNG, sockets.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -19,11 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sniffio import thread_local as _library
 
+from ._faults import check_ours
+
 if TYPE_CHECKING:
     import asyncio
 
     import trio
 
+
+log = logging.getLogger("nngkit.protocols")
 
 SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
 MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
@@ -217,6 +222,16 @@ def _nothing() -> None:
 
 TaskWaiter = TrioWaiter | AsyncioWaiter
 Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
+
+
+def wake_all(waiters: set[Any], loop: object = None) -> None:
+    """Wake each waiter, in ``loop`` or a thread (None). One that raises is logged: the others are woken."""
+    for waiter in waiters.copy():
+        try:
+            waiter.wake() if loop is None else waiter.wake_from(loop)
+        except Exception as wrong:
+            check_ours(wrong)
+            log.exception("a waiter could not be woken")
 
 
 def in_trio() -> bool:

@@ -5,17 +5,17 @@ May not know: protocols, waiters.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ._addresses import Address
-from ._nng import ffi, lib
+from ._nng import IOVS, ffi, lib
 from ._operations import atomically
 from ._transfer import COMPLETED, IDLE, POSTED, TX, Transfer
 
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
 APART_LIMIT: Final = 32 * 1024  # bytes from which a machine may leave a body in a buffer of its own
-PIECES: Final = 8  # buffers of one write: NNG takes no more
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
@@ -34,6 +34,7 @@ class WriteHalf(Transfer):
         self.held: list[bytes] = []  # ... and their frames
         self.done = 0  # bytes of the frames that were written
         self.total = 0
+        self._passed = (0, 0)  # frames that are written completely, and their bytes
         self._tx = self.aio(TX)
         self.tx_state = IDLE
         self.written = 0
@@ -52,6 +53,12 @@ class WriteHalf(Transfer):
 
     def write(self, *, now: bool) -> None:
         """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
+        try:
+            self._write(now)
+        except Exception as wrong:  # of ours: the thread of one connection writes to others too
+            self.crash(wrong)
+
+    def _write(self, now: bool) -> None:
         core = self.core
         if core.reading is not None or core.writing is not None:
             core.finish_interrupted()
@@ -95,15 +102,17 @@ class WriteHalf(Transfer):
         self.total = 0
 
     def _set_send_buffers(self) -> int:
-        """Point the next send at the unwritten bytes; return the number of buffers."""
-        iov, skip, pieces = self.core.iov, self.done, 0
-        for buffer in self.held:
-            size = len(buffer)
-            if skip >= size:
-                skip -= size
-                continue
-            iov[pieces].iov_buf = _from_buffer(buffer) + skip if skip else _from_buffer(buffer)
-            iov[pieces].iov_len = size - skip
+        """Point the next send at unwritten bytes, in at most IOVS buffers; return the number of buffers."""
+        iov, held, done, pieces = self.core.iov, self.held, self.done, 0
+        index, at = self._passed if 0 < self._passed[1] <= done else (0, 0)  # less is done: it is another write
+        while index < len(held) and at + len(held[index]) <= done:
+            at += len(held[index])
+            index += 1
+        self._passed = index, at
+        skip = done - at
+        for buffer in itertools.islice(held, index, index + IOVS):
+            iov[pieces].iov_buf = _from_buffer(buffer) + skip
+            iov[pieces].iov_len = len(buffer) - skip
             skip = 0
             pieces += 1
         return pieces

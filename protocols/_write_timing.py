@@ -17,7 +17,7 @@ from ._alarm import Alarm
 from ._connection import Connection
 from ._nng import lib
 from ._transfer import JOINED
-from ._waiters import soon
+from ._waiters import soon, wake_all
 from .routing import Lanes
 
 if TYPE_CHECKING:
@@ -123,5 +123,4 @@ class WriteTiming:
 
     def wake(self) -> None:
         """Wake the callers that wait for room, or until all is written."""
-        for waiter in self.waiters.copy():
-            waiter.wake()
+        wake_all(self.waiters)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import termios
@@ -167,6 +169,12 @@ def test_a_push_reports_a_message_lost_with_its_connection(tmp_path: Path) -> No
     assert (code, counted["sent"], counted["written"], counted["broken"], counted["dropped"]) == (1, 1, 0, 1, 0)
     told = "1 messages were being sent when their connection ended, and may not have arrived"
     assert said == [f"nngkit push: {told}"]
+
+
+def test_permissions_of_an_ipc_socket(here: str) -> None:
+    with running("pull", "--listen", here, "--ipc-mode", "640", "--count", "1"), Push(dial=here) as push:
+        push.wait_for_peers(1, WAIT)
+        assert stat.S_IMODE(os.lstat(here.removeprefix("ipc://")).st_mode) == 0o640
 
 
 def test_a_push_reports_a_message_too_large_for_the_puller(here: str) -> None:
@@ -610,6 +618,8 @@ U = "tcp://127.0.0.1:1"
         (["pull", "--recv-timeout=-1", U], "--recv-timeout: '-1' is not a time"),
         (["pull", "--delay", "nan", U], "--delay: 'nan' is not a time"),
         (["pull", "-Z", "2G", U], "-Z: '2G' is not a size"),
+        (["pull", "--listen", "ipc:///x", "--ipc-mode", "9"], "--ipc-mode: '9' is not permissions in octal, like 600"),
+        (["pull", U, "--ipc-mode", "600"], "--ipc-mode: needs an ipc:// address to listen at"),
         (["pull", "-L", "70000"], "-L: '70000' is not a port"),
         (["pull", "here"], "URL: 'here' is not an address"),
         (["pull", "--dial", "here"], "--dial: 'here' is not an address"),

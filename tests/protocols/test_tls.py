@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +25,6 @@ from nngkit.testing import Background, eventually
 from tests.protocols.raw_peer import connect
 from tests.protocols.wires import WAIT, said
 
-NEVER = 0.4  # seconds in which a refused client has tried several times
 ADDRESSES = {"tls+tcp": "tls+tcp://127.0.0.1:0", "wss": "wss://127.0.0.1:0/door"}
 
 transports = pytest.mark.parametrize("transport", ADDRESSES)
@@ -49,15 +50,30 @@ def anonymous(authority: trustme.CA) -> TLS:
     return TLS(ca=authority.cert_pem.bytes(), server_name="localhost")
 
 
-def stays_out(transport: str, server: TLS, client: TLS) -> None:
-    """Check that ``client`` tries repeatedly and neither end ever reports the other."""
+REFUSED = "certificate refused: the peer's is of an unknown authority, expired, or for another name"
+MISSING = "certificate refused: the peer presented none"
+REFUSES = "certificate refused by the peer: it does not accept ours, or requires one"
+UNCLEAR = "TLS handshake failed: the peer refused our certificate, or does not speak TLS"
+
+
+def has_cut(ours: Pull | Push, times: int) -> bool:
+    return ours.stats.cut >= times
+
+
+def stays_out(transport: str, server: TLS, client: TLS, *, server_says: str, client_says: str) -> None:
+    """Check that ``client`` tries repeatedly, and that both ends count and say why the other is not there."""
     with (
         Pull(listen=ADDRESSES[transport], tls=server) as pull,
         Push(dial=pull.address, tls=client, reconnect=0.02) as push,
     ):
-        with pytest.raises(TimedOut):
-            push.wait_for_peers(1, NEVER)
-        assert (push.stats.joined, pull.stats.joined) == (0, 0)
+        for ours, says in ((push, client_says), (pull, server_says)):
+            eventually(partial(has_cut, ours, 3))
+            with pytest.raises(TimedOut, match=f"was cut: {says}"):
+                ours.wait_for_peers(1, 0.0)
+            assert {one.reason for one in ours.cuts} == {says}
+            assert (ours.stats.joined, ours.stats.bad) == (0, 0)
+        assert {one.address for one in push.cuts} == {pull.address.removesuffix("/door")}
+        assert not any("unknown" in one.address for one in pull.cuts)
 
 
 def gets_in(transport: str, server: TLS, client: TLS) -> tuple[Pipe, Pipe]:
@@ -96,7 +112,7 @@ def test_a_certificate_needs_no_common_name(transport: str, identity: Identity) 
 def test_a_client_without_a_certificate_is_refused_by_a_server_with_a_ca(
     transport: str, identity: Identity, anonymous: TLS
 ) -> None:
-    stays_out(transport, identity("server"), anonymous)
+    stays_out(transport, identity("server"), anonymous, server_says=MISSING, client_says=REFUSES)
 
 
 @transports
@@ -110,18 +126,39 @@ def test_a_client_without_a_certificate_is_served_by_a_server_without_a_ca(
 
 @transports
 def test_a_client_with_another_authority_is_refused(transport: str, identity: Identity) -> None:
-    stays_out(transport, identity("server"), identity("alice", issuer=trustme.CA()))
+    client = identity("alice", issuer=trustme.CA())
+    stays_out(transport, identity("server"), client, server_says=REFUSED, client_says=REFUSES)
 
 
 @transports
 def test_a_server_with_another_authority_is_refused(transport: str, identity: Identity, anonymous: TLS) -> None:
-    stays_out(transport, identity("server", issuer=trustme.CA(), ca=None), anonymous)
+    server = identity("server", issuer=trustme.CA(), ca=None)
+    stays_out(transport, server, anonymous, server_says=REFUSES, client_says=REFUSED)
+
+
+@transports
+def test_a_server_with_another_authority_is_refused_before_it_asks(transport: str, identity: Identity) -> None:
+    server = identity("server", issuer=trustme.CA())
+    stays_out(transport, server, identity("alice"), server_says=UNCLEAR, client_says=REFUSED)
+
+
+@transports
+@pytest.mark.parametrize("years", [(2020, 2021), (2120, 2121)], ids=["expired", "not valid yet"])
+def test_a_certificate_out_of_its_time_is_refused(
+    transport: str, identity: Identity, anonymous: TLS, authority: trustme.CA, years: tuple[int, int]
+) -> None:
+    first, last = (datetime(year, 1, 1, tzinfo=UTC) for year in years)
+    issued = authority.issue_cert("localhost", not_before=first, not_after=last)
+    key, chain = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    client = TLS(cert=chain, key=key, ca=authority.cert_pem.bytes(), server_name="localhost")
+    stays_out(transport, identity("server"), client, server_says=REFUSED, client_says=REFUSES)
+    stays_out(transport, TLS(cert=chain, key=key), anonymous, server_says=REFUSES, client_says=REFUSED)
 
 
 @transports
 def test_a_server_with_another_name_is_refused(transport: str, identity: Identity, authority: trustme.CA) -> None:
     expecting = TLS(ca=authority.cert_pem.bytes(), server_name="other.example")
-    stays_out(transport, identity("server", ca=None), expecting)
+    stays_out(transport, identity("server", ca=None), expecting, server_says=REFUSES, client_says=REFUSED)
     gets_in(transport, identity("server", ("other.example",), ca=None), expecting)
 
 
@@ -130,7 +167,8 @@ def test_without_a_server_name_the_host_of_the_url_must_match(
     transport: str, identity: Identity, authority: trustme.CA
 ) -> None:
     trusting = TLS(ca=authority.cert_pem.bytes())
-    stays_out(transport, identity("server", ca=None), trusting)  # the host is 127.0.0.1
+    # the host is 127.0.0.1
+    stays_out(transport, identity("server", ca=None), trusting, server_says=REFUSES, client_says=REFUSED)
     named = ADDRESSES[transport].replace("127.0.0.1", "localhost")
     with Pull(listen=named, tls=identity("server", ca=None)) as pull, Push(dial=pull.address, tls=trusting) as push:
         push.wait_for_peers(1, WAIT)
@@ -176,9 +214,9 @@ def test_a_client_without_tls_is_refused(listens: str, dials: str, identity: Ide
         Pull(listen=ADDRESSES[listens], tls=identity("server", ca=None)) as pull,
         Push(dial=pull.address.replace(listens, dials), reconnect=0.02) as push,
     ):
-        with pytest.raises(TimedOut):
-            push.wait_for_peers(1, NEVER)
-        assert pull.stats.joined == 0
+        eventually(lambda: pull.stats.cut >= 3)
+        assert {one.reason for one in pull.cuts} == {UNCLEAR}
+        assert (push.stats.joined, pull.stats.joined) == (0, 0)
 
 
 def test_the_protocol_is_tls(identity: Identity, authority: trustme.CA) -> None:

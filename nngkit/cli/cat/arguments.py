@@ -124,6 +124,13 @@ def size(use: Use) -> int:
     return number or LARGEST
 
 
+def mode(use: Use) -> int:
+    """Parse permissions in octal."""
+    if not re.fullmatch("0?[0-7]{3}", use.value):
+        use.fail(f"{use.value!r} is not permissions in octal, like 600")
+    return int(use.value, 8)
+
+
 def url(use: Use) -> str:
     """Return a URL."""
     if "://" not in use.value:

@@ -16,7 +16,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from nngkit.cli.cat.arguments import NAMES, Use, content, pattern, port, raw_bytes, scan, seconds, size, url, whole
+from nngkit.cli.cat.arguments import (
+    NAMES,
+    Use,
+    content,
+    mode,
+    pattern,
+    port,
+    raw_bytes,
+    scan,
+    seconds,
+    size,
+    url,
+    whole,
+)
 from nngkit.cli.cat.lazy_bricks import load_bricks
 from nngkit.cli.cat.option_table import FORMATS
 from nngkit.cli.cat.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
@@ -277,6 +290,9 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         if "verbose" in uses or (what == "listen" and any_port(given)):
             say(f"listens at {address}" if what == "listen" else f"dials {address}")
 
+    listens_locally = any(one.what == "listen" and one.url.startswith(("ipc:", "unix:")) for one in given.endpoints)
+    if "ipc_mode" in uses and not listens_locally:
+        uses["ipc_mode"].fail("needs an ipc:// address to listen at")
     label = uses["name"].value if "name" in uses else None
     wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
     dials = any(each.what == "dial" for each in given.endpoints)
@@ -300,6 +316,7 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         send_timeout=given.seconds("send_timeout"),
         survey_time=1.0 if recv_timeout is None else recv_timeout,
         recv_max_size=size(uses["recv_max_size"]) if "recv_max_size" in uses else MIB,
+        ipc_mode=mode(uses["ipc_mode"]) if "ipc_mode" in uses else None,
         name=label,
         tls=given.tls(),
         request_waits="send_timeout" in uses,

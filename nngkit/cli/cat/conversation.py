@@ -52,6 +52,7 @@ class Conversation:
         self._linger: protocols.Timeout = protocols.DEFAULT  # seconds that closing may take
         options: dict[str, Any] = {
             "recv_max_size": plan.recv_max_size,
+            "ipc_mode": plan.ipc_mode,
             "name": plan.name,
             "tls": plan.tls,
             "send_timeout": plan.send_timeout,

@@ -185,6 +185,7 @@ OPTIONS: Final = (
     _cat_only("last", "socket", "", "from a Publisher: begin with its last message of each topic", fits="sub"),
     _cat_only("snail", "socket", "N", "from a Publisher: fail when N messages wait for the output", fits="sub"),
     _nng("recv_max_size", "socket", "BYTES", "largest message accepted (1 MiB); 0 is 1 GiB", "--recv-maxsz -Z"),
+    _cat_only("ipc_mode", "socket", "MODE", "permissions of the ipc sockets listened at, in octal: 600"),
     CatOption("compat", "socket", "", "behave as nanomsg: dial in the background, pair version 0", nngcat="--compat"),
     CatOption("background", "socket", "", "dial in the background", nngcat="--async"),
     CatOption("zt_home", "socket", "PATH", "for ZeroTier, which NNG is built without: ignored", nngcat="--zt-home"),

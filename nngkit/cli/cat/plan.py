@@ -94,6 +94,7 @@ class Plan:
     send_timeout: float | None = None
     survey_time: float = 1.0  # the default of nanomsg and NNG
     recv_max_size: int = MIB
+    ipc_mode: int | None = None
     name: str | None = None
     tls: TLS | None = None
     dial_waits: bool = False  # dialing fails without a listener (nngcat without --async)
