@@ -5,6 +5,8 @@
 
     python3 dev.py demo  [ARGS]    run examples/demo.py; --quick leaves out Spark, which is large
     python3 dev.py test  [ARGS]    run pytest with ARGS (-k name ...); --slow adds slow tests, --cov a coverage report
+    python3 dev.py pythons [ARGS]  run the quick tests of ROOMS with each of OTHER_PYTHONS that is installed
+    python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
     python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
@@ -37,13 +39,16 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Callable, NamedTuple, NoReturn
+from typing import Callable, NamedTuple, NoReturn, Optional
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
+VENV = ROOT / os.environ.get("NNGKIT_VENV", ".venv")  # `dev.py pythons` has one for each Python
 PYTHON = VENV / "bin" / "python"
 LOCKS = ROOT / "requirements"
 NEEDS_PIP = (22, 3)  # the first version with `pip --python`
+
+OTHER_PYTHONS = ("3.12", "3.13")
+ROOMS = ("protocols", "discovery", "calls", "documents")
 
 EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "iceberg", "delta")
 
@@ -127,17 +132,42 @@ def build_venv() -> None:
         quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])  # Debian's Python has no ensurepip
 
 
-def install(name: str) -> None:
-    """Install one lock.
+def install(name: str, lock: Optional[Path] = None) -> None:
+    """Install one lock, by default that of the name in requirements.
 
     Without dependencies: the lock has them all. Without byte code: Python compiles the few modules that a command
     imports. Not isolated: PySpark is a source package, and its build would fetch a setuptools that no lock pins.
     """
     pip = [*host_pip(), "--python", str(PYTHON), "install", "--disable-pip-version-check", "--no-compile"]
-    with step(f"the packages of requirements/{name}.lock"):
-        lock = str(LOCKS / (name + ".lock"))
+    path = lock or LOCKS / (name + ".lock")
+    with step(f"the packages of {path.relative_to(ROOT)}"):
         build = str(LOCKS / "build.cfg")
-        quietly([*pip, "--require-hashes", "--no-deps", "--no-build-isolation", "-r", lock], DIST_EXTRA_CONFIG=build)
+        pip += ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(path)]
+        quietly(pip, DIST_EXTRA_CONFIG=build)
+
+
+def install_extras(*extras: str) -> None:
+    """Install what single extras need, as requirements/extras.lock pins it."""
+    import tomllib  # here, as Python 3.6 has to get past the imports
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {re.match(r"[\w.-]+", line)[0].lower() for extra in extras for line in declared[extra]}
+    path = VENV / ("-".join(extras) + ".lock")
+    path.write_text(pinned((LOCKS / "extras.lock").read_text(), wanted))
+    install(path.stem, path)
+
+
+def pinned(lock: str, wanted: set) -> str:
+    """Return the entries of a lock for the packages ``wanted`` and for all that those need, by its "via" comments."""
+    entries = {}
+    for entry in re.split(r"^(?=[\w.-]+==)", lock, flags=re.MULTILINE)[1:]:
+        needed_by = re.findall(r"^ +#(?: via|  ) +([\w.-]+)", entry, re.MULTILINE)
+        entries[entry.partition("==")[0]] = (entry, needed_by)
+    wanted, before = set(wanted), set()
+    while wanted != before:
+        before = set(wanted)
+        wanted |= {name for name, (_, needed_by) in entries.items() if wanted.intersection(needed_by)}
+    return "".join(entry for name, (entry, _) in entries.items() if name in wanted)
 
 
 EDITABLE = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
@@ -224,6 +254,12 @@ PARTS = (
         install_nngkit,
     ),
     locked("extras", "adds the extras, with Spark and a Java: 660 MB to download, 1,060 MB on disk"),
+    Part(
+        "documents",
+        "adds the extra documents: 2 MB to download",
+        lambda: (LOCKS / "extras.lock").read_bytes() + (VENV / "venv.stamp").read_bytes(),
+        functools.partial(install_extras, "documents"),
+    ),
     locked("test", "adds the test tools: 50 MB to download"),
     locked("lint", "adds the linters: 30 MB to download"),
     locked("docs", "adds the site builder: 26 MB to download"),
@@ -315,6 +351,33 @@ def test(arguments: list) -> list:
     ]
 
 
+def rooms(arguments: list) -> list:
+    tests = [ROOT / "tests" / room for room in ROOMS]
+    return [("pytest", [PYTHON, "-m", "pytest", *IN_PARALLEL, "-q", *tests, *arguments])]
+
+
+def pythons(arguments: list) -> list:
+    """Run this program's command `rooms` with each Python, in an environment of its own."""
+    plan = []
+    for version in OTHER_PYTHONS:
+        python = interpreter(version)
+        if python is None:
+            say(f"dev.py: there is no Python {version} here (looked on PATH and in ~/.pyenv)")
+            continue
+        own = ["/usr/bin/env", f"NNGKIT_VENV=.venv-{version}", str(python), str(ROOT / "dev.py")]
+        plan.append((f"Python {version}", [*own, "rooms", *arguments]))
+    return plan
+
+
+def interpreter(version: str) -> Optional[str]:
+    """Return a Python of that version that starts: pyenv has programs on PATH that only say that none is active."""
+    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    for found in (shutil.which(f"python{version}"), *map(str, of_pyenv)):
+        if found and not subprocess.run([found, "-c", ""], stderr=subprocess.DEVNULL).returncode:
+            return found
+    return None
+
+
 def lint(arguments: list) -> list:
     if arguments:
         fail("lint takes no arguments", 2)
@@ -393,6 +456,8 @@ RUN = ("venv", "run", "nngkit")
 COMMANDS = {
     "demo": Command(demo, (*RUN, "extras"), (("--quick", "extras"),)),
     "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
+    "rooms": Command(rooms, (*RUN, "documents", "test")),
+    "pythons": Command(pythons, ()),
     "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
     "docs": Command(docs, ("venv", "docs")),  # reads the sources, imports nothing
     "bench": Command(bench, (*RUN, "extras", "test", "bench")),  # they use the tests' networks, audits and hosts

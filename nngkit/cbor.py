@@ -14,7 +14,7 @@ import cbor2
 __all__ = ["REFUSED", "decode_one", "innermost"]
 
 REFUSED: Final = (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError)
-"""What `decode_one` raises for bytes that it does not accept."""
+"""Errors of `decode_one` for bytes that it does not accept."""
 
 # Every tag that cbor2 6.2 decodes by itself; `tag_hook` sees only the others. tests/test_envelope.py sends all tags up
 # to 65535, so it fails when a release of cbor2 adds one.

@@ -32,17 +32,18 @@ TLS_CHECK: Final = 0.5  # seconds between two checks for TLS peers that left
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on unknown peers: seconds, and numbers of connections (0: no limit)."""
+    """Limits on peers: seconds, and numbers of connections (0: no limit)."""
 
     handshake: float
     idle: float
+    peer: float
     pipes: int
     pipes_per_host: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection that was cut for breaking a rule: its peer and the reason. ``time`` is time.monotonic() seconds."""
+    """A connection that was cut, for breaking a rule or for silence. ``time`` is time.monotonic() seconds."""
 
     address: str
     reason: str

@@ -24,8 +24,8 @@ DELAY: Final = 0.25  # seconds between the starts of two attempts (RFC 8305, sec
 # every 2 s, a network that has returned is found within 1 s.
 LIMIT: Final = 2.0
 # Every PATIENT-th try of a dialer waits longer, so that a peer with a round trip above 2 s can be reached, too. The
-# SYNs of such an attempt are at most 4 s apart.
-LONG_LIMIT: Final = 8.0
+# SYNs of such an attempt, and the first of the next one, are at most 2 s apart.
+LONG_LIMIT: Final = 5.0
 PATIENT: Final = 4
 
 Item = TypeVar("Item")

@@ -75,10 +75,14 @@ def expected_descriptor(address: Address) -> int | None:
 
 def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
     """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
-    if not descriptors.available or address.tls:
-        return None
+    ends = endpoints(stream) if descriptors.available and not address.tls else None
+    return None if ends is None else descriptors.by_names(*ends, expected)
+
+
+def endpoints(stream: Any) -> tuple[descriptors.Endpoint, descriptors.Endpoint] | None:
+    """Return both ends of a TCP stream, the local one first; None once it has closed."""
     local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
-    return None if local is None or remote is None else descriptors.by_names(local, remote, expected)
+    return None if local is None or remote is None else (local, remote)
 
 
 def unix_path(url: str) -> bytes:

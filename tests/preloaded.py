@@ -10,6 +10,7 @@ PYTHON variables, another system than Linux) is started by exec, as usual.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -28,6 +29,8 @@ import time
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any
+
+from nngkit.errors import ConfigError
 
 PRELOADED = (
     *("curses", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
@@ -140,7 +143,8 @@ def run(
 def serve(connection: socket.socket) -> dict[str, Any] | None:
     """Fork for each request, until the caller ends. Returns the request in the forked process, None in this one."""
     for name in PRELOADED:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError, ConfigError):  # an environment need not have all extras
+            importlib.import_module(name)
     assert threading.active_count() == 1
     gc.collect()
     gc.freeze()  # no collection touches these pages, so processes share them

@@ -96,7 +96,12 @@ COMMANDS = {  # name -> command, feature, missing package, extra
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+QUICK = ("record", "doc cat", "watch", "spark run")  # one for each extra
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+)
 def test_each_command_names_the_extra_that_it_needs(name: str, tmp_path: Path) -> None:
     argv, what, package, extra = COMMANDS[name]
     (tmp_path / "minutes.txt").write_text("text")

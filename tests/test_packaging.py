@@ -61,6 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("wheel"), page)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.needs_program("git")
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
@@ -72,6 +73,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.needs_program("git")
+@pytest.mark.slow
 def test_the_wheel_imports_on_its_own(wheel: Path) -> None:
     script = f"import sys; sys.path.insert(0, {str(wheel)!r}); import nngkit, nngkit.protocols as p; print(p.__file__)"
     done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=30)

@@ -181,6 +181,7 @@ async def test_a_store_is_created_in_the_format_of_the_version_before(tmp_path: 
 # ---- processes of two versions ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["DocumentPeer with a store", "daemon with Service and Resolver"])
 def test_the_programs_for_two_versions_pass_with_this_version_alone(name: str, tmp_path: Path) -> None:
     roles = [(each.split()[0], against.NEW) for each in against.TOGETHER[name]]

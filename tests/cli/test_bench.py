@@ -217,6 +217,7 @@ def test_the_tables_of_protocols_agree() -> None:
     assert schema["properties"]["protocol"]["enum"] == list(PROTOCOLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("terminal", "shows"), [("xterm", True), ("dumb", False)])
 def test_a_terminal_shows_a_bar_and_the_output_has_none(terminal: str, shows: bool) -> None:
     ours, theirs = pty.openpty()

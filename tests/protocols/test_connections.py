@@ -7,9 +7,8 @@ import socket
 import textwrap
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ import pytest
 import trio
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
+from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push, _race
 from nngkit.testing import Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,
@@ -255,27 +254,7 @@ def test_joined_events_have_no_reason() -> None:
         assert [(event.kind, bool(event.reason)) for event in events] == [("joined", False), ("left", True)]
 
 
-# ---- keepalive and reconnecting --------------------------------------------------------------------------------------
-
-
-def keepalive_timers(port: int) -> list[bool]:
-    """Return, for both ends of each connection at ``port``, whether the kernel's keepalive timer runs."""
-    timers = []
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, state, _, timer, *_ = line.split()
-        if state == "01" and port in (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)):
-            timers.append(timer.startswith("02:"))
-    return timers
-
-
-@pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
-def test_both_ends_have_keepalive_on(wire: Wire) -> None:
-    # detecting a silent partition within seconds needs heartbeats above these sockets
-    with Pair0(listen=wire.address(), **wire.options) as one, Pair0(dial=one.address, **wire.options) as other:
-        one.wait_for_peers(1, WAIT)
-        other.wait_for_peers(1, WAIT)
-        port = urlsplit(one.address).port or 0
-        eventually(lambda: keepalive_timers(port) == [True, True])  # until then it waits for acknowledgements
+# ---- reconnecting ----------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_dialer_returns_at_once() -> None:
@@ -288,6 +267,31 @@ def test_a_refused_dialer_returns_at_once() -> None:
             times.append(time.monotonic())
         pauses = [after - before for before, after in pairwise(times)]
         assert median(pauses) < 0.3  # at most 0.1 s, plus the delay of a busy machine
+
+
+def test_a_try_of_a_dialer_does_not_wait_for_the_kernels_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that drops requests is reached as soon as it takes them; the kernel repeats its own after 1 s, 3 s."""
+    monkeypatch.setattr(_race, "LIMIT", 0.2)
+    monkeypatch.setattr(_race, "LONG_LIMIT", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        server.settimeout(WAIT)
+        for _ in range(2):  # its queue is full
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            with suppress(BlockingIOError):
+                filler.connect(server.getsockname())
+        host, port = server.getsockname()
+        with Push(dial=f"tcp://{host}:{port}") as push:
+            time.sleep(0.1)  # its first request is dropped
+            begun = time.monotonic()
+            while True:
+                one = stack.enter_context(server.accept()[0])
+                one.settimeout(0.05)
+                with suppress(TimeoutError):
+                    if one.recv(8):
+                        break
+            assert time.monotonic() - begun < 0.8
+            assert not push.cuts
 
 
 # a dialer that gets its address when no descriptor is left, and the outcome with 0, 1 and enough of them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -161,30 +162,18 @@ def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> N
         assert not _descriptors.raise_backlog(1, expected)
 
 
-def retransmission(one: socket.socket) -> int:
-    return one.getsockopt(socket.IPPROTO_TCP, _descriptors.TCP_RTO_MAX_MS)
-
-
-def _peer_address(one: socket.socket) -> str | None:
-    return f"tcp://127.0.0.1:{one.getpeername()[1]}" if one.family == socket.AF_INET else None
-
-
-def test_a_tcp_connection_retransmits_every_second_where_the_kernel_can() -> None:
-    with socket.socket() as probe:
-        try:
-            probe.setsockopt(socket.IPPROTO_TCP, _descriptors.TCP_RTO_MAX_MS, _descriptors.RETRANSMIT)
-        except OSError:
-            expected = None  # before Linux 6.15
-        else:
-            expected = _descriptors.RETRANSMIT
-    with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
-        push.wait_for_peers(1, timeout=WAIT)
-        push.send(b"x")
-        assert pull.recv(timeout=WAIT) == b"x"
-        ports = {pipe.address for pipe in (*push.pipes, *pull.pipes)}
-        found = []
-        for number in map(int, os.listdir("/proc/self/fd")):
-            peer = _descriptors._ask(number, _peer_address)
-            if peer in ports:
-                found.append(_descriptors._ask(number, retransmission))
-        assert found in ([expected] * 2, [False] * 2)
+def test_any_number_of_descriptors_is_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_descriptors, "MOST", 4)
+    with ExitStack() as stack:
+        pairs = [tcp_pair(stack) for _ in range(3)]
+        for _ in range(_descriptors.NEAR):  # the connections are no longer near the end
+            stack.enter_context(open(os.devnull))
+        index = _descriptors.Index()
+        for one in itertools.chain(*pairs):
+            names = one.getsockname(), one.getpeername()
+            assert _descriptors.by_names(*names) is None
+            assert index.find(*names) == one.fileno()
+        closed, _ = pairs[0]
+        names = closed.getsockname(), closed.getpeername()
+        closed.close()
+        assert index.find(*names) is None

@@ -109,7 +109,9 @@ def test_connections_are_made_and_read_while_the_main_thread_is_busy(where: str)
         assert [one.read for one in stats] == [MANY, MANY, 8]  # and no more from the one that holds its peers back
         assert [one.dropped for one in stats] == [MANY - 8, MANY - 8, 0]
         assert len(admitted) == 2
-        assert [event.kind for event in events] == ["joined", "joined", "left"]
+        # Two NNG threads wait for the interpreter in turn, so the events of two connections have no order among them.
+        lives = [[event.kind for event in events if event.pipe.id == pipe.id] for pipe in admitted]
+        assert sorted(lives) == [["joined"], ["joined", "left"]]
         assert all(event.time <= over for event in events)
         assert float(heard.readline()) < BUSY / 2  # until all of them have joined
 

@@ -421,7 +421,7 @@ class Freed:
         return repr([one for number, one in _operations._owners.items() if number not in self._before])
 
 
-@pytest.mark.parametrize("batch", [None, Batch(delay=10.0)], ids=["", "batch"])
+@pytest.mark.parametrize("batch", [None, pytest.param(Batch(delay=10.0), marks=pytest.mark.slow)], ids=["", "batch"])
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/x", "abstract://", "inproc://closed"])
 def test_a_close_that_is_interrupted_anywhere_frees_everything(url: str, batch: Batch | None) -> None:
     which, reached, freed = 0, True, Freed()
