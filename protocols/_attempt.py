@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,6 +14,8 @@ from ._names import Number, spelled
 from ._nng import check, ffi, lib
 from ._operations import Owner, apart
 from ._streams import close, configure, expected_descriptor, find_descriptor, remote, unix_path
+
+log = logging.getLogger("nngkit.protocols")
 
 SHORTEST_LOOK: Final = 0.001  # seconds between two looks at a connection under TLS: each pause is twice as long, up to
 LONGEST_LOOK: Final = 0.05
@@ -74,7 +77,11 @@ class Attempt(Owner):
     def descriptor(self, stream: Any) -> int | None:
         """Return the descriptor of the stream; None if it is unknown."""
         if not self._address.local:
-            return find_descriptor(stream, self._address, self._expected)
+            try:
+                return find_descriptor(stream, self._address, self._expected)
+            except Exception:  # the connection works without it
+                log.exception("%r: no descriptor", self)
+                return None
         with descriptors.one_at_a_time:
             return self._found
 
