@@ -15,6 +15,8 @@ from ._nng import check, ffi, lib
 from ._operations import Owner, apart
 from ._streams import close, configure, expected_descriptor, find_descriptor, remote, unix_path
 
+log = logging.getLogger("nngkit.protocols")
+
 SHORTEST_LOOK: Final = 0.001  # seconds between two looks at a connection under TLS: each pause is twice as long, up to
 LONGEST_LOOK: Final = 0.05
 

@@ -28,7 +28,7 @@ from ._names import EVERY, Number
 from ._resolver import Question
 from ._waiters import task_waiter
 
-__all__ = ["is_everywhere", "own_host", "reachable", "with_host"]
+__all__ = ["count_addresses", "is_everywhere", "own_host", "reachable", "with_host"]
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -89,6 +89,24 @@ async def own_host(peers: Iterable[str], *, listen: str | None = None) -> str:
             log.warning("waiting for an address of this host towards its peers: %s", "; ".join(reasons))
             reported = True
         await waiter.wait(time.monotonic() + PAUSE)
+
+
+async def count_addresses(peer: str, timeout: float) -> int:
+    """Return the number of addresses that a dialer of ``peer`` tries; 0 if its name has none in ``timeout`` seconds.
+
+    Cancelling it has no effect. Raises ConfigError.
+    """
+    address = parse("dial", peer)
+    if not address.ported:
+        return 1
+    waiter, deadline = task_waiter(), time.monotonic() + timeout
+    question = Question("dial", address, waiter.wake)
+    try:
+        while not question.closed and await waiter.wait(deadline):
+            pass
+    finally:
+        question.close()
+    return len(question.numbers)
 
 
 def _version(listen: str) -> int:

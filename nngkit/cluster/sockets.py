@@ -20,6 +20,7 @@ import trio
 from nngkit.cluster.transport import Sink, Start
 from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import TLS, Bus, Message, PeerEvent, Pipe
+from nngkit.protocols.own_host import count_addresses
 
 __all__ = ["SocketTransport"]
 
@@ -27,6 +28,8 @@ log = logging.getLogger("nngkit.cluster")
 
 RECV_MANY: Final = 512  # frames taken in at once: bounds the time in which other tasks wait, some milliseconds
 QUEUE: Final = 8192  # frames queued for a neighbour, the most that a BUS has
+LOOKUP: Final = 3.0  # seconds for the lookup of a name
+BETWEEN: Final = 0.25  # seconds between the attempts of a dialer at two addresses of a name (docs/protocols.md)
 LINGER: Final = 1.0  # seconds in which the last frames of a link are written
 
 
@@ -53,7 +56,7 @@ class SocketTransport:
         listen: Address to accept neighbours at, or none.
         recv_max_size: Bytes of the largest frame.
         send_window: Bytes queued for each neighbour.
-        dial_timeout: Seconds for a connection.
+        dial_timeout: Seconds for a connection, besides up to 3 s for the lookup of a name.
         tls: For tls+tcp and wss.
         admit: Called on an NNG thread with each accepted Pipe; it refuses the neighbour by returning a false value.
         max_pipes: Neighbours accepted at a time; 0 is no limit.
@@ -143,8 +146,9 @@ class SocketTransport:
         self._start(self._limit_dial, socket, address)
 
     async def _limit_dial(self, socket: _Links, address: str) -> None:
-        """Give up a connection that does not come about in time."""
-        await trio.sleep(self._dial_timeout)
+        """Give up a connection that does not come about in time, which begins when its name has been looked up."""
+        count = await count_addresses(address, LOOKUP)
+        await trio.sleep(self._dial_timeout + max(0, count - 1) * BETWEEN)
         if self._dialing.pop(socket, None) is not None:
             with suppress(Closed):
                 await socket.aclose()

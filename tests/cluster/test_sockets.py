@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Sequence
+from typing import Any
 
+import pytest
 import trio
 
 from nngkit.background import Background
@@ -72,5 +76,36 @@ async def test_an_address_without_a_listener_fails() -> None:
         assert near.events == [("failed", "tcp://127.0.0.1:1")]
         await trio.lowlevel.checkpoint()
     finally:
+        await dialer.aclose()
+        await background.close(None, None, None)
+
+
+async def test_the_time_for_a_connection_begins_when_its_name_has_been_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered, look_up = threading.Event(), socket.getaddrinfo
+
+    def slow(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host != "slow.test":
+            return look_up(host, *arguments, **options)
+        answered.wait(TIMEOUT)
+        return look_up("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    background, near, far = Background(), Sink(), Sink()
+    acceptor, dialer = SocketTransport("tcp://127.0.0.1:0"), SocketTransport(dial_timeout=0.2)
+    await background.open()
+    try:
+        await acceptor.open(far, background.start)
+        await dialer.open(near, background.start)
+        dialer.dial(acceptor.addresses[0].replace("127.0.0.1", "slow.test"))
+        await trio.sleep(0.3)
+        assert not near.events
+        answered.set()
+        await aeventually(lambda: bool(near.events))
+        assert near.events == [("up", 1)]
+    finally:
+        answered.set()
+        await acceptor.aclose()
         await dialer.aclose()
         await background.close(None, None, None)
