@@ -109,6 +109,10 @@ class Background:
         """Exception of the first task that failed, which ends the block."""
         return self._failure
 
+    def ended(self, why: str) -> Exception:
+        """Return the error for waiters of an object that has ended: that of the task that failed, else Closed."""
+        return self._failure or Closed(why)
+
     async def open(self) -> None:
         """Open the nursery, in `__aenter__`. The same task must call `close`."""
         self._outer = trio.open_nursery()
