@@ -93,8 +93,9 @@ class Call:
 class Caller:
     """Makes calls with a pool, which it locks. Any thread may use it.
 
-    `on_idle` is called, on any thread, when a member that leaves has no call in progress. `send_later` sends a message
-    without waiting for its reply. Both are set before the first call.
+    `closed`: no further calls; `failure`: what has ended the client. `on_idle` is called, on any thread, when a member
+    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. Both are set before
+    the first call.
     """
 
     def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int) -> None:
@@ -105,6 +106,7 @@ class Caller:
         self.lock = threading.Lock()
         self.changes = Changes()
         self.closed = False
+        self.failure: Exception | None = None
         self.on_idle: Callable[[], object] = lambda: None
         self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
         self.failed = 0
@@ -155,7 +157,7 @@ class Caller:
     def _begin(self, call: Call) -> bool:
         """Choose a provider for the next attempt; return False if the call has to pause first. Raises its error."""
         if self.closed:
-            raise Closed(f"{self.name}: this client is closed")
+            raise self.ended()
         call.began = now = time.monotonic()
         left = call.deadline - now
         self._encode(call, left)
@@ -213,7 +215,7 @@ class Caller:
             self._end(call, "cancelled")
             if self.codec is not None:
                 self.send_later(call.link, CancelRequest(call.id).encode(self.codec))
-            raise cause
+            raise (self.failure or cause) if isinstance(cause, Closed) else cause
         advice = "the request may have run; idempotent=True would try another provider" if sent else "it was not sent"
         lost = Lost(f"{self.name}: {address} left before it replied: {advice}", sent=sent)
         self._again(call, lost, not sent or call.idempotent, cause)
@@ -278,6 +280,10 @@ class Caller:
             self.on_idle()
 
     # Errors
+
+    def ended(self) -> Exception:
+        """Return the error for calls of a client that is closed, or has failed."""
+        return self.failure or Closed(f"{self.name}: this client is closed")
 
     def _no_provider(self, call: Call) -> NngkitError:
         with self.lock:

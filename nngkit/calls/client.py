@@ -37,7 +37,7 @@ from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.discovery.settings import ClientSettings
-from nngkit.errors import Closed, ConfigError, Full, NngkitError, TimedOut
+from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
@@ -211,6 +211,7 @@ class Client(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._caller.failure = self._background.failure
         self._end()
         try:
             await self._background.close(kind, value, traceback)
@@ -303,7 +304,7 @@ class Client(UnderTrio):
     def _check_open(self) -> None:
         _ = self._resync  # Closed, with the remedy, before the block
         if self._caller.closed:
-            raise Closed(f"{self.name}: this client is closed")
+            raise self._caller.ended()
 
     async def _hedged(self, call: Call, delay: float) -> Any:
         call.idempotent = True

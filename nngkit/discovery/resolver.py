@@ -198,6 +198,7 @@ class Resolver(UnderTrio):
                     return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
                 except ServiceNotFound:
                     await feed.wait(changes)
+            raise self._background.ended("the resolver is closed")
         return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:

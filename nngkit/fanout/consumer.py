@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -79,7 +80,7 @@ class _Ticket:
     def __init__(self) -> None:
         self.runs: dict[int, list[tuple[int, int]]] = {}
         self.done = trio.Event()
-        self.error: NngkitError | None = None
+        self.error: Exception | None = None
 
 
 class Consumer(UnderTrio):
@@ -129,6 +130,7 @@ class Consumer(UnderTrio):
     async def __aenter__(self) -> Self:
         self._entering()
         self._session = os.urandom(8).hex()
+        self._left = False
         self._req = self._make_socket()
         self._seen = self._read = 0
         self._ticket: _Ticket | None = None
@@ -157,7 +159,8 @@ class Consumer(UnderTrio):
         try:
             with trio.move_on_after(PARTING, shield=True):
                 try:
-                    await self.flush()
+                    if self._background.failure is None:
+                        await self.flush()
                     self._background.end()
                     # First leave, so that no waiting fetch of this session takes what is then given back.
                     await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
@@ -166,6 +169,10 @@ class Consumer(UnderTrio):
                 except NngkitError:
                     pass  # what is unread is delivered again after `ack_wait`
         finally:
+            self._left = True
+            self._background.end()
+            self._batches.close()
+            self._fail_acks()
             try:
                 await self._background.close(kind, value, traceback)
             finally:
@@ -184,24 +191,31 @@ class Consumer(UnderTrio):
     async def __anext__(self) -> Delivery:
         return await self.receive()
 
-    async def receive(self) -> Delivery:
+    async def receive(self, timeout: float | None = None) -> Delivery:
         """Return the next record, waiting for one. If cancelled, none is lost.
 
-        Raises BadMessage, TooLarge, NotFound, ConfigError.
+        Raises TimedOut after `timeout` seconds, BadMessage, TooLarge, NotFound, ConfigError.
         """
         while True:
             delivery = next(self._current, None)
             if delivery is not None:
                 self._yielded += 1
                 return delivery
-            batch = await self.receive_batch()
+            batch = await self.receive_batch(timeout)
             self._offsets, self._partition, self._yielded = batch.offsets, batch.partition, 0
             self._current = iter(batch)
 
-    async def receive_batch(self) -> DeliveryBatch:
+    async def receive_batch(self, timeout: float | None = None) -> DeliveryBatch:
         """Like `receive`, for all records of one partition that arrived together."""
+        deadline = trio.current_time() + (float("inf") if timeout is None else timeout)
         while not self._arrived:
-            found = await self._batches.receive()
+            found = None
+            with trio.move_on_at(deadline), suppress(trio.ClosedResourceError, trio.EndOfChannel):
+                found = await self._batches.receive()
+            if self._left:
+                raise self._ended()
+            if found is None:
+                raise TimedOut(f"consumer {self.name}: no record in {timeout} s", timeout)
             if isinstance(found, NngkitError):
                 raise found
             self._read, batches, arrived = found
@@ -283,8 +297,20 @@ class Consumer(UnderTrio):
             if ticket is not None:
                 await self._confirmed(ticket)
 
+    def _ended(self) -> Exception:
+        return self._background.ended(f"consumer {self.name} is closed")
+
+    def _fail_acks(self) -> None:
+        """End the waits for acknowledgements that nobody sends any more."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.error = self._ended()
+            ticket.done.set()
+
     def _ack_soon(self, partition: int, runs: Runs) -> _Ticket:
         demand_trio("Delivery.ack: use Consumer.ack")
+        if self._left:
+            raise self._ended()
         if self._ticket is None:
             self._ticket = _Ticket()
         self._ticket.runs.setdefault(partition, []).extend(runs)
