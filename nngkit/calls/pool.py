@@ -39,7 +39,7 @@ from nngkit.histogram import Histogram
 __all__ = ["Member", "Outcome", "Policy", "Pool", "check_policy"]
 
 Policy: TypeAlias = Literal["two-choices", "random", "weighted", "latency"]
-Outcome: TypeAlias = Literal["reply", "refused", "timeout", "lost", "bad", "cancelled"]
+Outcome: TypeAlias = Literal["reply", "error", "refused", "timeout", "lost", "bad", "cancelled"]
 Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over restarts
 
 TRUSTED: Final = 1.0
@@ -91,7 +91,7 @@ class Member:
 
     @property
     def replies(self) -> int:
-        """Attempts that were answered: all that have ended otherwise are counted."""
+        """Attempts that were answered with a result: all that have ended otherwise are counted."""
         return self.requests - (self.outstanding - self.streams) - sum(self.outcomes.values())
 
     @property
@@ -216,7 +216,9 @@ class Pool:
     def end(self, member: Member, outcome: Outcome, seconds: float, now: float) -> bool:
         """Count the end of a call that took `seconds`; return True if the member was ejected for it."""
         member.outstanding -= 1
-        if outcome == "reply":  # the frequent one: kept short
+        if outcome == "reply" or outcome == "error":  # the frequent ones: kept short
+            if outcome == "error":
+                member.outcomes["error"] += 1
             member.last_reply = now
             member.recent.append(seconds)
             if len(member.recent) >= RECENT:
