@@ -37,7 +37,6 @@ from nngkit.calls.stream import Stream
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
-from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
 
@@ -149,9 +148,6 @@ class Client(UnderTrio):
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
-            if daemons is None:
-                settings = ClientSettings.from_environment()
-                daemons, domain = settings.daemons, domain or settings.domain
             self._resolver = Resolver(daemons, domain=domain, tls=daemon_tls)
         self._pool = Pool(
             preference=self._prefer,
