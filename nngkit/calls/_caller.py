@@ -178,6 +178,7 @@ class Caller:
         pool = self.pool
         begun = False
         call.version = self.changes.version
+        attempt = call.attempt_timeout
         with self.lock:
             member = pool.choose(now, call.tried)
             if member is not None and member not in call.tried:
@@ -187,7 +188,6 @@ class Caller:
                 begun = True
                 if not call.attempts and not call.beside:
                     self._balance.call(now)
-                attempt = call.attempt_timeout
                 if attempt is not None and attempt < left:
                     call.shorter = self._balance.take(now)
                     call.unbudgeted = not call.shorter

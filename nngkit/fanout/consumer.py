@@ -30,8 +30,9 @@ from typing import Any, Final, Literal, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp, demand_trio
-from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, TimedOut
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
 from nngkit.fanout.consumer_messages import (
+    ChangeRequest,
     Columns,
     ConsumerInfo,
     DeleteRequest,
@@ -89,7 +90,8 @@ class Consumer(UnderTrio):
     `start`: "earliest", "latest" or an offset; `start_time`: microseconds since 1970. `topics`: only these.
     `ack_wait`: seconds until an unacknowledged record is delivered again. `max_deliver`: deliveries after which a
     record is given up. `max_ack_pending`: records in flight to all consumers of the name. These options are kept at
-    the server from the first use of the name; later they must be the same or left out.
+    the server from the first use of the name; later they must be the same or left out. With `change` those of a known
+    name are changed to the given ones, all but its start: it keeps its position.
 
     `records`, `size`: records and bytes of one fetch; one fetch is read ahead. `timeout`: seconds that reaching the
     server may take; None: no limit. `recv_max_size`: bytes of the largest reply. Entering raises ConfigError, TimedOut.
@@ -106,6 +108,7 @@ class Consumer(UnderTrio):
         ack_wait: float | None = None,
         max_deliver: int | None = None,
         max_ack_pending: int | None = None,
+        change: bool = False,
         records: int = 1000,
         size: int = 1 << 20,
         timeout: float | None = 30.0,
@@ -117,7 +120,16 @@ class Consumer(UnderTrio):
             raise ConfigError("start_time", "give either it or start", start_time)
         if records < 1 or size < 1:
             raise ConfigError("records", f"{records} records of {size} bytes: both must be 1 or more", records)
+        names = [topics] if isinstance(topics, str) else topics and list(topics)
+        given = {
+            "topics": names,
+            "ack_wait": None if ack_wait is None else float(ack_wait),
+            "max_deliver": max_deliver,
+            "max_ack_pending": max_ack_pending,
+        }
+        self._given = {name: value for name, value in given.items() if value is not None}
         self._wanted = _options(start, start_time, topics, ack_wait, max_deliver, max_ack_pending)
+        self._change = change
         self._records = records
         self._size = size
         self._timeout = timeout
@@ -142,6 +154,10 @@ class Consumer(UnderTrio):
         self._partition = self._yielded = 0
         self._background = Background()
         try:
+            if self._change:
+                with suppress(NotFound):  # a new name
+                    await self._ask(ChangeRequest(self.name, self._given).encode(), 1)
+                    self._wanted = None
             reply = await self._ask(OpenRequest(self.name, self._session, self._wanted).encode(), 2)
             self.options = Options.parse(reply[0], what="consumer reply")
         except BaseException:

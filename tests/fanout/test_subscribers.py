@@ -21,7 +21,7 @@ from nngkit.testing import aeventually, eventually
 ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0
 NOW = time.time_ns
-WANTED = [Pattern("px.*.S1"), "news", b"raw", Pattern("log.>")]
+WANTED: list[str | bytes | Pattern] = [Pattern("px.*.S1"), "news", b"raw", Pattern("log.>")]
 SENT = [(topic, b" body") for topic in ("px.eu.S1", "px.us.S2", "news", "raw", "log.a.b", "log", "px.us.S1")]
 MATCH = [(topic, b" body") for topic in (b"px.eu.S1", b"news", b"raw", b"log.a.b", b"px.us.S1")]
 
@@ -124,13 +124,13 @@ async def test_a_publisher_whose_clock_went_back_has_restarted(
 ) -> None:
     address = f"ipc://{tmp_path}/rates"
     async with Subscriber(address, last=last) as subscriber:
-        before = []
+        before: list[int] = []
         for hours in (1, 0, -5, 2):
             clock_of(monkeypatch, hours)
             async with Publisher(address, id="rates", keep=Keep(), heartbeat=0.05) as publisher:
                 await joined(subscriber, publisher)
                 publisher.publish_many([("a", b"1"), ("a", b"2")])
-                found = []
+                found: list[object] = []
                 with trio.fail_after(WAIT):
                     while not (found and isinstance(found[-1], Published) and found[-1].number == 2):
                         found.append(await subscriber.receive())
@@ -155,12 +155,11 @@ async def test_a_snapshot_of_a_run_whose_clock_went_back_is_joined(
             async with Publisher(address, id="state", keep=Keep(), heartbeat=0.05) as publisher:
                 publisher.publish("key", body)  # before the subscriber is there: the next numbers show a gap
                 await joined(subscriber, publisher)
-                found = b""
                 with trio.fail_after(WAIT):
-                    while found != body:
-                        event = await subscriber.receive()
-                        found = event.body if isinstance(event, Published) else b""
-                assert event.epoch == publisher.epoch  # type: ignore[union-attr]
+                    [message] = await take(subscriber, 1)
+                    while message.body != body:
+                        [message] = await take(subscriber, 1)
+                assert message.epoch == publisher.epoch
 
 
 async def test_a_subscriber_that_reads_everything_is_not_behind() -> None:
