@@ -26,7 +26,7 @@ from nngkit.portal import Host, the_portal
 from nngkit.protocols import Pull
 from tests.fanout.journals import write
 
-ANY, GONE = "tcp://127.0.0.1:0", "tcp://127.0.0.1:1"  # nobody listens at the second
+ANY, GONE = "tcp://127.0.0.1:0", "tcp://127.0.0.1:1"  # nothing listens at the second
 WAIT = 10.0
 
 
@@ -46,10 +46,10 @@ def result_of(node: Any) -> Any:
     """Return a call that waits for the end of a job that no node takes."""
 
     async def wait() -> None:
-        job = await node.submit("nobody", b"")
+        job = await node.submit("unknown", b"")
         await job.result()
 
-    return (lambda: node.submit("nobody", b"").result()) if isinstance(node, blocking.Host) else wait
+    return (lambda: node.submit("unknown", b"").result()) if isinstance(node, blocking.Host) else wait
 
 
 # class: (how it is made, its calls that wait)

@@ -37,7 +37,7 @@ class RetryBudget:
 
 
 class Balance:
-    """What is left of a budget. `now`: seconds on one monotonic clock. Not thread-safe: one lock owns it."""
+    """Retries that are left of a budget. `now`: seconds on one monotonic clock. Not thread-safe: one lock owns it."""
 
     def __init__(self, budget: RetryBudget, now: float) -> None:
         self._share = budget.share

@@ -317,7 +317,7 @@ class Consumer(UnderTrio):
         return self._background.ended(f"consumer {self.name} is closed")
 
     def _fail_acks(self) -> None:
-        """End the waits for acknowledgements that nobody sends any more."""
+        """End the waits for acknowledgements that are not sent any more."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             ticket.error = self._ended()

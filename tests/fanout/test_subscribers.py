@@ -1,4 +1,4 @@
-"""What a program reads of a Subscriber, and what a Publisher knows of its subscribers."""
+"""Subscriber: topics, waits, restarts of a publisher; and the list of subscribers that a publisher keeps."""
 
 from __future__ import annotations
 
