@@ -85,7 +85,9 @@ class Options:
 
     def changed(self, changes: dict[str, Any]) -> Options:
         """Return the options with those of `changes`, which are by the names of `fields`. Raises as `parse` does."""
-        return Options.parse({**self.fields(), **{name: changes[name] for name in CHANGEABLE if name in changes}})
+        fields = self.fields()
+        fields.update((name, changes[name]) for name in CHANGEABLE if name in changes)
+        return Options.parse(fields)
 
     def fields(self) -> dict[str, Any]:
         """Return the options as a map."""

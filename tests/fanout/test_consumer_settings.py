@@ -78,7 +78,8 @@ async def test_a_change_of_a_new_name_creates_it_and_an_unusable_one_changes_not
     await write(tmp_path / "j", numbers(0, 3))
     async with ConsumerServer(tmp_path / "j", listen=ANY) as server, Req(dial=server.address) as req:
         assert await taken(server.address, 1, start=2, ack_wait=7.0, change=True) == [(2, 1)]
-        for changes in ({"ack_wait": -1.0}, {"max_deliver": 0}, {"topics": []}, {"ack_wait": "x"}):
+        unusable: list[dict[str, Any]] = [{"ack_wait": -1.0}, {"max_deliver": 0}, {"topics": []}, {"ack_wait": "x"}]
+        for changes in unusable:
             reply = await req.arequest(ChangeRequest("c", changes).encode(), timeout=WAIT)
             with pytest.raises(ConfigError):
                 parse_reply(reply, 1)
@@ -131,7 +132,7 @@ async def test_names_that_are_refused_or_deleted_leave_no_file(tmp_path: Path, m
         assert files(state) == []
 
         def gone(*_: object) -> int:
-            raise OffsetGone(0, 0, 5)
+            raise OffsetGone("j", 0, 5)
 
         with monkeypatch.context() as broken:
             broken.setattr("nngkit.journal.reader.Journal.offset_at", gone)
