@@ -257,3 +257,10 @@ def test_the_first_live_message_of_a_source_is_joined_and_the_cap_is_exact() -> 
     assert (join.held, join.dropped) == (2, 1)
     assert not join.caught_up()
     assert join.finish() == [Missing("new", 6, 6), b"7", b"8"]
+
+
+def test_a_held_message_older_than_the_journal_is_not_put_before_it() -> None:
+    join = Join()
+    join.hold([("s", 2, b"2")])
+    assert join.recorded([("other", 1, b"1"), ("s", 3, b"3")]) == [b"1", b"3"]
+    assert (join.finish(), join.duplicates) == ([], 1)
