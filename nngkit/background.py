@@ -97,7 +97,10 @@ class WakeUp:
 
 
 class Background:
-    """Tasks that end with an `async with` block. `open` and `close` are called by the same task."""
+    """Tasks that end with an `async with` block. `open` and `close` are called by the same task.
+
+    A cancellation from outside reaches the body alone; the tasks run until `end` or `close`.
+    """
 
     def __init__(self) -> None:
         self._failure: Exception | None = None
@@ -109,6 +112,10 @@ class Background:
         """Exception of the first task that failed, which ends the block."""
         return self._failure
 
+    def ended(self, why: str) -> Exception:
+        """Return the error for waiters of an object that has ended: that of the task that failed, else Closed."""
+        return self._failure or Closed(why)
+
     async def open(self) -> None:
         """Open the nursery, in `__aenter__`. The same task must call `close`."""
         self._outer = trio.open_nursery()
@@ -117,9 +124,11 @@ class Background:
         self._inner = await outer.start(self._hold)
 
     async def _hold(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
-        async with trio.open_nursery() as inner:
-            task_status.started(inner)
-            await trio.sleep_forever()
+        # shielded: a block that is cancelled from outside still needs its tasks to leave in order, and then ends them
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as inner:
+                task_status.started(inner)
+                await trio.sleep_forever()
 
     def start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start a task that runs until it returns or the block ends. Does nothing after `end`."""

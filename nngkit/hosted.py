@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from nngkit.errors import Closed, Forked
-from nngkit.portal import Host, Portal
+from nngkit.portal import Calls, Host
 
 __all__ = ["Hosted", "HostedProperty", "direct_call", "hosted_property", "loop_call", "signature_of"]
 
@@ -33,12 +33,12 @@ class Hosted(Generic[T]):
         self._pid = os.getpid()
         self._host: Host | None = None
 
-    def _open_object(self) -> tuple[Portal, T]:
+    def _open_object(self) -> tuple[Calls, T]:
         if self._pid != os.getpid():
             raise Forked(f"this {type(self).__name__} belongs to the process that made it")
         if self._host is None:
             raise Closed(f"this {type(self).__name__} is not open: use it in {self._block}")
-        return self._host.portal, self._inner
+        return self._host, self._inner
 
 
 def signature_of(cls: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:

@@ -3,11 +3,11 @@
 ::
 
     portal = the_portal()
-    host = Host(portal, ServiceDiscovery(...))      # enters it; host.close() leaves it
-    portal.call(discovery.discover, early=True)     # runs a coroutine function, waits for its result or exception
-    portal.do(service.drain)                        # the same for a function that does not wait
-    BlockingIterator(portal, discovery.events())    # waits for each item
-    with portal.hold(): ...                         # meanwhile the loop runs this thread's functions only
+    host = Host(portal, discovery)                  # enters a ServiceDiscovery; host.close() leaves it
+    host.call(discovery.discover, early=True)       # runs a coroutine function, waits for its result or exception
+    host.do(service.drain)                          # the same for a function that does not wait
+    BlockingIterator(host, discovery.events())      # waits for each item
+    with host.hold(): ...                           # meanwhile the loop runs this thread's functions only
 
 Depends on trio and loop_waits.py; knows nothing about the objects that live in it.
 """
@@ -18,8 +18,9 @@ import functools
 import os
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
@@ -27,7 +28,7 @@ import trio
 from nngkit.errors import Closed, NngkitError
 from nngkit.loop_waits import asked_by
 
-__all__ = ["BlockingIterator", "Host", "Portal", "Pump", "Wait", "end", "the_portal"]
+__all__ = ["BlockingIterator", "Calls", "Host", "Portal", "Pump", "Wait", "end", "the_portal"]
 
 R = TypeVar("R")
 
@@ -103,7 +104,48 @@ class _Hold:
             del function, done, work
 
 
-class Portal:
+class Calls(ABC):
+    """Calls into the loop, from other threads."""
+
+    @abstractmethod
+    def begin(self, call: Callable[[], Awaitable[object]], end: Wait, scope: trio.CancelScope) -> None:
+        """Start a coroutine function in the loop; `end` gets its outcome, and `scope` can cancel it."""
+
+    @abstractmethod
+    def later(self, function: Callable[[], object]) -> None:
+        """Run `function` in the loop without waiting; do nothing at the end of the process."""
+
+    @abstractmethod
+    def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
+        """Run a function that does not wait in the loop, held by this thread or not; return or raise its result."""
+
+    @abstractmethod
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run `function` until it returns; at the end of the process it is cancelled."""
+
+    @abstractmethod
+    def hold(self) -> AbstractContextManager[None]:
+        """Reserve the loop for this thread's `do` until the end of the block."""
+
+    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
+        """Run a coroutine function in the loop; return or raise its result. An interrupt (Ctrl-C) cancels it."""
+        end, scope = Wait(), trio.CancelScope()
+
+        def give_up() -> None:
+            end.over(error=Closed("the asyncio loop of this call has ended"))
+            scope.cancel()
+
+        self.begin(functools.partial(function, *arguments, **options), end, scope)
+        loop = asked_by()
+        try:
+            with nullcontext() if loop is None else loop.attending(functools.partial(self.later, give_up)):
+                return cast(R, end.wait())
+        except BaseException:
+            self.later(scope.cancel)  # harmless if it has ended
+            raise
+
+
+class Portal(Calls):
     """Trio in a daemon thread, with one nursery for calls and one for the objects that live there."""
 
     def __init__(self) -> None:
@@ -141,8 +183,6 @@ class Portal:
             raise _ended() from None
 
     def begin(self, call: Callable[[], Awaitable[object]], end: Wait, scope: trio.CancelScope) -> None:
-        """Start a coroutine function in the loop; `end` gets its outcome, and `scope` can cancel it."""
-
         async def run() -> None:
             try:
                 with scope:
@@ -156,30 +196,11 @@ class Portal:
 
         self.soon(self._start, False, run, end)
 
-    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **options: Any) -> R:
-        """Run a coroutine function in the loop; return or raise its result. An interrupt (Ctrl-C) cancels it."""
-        end, scope = Wait(), trio.CancelScope()
-
-        def give_up() -> None:
-            end.over(error=Closed("the asyncio loop of this call has ended"))
-            scope.cancel()
-
-        self.begin(functools.partial(function, *arguments, **options), end, scope)
-        loop = asked_by()
-        try:
-            with nullcontext() if loop is None else loop.attending(functools.partial(self.later, give_up)):
-                return cast(R, end.wait())
-        except BaseException:
-            self.later(scope.cancel)  # harmless if it has ended
-            raise
-
     def later(self, function: Callable[[], object]) -> None:
-        """Run `function` in the loop without waiting; do nothing at the end of the process."""
         with suppress(Closed):
             self._soon(function)
 
     def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
-        """Run a function that does not wait in the loop, held by this thread or not; return or raise its result."""
         if (hold := self._holds()) is not None:
             return hold.do(functools.partial(function, *arguments, **options))
 
@@ -194,7 +215,6 @@ class Portal:
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """Reserve the loop for this thread's `do` until the end of the block."""
         if self._holds() is not None:
             yield
             return
@@ -212,7 +232,6 @@ class Portal:
         self.soon(self._start, True, function, opened)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run `function` until it returns; at the end of the process it is cancelled."""
         self.soon(self._start, False, function, Wait())
 
     def _start(self, lives: bool, function: Callable[[], Awaitable[None]], end: Wait) -> None:
@@ -258,8 +277,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Host:
-    """Task that hosts an async object: one task must both enter and leave its `async with`."""
+class Host(Calls):
+    """Task that hosts an async object: one task must both enter and leave its `async with`.
+
+    If the object fails, its calls raise that exception, those that wait too: it need not wake them itself.
+    """
 
     def __init__(self, portal: Portal, inner: Any, wait: Callable[[], Wait] = Wait) -> None:
         """Begin to enter `inner`. `wait` makes the waits of `open` and `close`."""
@@ -270,6 +292,9 @@ class Host:
         self._failure: BaseException | None = None
         self._failed: Callable[[], object] | None = None
         self._leaving: trio.Event | None = None
+        self._fails = False
+        self._over = trio.Event()
+        self._waiting: set[trio.CancelScope] = set()
         self._entering, self._entered = trio.CancelScope(), False
         portal.live(self._live, self.opened)
 
@@ -292,9 +317,13 @@ class Host:
                 self._entered = True
                 self.opened.over()
                 if not self._leave:
-                    async with trio.open_nursery() as nursery:
-                        for event in (self._leaving, self.portal.closing):
-                            nursery.start_soon(self._until, event, nursery.cancel_scope)
+                    try:
+                        async with trio.open_nursery() as nursery:
+                            for event in (self._leaving, self.portal.closing):
+                                nursery.start_soon(self._until, event, nursery.cancel_scope)
+                    except BaseException:
+                        self._fails = True
+                        raise
         except trio.Cancelled:
             self.opened.over(error=_ended())
             raise
@@ -305,7 +334,43 @@ class Host:
                 self._failure = error
                 self._report_failure()
         finally:
+            self._over.set()
+            if self._failure is not None:
+                for scope in self._waiting:
+                    scope.cancel()
             self.left.over()
+
+    def begin(self, call: Callable[[], Awaitable[object]], end: Wait, scope: trio.CancelScope) -> None:
+        self.portal.begin(functools.partial(self._attend, call), end, scope)
+
+    async def _attend(self, call: Callable[[], Awaitable[object]]) -> object:
+        """Run a call of the object, until the object fails."""
+        if self._failure is None:
+            scope = trio.CancelScope()
+            self._waiting.add(scope)
+            try:
+                with scope:
+                    return await call()
+            except Exception:
+                if self._fails:
+                    await self._over.wait()  # then it is known why
+                if self._failure is None:
+                    raise
+            finally:
+                self._waiting.discard(scope)
+        raise cast(BaseException, self._failure)
+
+    def later(self, function: Callable[[], object]) -> None:
+        self.portal.later(function)
+
+    def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
+        return self.portal.do(function, *arguments, **options)
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        self.portal.spawn(function)
+
+    def hold(self) -> AbstractContextManager[None]:
+        return self.portal.hold()
 
     async def _until(self, event: trio.Event, scope: trio.CancelScope) -> None:
         await event.wait()
@@ -350,7 +415,7 @@ class BlockingIterator(Iterator[R]):
 
     _begun = False
 
-    def __init__(self, portal: Portal, source: AsyncGenerator[R, None]) -> None:
+    def __init__(self, portal: Calls, source: AsyncGenerator[R, None]) -> None:
         self._portal = portal
         self._pump = Pump(source)
         self._loop = asked_by()

@@ -23,6 +23,7 @@ from ._socket import Socket
 from ._stats import Stats
 from ._timeout import DEFAULT, Default, Timeout
 from ._tls import TLS
+from ._topics import Topics
 from .batch import Batch
 from .bus import Bus
 from .pair import Pair0, Pair1
@@ -63,4 +64,5 @@ __all__ = [
     "SurveyResult",
     "Surveyor",
     "Timeout",
+    "Topics",
 ]

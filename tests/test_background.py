@@ -112,6 +112,8 @@ async def test_misspelt_private_attribute_raises_attribute_error_in_the_block() 
 
 def test_every_class_of_nngkit_blocking_is_covered() -> None:
     for name in blocking.__all__:
+        if not hasattr(getattr(blocking, name), "_of"):
+            continue
         assert issubclass(getattr(blocking, name)._of, UnderTrio)
         assert name in MADE
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nngkit.aio.documents import Document, DocumentPeer
     from nngkit.aio.fanout import Consumer, Mesh, Publisher, Subscriber
     from nngkit.aio.journal import Recorder
+    from nngkit.fanout.lag import Heartbeat
+    from nngkit.protocols import Pattern
 
 __all__ = [
     "AsyncioIterator",
@@ -40,9 +42,11 @@ __all__ = [
     "DaemonClient",
     "Document",
     "DocumentPeer",
+    "Heartbeat",
     "Host",
     "Member",
     "Mesh",
+    "Pattern",
     "Publisher",
     "Recorder",
     "Resolver",
@@ -62,6 +66,7 @@ _MODULES = {
     "journal": ("Recorder",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_LAZY |= {"Heartbeat": "nngkit.fanout.lag", "Pattern": "nngkit.protocols"}
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 

@@ -17,7 +17,7 @@ import nngkit.protocols  # noqa: F401 - registers its own end of the process
 from nngkit.discovery import _sigterm
 from nngkit.errors import Closed, ConfigError
 from nngkit.hosted import Hosted
-from nngkit.portal import Host, Portal, Pump, Wait, end, the_portal
+from nngkit.portal import Calls, Host, Pump, Wait, end, the_portal
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,7 +62,7 @@ class LoopWait(Wait):
         return cancelled
 
 
-async def in_portal(portal: Portal, call: Callable[[], Awaitable[R]], unused: Callable[[R], object] | None = None) -> R:
+async def in_portal(portal: Calls, call: Callable[[], Awaitable[R]], unused: Callable[[R], object] | None = None) -> R:
     """Run a coroutine function in the portal. If cancelled, it was cancelled there, and has ended.
 
     unused   gets the result of a call that returned although it was cancelled
@@ -146,7 +146,7 @@ class AsyncioIterator(AsyncIterator[R], Generic[R]):
     must not go on for as long as the exception, whose traceback has the iterator, is kept.
     """
 
-    def __init__(self, portal: Portal, source: AsyncGenerator[R, None], *, whole: bool = False) -> None:
+    def __init__(self, portal: Calls, source: AsyncGenerator[R, None], *, whole: bool = False) -> None:
         self._portal = portal
         self._whole = whole
         self._pump = Pump(source)

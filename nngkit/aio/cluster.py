@@ -36,7 +36,7 @@ from nngkit.cluster import sharing as _sharing
 from nngkit.cluster.containing import plain
 from nngkit.documents.threads import as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
-from nngkit.portal import Portal
+from nngkit.portal import Calls
 
 if TYPE_CHECKING:
     from nngkit.aio.documents import Document
@@ -83,7 +83,7 @@ class _Block:
 class Job:
     """A submitted job, which the host has accepted: see nngkit.cluster.Job."""
 
-    def __init__(self, inner: _jobs.Job, portal: Portal) -> None:
+    def __init__(self, inner: _jobs.Job, portal: Calls) -> None:
         self._inner = inner
         self._portal = portal
         self.id = inner.id
@@ -123,7 +123,7 @@ class Job:
 class Shared:
     """Handle of a shared object: see nngkit.cluster.Shared. The object is called in the background thread."""
 
-    def __init__(self, inner: _sharing.Shared, portal: Portal) -> None:
+    def __init__(self, inner: _sharing.Shared, portal: Calls) -> None:
         self._inner = inner
         self._portal = portal
         self.name = inner.name

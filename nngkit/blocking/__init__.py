@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nngkit.blocking.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.blocking.documents import DocumentPeer
     from nngkit.blocking.fanout import Consumer, Mesh, Publisher, Subscriber
+    from nngkit.fanout.lag import Heartbeat
+    from nngkit.protocols import Pattern
 
 __all__ = [
     "Client",
@@ -38,9 +40,11 @@ __all__ = [
     "Daemon",
     "DaemonClient",
     "DocumentPeer",
+    "Heartbeat",
     "Host",
     "Member",
     "Mesh",
+    "Pattern",
     "Publisher",
     "Resolver",
     "Server",
@@ -58,6 +62,7 @@ _MODULES = {
     "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_LAZY |= {"Heartbeat": "nngkit.fanout.lag", "Pattern": "nngkit.protocols"}
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 

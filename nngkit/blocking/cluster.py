@@ -31,7 +31,7 @@ from nngkit.cluster.mapping import Payloads
 from nngkit.documents.threads import Document, as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import on_behalf
-from nngkit.portal import BlockingIterator, Portal
+from nngkit.portal import BlockingIterator, Calls
 
 __all__ = ["Host", "Member"]
 
@@ -43,7 +43,7 @@ CHUNK: Final = 64  # payloads that a thread finds ahead in an iterable: handing 
 class Job:
     """A submitted job, which the host has accepted: see nngkit.cluster.Job."""
 
-    def __init__(self, inner: _jobs.Job, portal: Portal) -> None:
+    def __init__(self, inner: _jobs.Job, portal: Calls) -> None:
         self._inner = inner
         self._portal = portal
         self.id = inner.id
@@ -84,7 +84,7 @@ class Job:
 class Shared:
     """Handle of a shared object: see nngkit.cluster.Shared. The object is called in the background thread."""
 
-    def __init__(self, inner: _sharing.Shared, portal: Portal) -> None:
+    def __init__(self, inner: _sharing.Shared, portal: Calls) -> None:
         self._inner = inner
         self._portal = portal
         self.name = inner.name

@@ -16,6 +16,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nngkit.calls.budget import RetryBudget
     from nngkit.calls.client import Client
     from nngkit.calls.client_stats import ClientStats, ProviderStats
     from nngkit.calls.handlers import Calling
@@ -23,9 +24,20 @@ if TYPE_CHECKING:
     from nngkit.calls.server import Server, ServerStats
     from nngkit.calls.stream import Stream
 
-__all__ = ["Calling", "Client", "ClientStats", "Ejection", "ProviderStats", "Server", "ServerStats", "Stream"]
+__all__ = [
+    "Calling",
+    "Client",
+    "ClientStats",
+    "Ejection",
+    "ProviderStats",
+    "RetryBudget",
+    "Server",
+    "ServerStats",
+    "Stream",
+]
 
 _MODULES = {
+    "budget": ("RetryBudget",),
     "client": ("Client",),
     "client_stats": ("ClientStats", "ProviderStats"),
     "handlers": ("Calling",),

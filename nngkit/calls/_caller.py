@@ -3,19 +3,24 @@
 `_begin`, `_failed` and `_replied` decide; a loop for each kind of caller waits. So a call costs one asking socket's
 request and a choice, and a task of an asyncio program or a thread makes it without passing through another loop.
 
-========================================  ==============================================  =========================
-outcome of an attempt                     the request                                     then
-========================================  ==============================================  =========================
-a result, or an error of the handler      has run                                         return, or raise RemoteError
-busy, draining, unhealthy, no method      has surely not run                              another provider
-the connection was lost before it left    has surely not run                              another provider
-the connection was lost later             may have run                                    another one if idempotent
-an unintelligible reply                   may have run                                    another one if idempotent
-`attempt_timeout` has passed              may have run                                    another one if idempotent
-the timeout has passed                    may have run                                    raise TimedOut
-========================================  ==============================================  =========================
+======================================  ====================  =================================================
+outcome of an attempt                   the request           then
+======================================  ====================  =================================================
+a result, or an error of the handler    has run               return, or raise RemoteError
+draining, unhealthy, no method          has surely not run    another provider
+the connection was lost before it left  has surely not run    another provider
+busy                                    has surely not run    another provider, within the budget
+the connection was lost later           may have run          another one if idempotent, within the budget
+an unintelligible reply                 may have run          another one if idempotent, within the budget
+`attempt_timeout` has passed            may have run          another one if idempotent
+the timeout has passed                  may have run          raise TimedOut
+======================================  ====================  =================================================
 
 After each provider was tried once, the call pauses, up to 0.1 s, and begins again; it ends after ATTEMPTS attempts.
+
+The budget (budget.py) caps the attempts that add to the load of a service. An attempt is ended by `attempt_timeout`
+only if the budget has a retry for it, which is taken when the attempt begins and put back if the reply comes in time:
+without one, the call waits on for the reply that it has asked for.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from itertools import count
 from typing import Any, Final
 
 from nngkit.calls._changes import Changes
+from nngkit.calls.budget import Balance, RetryBudget
 from nngkit.calls.messages import (
     CallRequest,
     CancelRequest,
@@ -48,7 +54,8 @@ ATTEMPTS: Final = 12
 """Cap on the attempts of one call: with the pauses between them, over 0.5 s, longer than a provider takes to return."""
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.1  # seconds
-ELSEWHERE: Final = ("busy", "draining", "unhealthy", "no method")
+BUSY: Final = "busy"
+ELSEWHERE: Final = (BUSY, "draining", "unhealthy", "no method")
 """Refusals for which another provider may be different; "no method": one of another version."""
 
 
@@ -62,6 +69,9 @@ class Call:
     method = ""
     idempotent = False
     stream = False
+    hedged = False  # one of the two halves of a hedged call
+    beside = False  # the second of them
+    handler_failed = False
     attempt_timeout: float | None = None
     tried: tuple[Member, ...] = ()
     attempts = 0
@@ -71,7 +81,8 @@ class Call:
     id = ""
     message: Any = b""
     left: float | None = None
-    shorter = False  # the attempt's timeout is shorter than the call's
+    shorter = False  # the attempt's timeout is shorter than the call's, and a retry is taken from the budget
+    unbudgeted = False  # it would be shorter, but for the budget
     began = 0.0
     pause = 0.0
     version = 0
@@ -85,7 +96,7 @@ class Call:
         """Return an equal call for a further attempt beside this one, which avoids the provider of this one."""
         call = Call(self.body, self.seconds)
         call.deadline, call.method, call.idempotent = self.deadline, self.method, self.idempotent
-        call.attempt_timeout = self.attempt_timeout
+        call.attempt_timeout, call.hedged, call.beside = self.attempt_timeout, True, True
         call.tried = self.tried if self.current is None else (*self.tried, self.current)
         return call
 
@@ -93,11 +104,12 @@ class Call:
 class Caller:
     """Makes calls with a pool, which it locks. Any thread may use it.
 
-    `on_idle` is called, on any thread, when a member that leaves has no call in progress. `send_later` sends a message
-    without waiting for its reply. Both are set before the first call.
+    `closed`: no further calls; `failure`: what has ended the client. `on_idle` is called, on any thread, when a member
+    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. Both are set before
+    the first call.
     """
 
-    def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int) -> None:
+    def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int, budget: RetryBudget) -> None:
         self.name = name
         self.pool = pool
         self.codec = codec
@@ -105,12 +117,16 @@ class Caller:
         self.lock = threading.Lock()
         self.changes = Changes()
         self.closed = False
+        self.failure: Exception | None = None
         self.on_idle: Callable[[], object] = lambda: None
         self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
         self.failed = 0
+        self.errors = 0
+        self.over_budget = 0
         self.refused = 0
         self.retried = 0
         self.ejected = 0
+        self._balance = Balance(budget, time.monotonic())
         self._prefix = os.urandom(8).hex()
         self._count = count(1)
 
@@ -155,13 +171,14 @@ class Caller:
     def _begin(self, call: Call) -> bool:
         """Choose a provider for the next attempt; return False if the call has to pause first. Raises its error."""
         if self.closed:
-            raise Closed(f"{self.name}: this client is closed")
+            raise self.ended()
         call.began = now = time.monotonic()
         left = call.deadline - now
         self._encode(call, left)
         pool = self.pool
         begun = False
         call.version = self.changes.version
+        attempt = call.attempt_timeout
         with self.lock:
             member = pool.choose(now, call.tried)
             if member is not None and member not in call.tried:
@@ -169,9 +186,16 @@ class Caller:
                 call.current = member
                 call.link = member.link
                 begun = True
+                if not call.attempts and not call.beside:
+                    self._balance.call(now)
+                if attempt is not None and attempt < left:
+                    call.shorter = self._balance.take(now)
+                    call.unbudgeted = not call.shorter
+                else:
+                    call.shorter = call.unbudgeted = False
         if not begun:
             if member is None and left <= 0:
-                self.failed += 1
+                self.count_failed(call)
                 raise self._no_provider(call)
             call.pause = left
             if member is not None:  # each was tried once
@@ -180,8 +204,6 @@ class Caller:
                 call.passes += 1
             return False
         call.attempts += 1
-        attempt = call.attempt_timeout
-        call.shorter = attempt is not None and attempt < left
         call.left = attempt if call.shorter else None if call.seconds is None else left if left > 0 else 0.0
         return True
 
@@ -206,17 +228,18 @@ class Caller:
             sent = True
         elif isinstance(cause, TimedOut):
             self._end(call, "timeout")
-            late = TimedOut(f"{self.name}: no reply from {address} in {cause.seconds or 0:g} s", call.seconds)
-            self._again(call, late, call.shorter and call.idempotent, cause)
+            seconds = call.attempt_timeout if call.shorter else call.seconds
+            late = TimedOut(f"{self.name}: no reply from {address} in {seconds} s", call.seconds)
+            self._again(call, late, call.shorter, cause)
             return
         else:
             self._end(call, "cancelled")
             if self.codec is not None:
                 self.send_later(call.link, CancelRequest(call.id).encode(self.codec))
-            raise cause
+            raise (self.failure or cause) if isinstance(cause, Closed) else cause
         advice = "the request may have run; idempotent=True would try another provider" if sent else "it was not sent"
         lost = Lost(f"{self.name}: {address} left before it replied: {advice}", sent=sent)
-        self._again(call, lost, not sent or call.idempotent, cause)
+        self._again(call, lost, not sent or (call.idempotent and self._may(call)), cause)
 
     def _replied(self, call: Call, data: bytes) -> tuple[bool, Any]:
         """End an attempt with a reply; return (True, result), or (False, None) if there is to be another attempt."""
@@ -229,27 +252,40 @@ class Caller:
                 raise BadMessage("call reply", f"unexpected {type(reply).__name__}", address)
         except (BadMessage, TooLarge) as error:
             self._end(call, "bad")
-            self._again(call, error, call.idempotent, None)
+            self._again(call, error, call.idempotent and self._may(call), None)
             return False, None
         if not isinstance(reply, ErrorReply):
             self._end(call, "reply")
             return True, reply.body if isinstance(reply, ResultReply) else reply
-        self._end(call, "reply" if reply.ran else "refused")
+        self._end(call, "error" if reply.ran else "refused")
         if reply.kind == "deadline":
-            self.failed += 1
+            self.count_failed(call)
             raise TimedOut(f"{self.name}: {address} did not finish in {call.seconds} s", call.seconds)
         self.refused += not reply.ran
-        self._again(call, reply.exception(address), not reply.ran and reply.kind in ELSEWHERE, None)
+        call.handler_failed = reply.ran
+        elsewhere = not reply.ran and reply.kind in ELSEWHERE
+        self._again(call, reply.exception(address), elsewhere and (reply.kind != BUSY or self._may(call)), None)
         return False, None
 
     def _again(self, call: Call, error: NngkitError, wanted: bool, cause: BaseException | None) -> None:
         """Note that the provider was tried. Raises `error` if there is to be no further attempt."""
         if not wanted or call.attempts >= ATTEMPTS:
-            self.failed += 1
+            self.count_failed(call)
             raise error from cause
         assert call.current is not None
         call.tried = (*call.tried, call.current)
         self.retried += 1
+
+    def _may(self, call: Call) -> bool:
+        """Take a retry from the budget, for a call that may have another attempt."""
+        return call.attempts < ATTEMPTS and self.may_hedge()
+
+    def may_hedge(self) -> bool:
+        """Take a retry, or the second attempt of a hedged call, from the budget; return False if there is none."""
+        with self.lock:
+            taken = self._balance.take(time.monotonic())
+        self.over_budget += not taken
+        return taken
 
     def hold(self, member: Member) -> None:
         """Count a stream as a call in progress: its provider's socket stays open."""
@@ -272,12 +308,26 @@ class Caller:
         assert member is not None
         with self.lock:
             ejected = self.pool.end(member, outcome, now - call.began, now)
+            if call.shorter and outcome != "timeout":
+                self._balance.put_back(now)
+        if call.unbudgeted and call.attempt_timeout is not None and now - call.began > call.attempt_timeout:
+            self.over_budget += 1
         if ejected:
             self.ejected += 1
         if member.leaving and not member.outstanding:
             self.on_idle()
 
     # Errors
+
+    def count_failed(self, *calls: Call) -> None:
+        """Count a call that raises: one that is hedged by the client, once both of its halves have failed."""
+        if len(calls) > 1 or not calls[0].hedged:
+            self.failed += 1
+            self.errors += any(call.handler_failed for call in calls)
+
+    def ended(self) -> Exception:
+        """Return the error for calls of a client that is closed, or has failed."""
+        return self.failure or Closed(f"{self.name}: this client is closed")
 
     def _no_provider(self, call: Call) -> NngkitError:
         with self.lock:

@@ -16,12 +16,17 @@ __all__ = ["race"]
 Attempt = Callable[[], Awaitable[Any]]
 
 
-async def race(attempt: Attempt, second: Attempt, delay: float) -> tuple[Any, bool, bool]:
-    """Return (result, True if the second began, True if it won). Raises the first error if none succeeds."""
-    return await (_under_trio if under_trio() else _under_asyncio)(attempt, second, delay)
+async def race(
+    attempt: Attempt, second: Attempt, delay: float, may: Callable[[], bool] = lambda: True
+) -> tuple[Any, bool, bool]:
+    """Return (result, True if the second began, True if it won). Raises the first error if none succeeds.
+
+    The second begins after `delay` seconds, if `may` returns True then.
+    """
+    return await (_under_trio if under_trio() else _under_asyncio)(attempt, second, delay, may)
 
 
-async def _under_trio(first: Attempt, second: Attempt, delay: float) -> tuple[Any, bool, bool]:
+async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool, bool]:
     import trio
 
     results: list[tuple[Any, bool]] = []
@@ -45,10 +50,10 @@ async def _under_trio(first: Attempt, second: Attempt, delay: float) -> tuple[An
         nursery.start_soon(run, first, False)
         with trio.move_on_after(delay):
             await ended.wait()
-        if not ended.is_set():
+        if not ended.is_set() and may():
             begun = True
             nursery.start_soon(run, second, True)
-            await ended.wait()
+        await ended.wait()
         nursery.cancel_scope.cancel()
     if not results:
         raise errors[0]
@@ -56,7 +61,9 @@ async def _under_trio(first: Attempt, second: Attempt, delay: float) -> tuple[An
     return value, begun, late
 
 
-async def _under_asyncio(first: Attempt, second: Attempt, delay: float) -> tuple[Any, bool, bool]:
+async def _under_asyncio(
+    first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]
+) -> tuple[Any, bool, bool]:
     import asyncio
 
     async def run(attempt: Attempt) -> Any:
@@ -65,7 +72,7 @@ async def _under_asyncio(first: Attempt, second: Attempt, delay: float) -> tuple
     tasks = [asyncio.ensure_future(run(first))]
     try:
         done, _ = await asyncio.wait(tasks, timeout=delay)
-        if not done:
+        if not done and may():
             tasks.append(asyncio.ensure_future(run(second)))
         while True:
             winner = next((task for task in tasks if task.done() and task.exception() is None), None)

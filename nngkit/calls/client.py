@@ -28,6 +28,7 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._caller import Call, Caller
 from nngkit.calls._race import race
+from nngkit.calls.budget import RetryBudget
 from nngkit.calls.client_stats import ClientStats, ProviderStats, provider_stats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec, check_codec
@@ -36,8 +37,7 @@ from nngkit.calls.stream import Stream
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
-from nngkit.discovery.settings import ClientSettings
-from nngkit.errors import Closed, ConfigError, Full, NngkitError, TimedOut
+from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
@@ -87,8 +87,10 @@ class Client(UnderTrio):
 
     codec       "cbor" or "json" for values, methods, streams, errors, deadlines and cancellation; None: bytes
     timeout     seconds of a call, of its retries too, unless the call names its own; None: for ever
-    idempotent  retry also what may have run; attempt_timeout: seconds after which such a call tries another provider
+    idempotent  retry also what may have run; attempt_timeout: seconds after which such a call tries another provider.
+                Other calls have no use for it: they wait for the whole timeout
     hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
+    retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
     domain      of the daemons, see Resolver; default: from the environment, with their addresses
@@ -116,6 +118,7 @@ class Client(UnderTrio):
         idempotent: bool = False,
         attempt_timeout: float | None = None,
         hedge: float | None = None,
+        retry_budget: RetryBudget | None = None,
         recv_max_size: int = MIB,
         tls: TLS | None = None,
         daemon_tls: TLS | None = None,
@@ -145,9 +148,6 @@ class Client(UnderTrio):
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
-            if daemons is None:
-                settings = ClientSettings.from_environment()
-                daemons, domain = settings.daemons, domain or settings.domain
             self._resolver = Resolver(daemons, domain=domain, tls=daemon_tls)
         self._pool = Pool(
             preference=self._prefer,
@@ -158,7 +158,8 @@ class Client(UnderTrio):
             salt=os.urandom(16),
             rng=rng or random.Random(),
         )
-        self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size)
+        budget = retry_budget or RetryBudget()
+        self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size, budget=budget)
         self._background = Background()
         self._counters = dict.fromkeys(("hedged", "hedge_wins", "cancels_dropped"), 0)
         self._requests = 0
@@ -211,6 +212,7 @@ class Client(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._caller.failure = self._background.failure
         self._end()
         try:
             await self._background.close(kind, value, traceback)
@@ -303,16 +305,23 @@ class Client(UnderTrio):
     def _check_open(self) -> None:
         _ = self._resync  # Closed, with the remedy, before the block
         if self._caller.closed:
-            raise Closed(f"{self.name}: this client is closed")
+            raise self._caller.ended()
 
     async def _hedged(self, call: Call, delay: float) -> Any:
-        call.idempotent = True
+        call.idempotent = call.hedged = True
+        both = [call]
 
         async def second() -> Any:
             self._counters["hedged"] += 1
-            return await self._caller.request(call.again())
+            both.append(call.again())
+            return await self._caller.request(both[1])
 
-        value, _, won = await race(lambda: self._caller.request(call), second, delay)
+        try:
+            value, _, won = await race(lambda: self._caller.request(call), second, delay, self._caller.may_hedge)
+        except NngkitError:
+            call.hedged = False
+            self._caller.count_failed(*both)
+            raise
         self._counters["hedge_wins"] += won
         return value
 
@@ -344,10 +353,12 @@ class Client(UnderTrio):
             return ClientStats(
                 requests=self._requests,
                 failed=caller.failed,
+                errors=caller.errors,
                 retried=caller.retried,
                 refused=caller.refused,
                 hedged=self._counters["hedged"],
                 hedge_wins=self._counters["hedge_wins"],
+                over_budget=caller.over_budget,
                 ejections=caller.ejected,
                 failovers=self._pool.failovers,
                 failbacks=self._pool.failbacks,

@@ -16,8 +16,9 @@ class ProviderStats:
     """One provider as the client sees it. Times are seconds; None before the first reply.
 
     outstanding   calls in progress, streams included
-    outcomes      ends of attempts: "reply" (a handler's error too), "refused" (not run), "timeout", "lost", "bad"
-                  (unintelligible), "cancelled" (by the caller, or because another attempt of a hedged call won)
+    outcomes      ends of attempts: "reply", "error" (of the handler), "refused" (not run); of the network: "timeout",
+                  "lost", "bad" (unintelligible); "cancelled" (by the caller, or because another attempt of a hedged
+                  call won)
     ejected       it gets no calls, because it failed again and again
     share         of its calls that it gets, below 1 after an ejection
     """
@@ -39,7 +40,8 @@ class ProviderStats:
 class ClientStats:
     """Counters of a Client, and its providers by address.
 
-    requests     calls begun by the program, of which `failed` raised; `retried` and `hedged`: further attempts
+    requests     calls begun by the program, of which `failed` raised, `errors` of them an error of the handler
+    retried, hedged   further attempts; over_budget: those that the retry budget did not allow
     hedge_wins   hedged calls that the second attempt won
     refused      attempts that a provider refused without running them
     ejections    of providers; failovers, failbacks: to a worse lane, and back to one that was left
@@ -48,10 +50,12 @@ class ClientStats:
 
     requests: int
     failed: int
+    errors: int
     retried: int
     refused: int
     hedged: int
     hedge_wins: int
+    over_budget: int
     ejections: int
     failovers: int
     failbacks: int

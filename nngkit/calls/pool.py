@@ -39,7 +39,7 @@ from nngkit.histogram import Histogram
 __all__ = ["Member", "Outcome", "Policy", "Pool", "check_policy"]
 
 Policy: TypeAlias = Literal["two-choices", "random", "weighted", "latency"]
-Outcome: TypeAlias = Literal["reply", "refused", "timeout", "lost", "bad", "cancelled"]
+Outcome: TypeAlias = Literal["reply", "error", "refused", "timeout", "lost", "bad", "cancelled"]
 Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over restarts
 
 TRUSTED: Final = 1.0
@@ -59,6 +59,7 @@ class Member:
     link      the socket that calls it, None without one; the pool does not look inside
     latency   peak-sensitive moving average in seconds, 0 without a call; `since` is the time of its last change
     leaving   it gets no new calls: it drains, has left, or is down
+    beside    another process that is said to be at its address, with an earlier epoch; used once this one leaves
     streams   of `outstanding`
     recent    seconds of the last replies, not yet in `times`
     """
@@ -76,6 +77,7 @@ class Member:
     requests: int = 0
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(get_args(Outcome)[1:], 0))
     leaving: bool = False
+    beside: tuple[Provider, State] | None = None
     recent: list[float] = field(default_factory=list)
     _times: Histogram = field(default_factory=Histogram)
 
@@ -91,7 +93,7 @@ class Member:
 
     @property
     def replies(self) -> int:
-        """Attempts that were answered: all that have ended otherwise are counted."""
+        """Attempts that were answered with a result: all that have ended otherwise are counted."""
         return self.requests - (self.outstanding - self.streams) - sum(self.outcomes.values())
 
     @property
@@ -174,12 +176,14 @@ class Pool:
         """Note a provider's record and state; return its member, None if it is not accepted or already gone."""
         place = provider.name, provider.address
         member = self.members.get(place)
-        if (
-            member is not None
-            and provider.key != member.provider.key
-            and (provider.epoch < member.provider.epoch or state not in (State.UP, State.SUSPECT))
-        ):
-            return member  # news of another process, which is gone from this address
+        if member is not None and provider.key != member.provider.key:  # news of another process at this address
+            if state not in (State.UP, State.SUSPECT):
+                if member.beside is not None and member.beside[0].key == provider.key:
+                    member.beside = None
+                return member
+            if provider.epoch < member.provider.epoch and not member.leaving:
+                member.beside = provider, state  # an earlier one, or one whose clock went back
+                return member
         accepted = state is not State.DOWN and self._preference.accepts(provider)
         self._others.pop(place, None)
         if not accepted and state is not State.DOWN:
@@ -194,6 +198,9 @@ class Pool:
             member.health = Health(self._ejection)
         member.provider = provider
         member.move(state if accepted else State.DOWN)
+        if member.leaving and member.beside is not None:
+            (provider, state), member.beside = member.beside, None
+            return self.apply(provider, state)
         return member
 
     def forget(self, member: Member) -> None:
@@ -216,7 +223,9 @@ class Pool:
     def end(self, member: Member, outcome: Outcome, seconds: float, now: float) -> bool:
         """Count the end of a call that took `seconds`; return True if the member was ejected for it."""
         member.outstanding -= 1
-        if outcome == "reply":  # the frequent one: kept short
+        if outcome == "reply" or outcome == "error":  # the frequent ones: kept short
+            if outcome == "error":
+                member.outcomes["error"] += 1
             member.last_reply = now
             member.recent.append(seconds)
             if len(member.recent) >= RECENT:

@@ -41,6 +41,7 @@ from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.provider import PRIORITY, Provider
 from nngkit.discovery.service import OnQuestion, Service, check_callable
+from nngkit.discovery.settings import ServiceSettings, names_daemons
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols.own_host import own_host, reachable
@@ -85,7 +86,8 @@ class Server(UnderTrio):
     """A provider of the service `name`. Use it with `async with`, under trio.
 
     handler       see handlers.py; also by `@server.method`, for calls that name a method
-    discovery     survey addresses of all daemons; without any, callers need the address
+    discovery     survey addresses of all daemons; default: from the environment, as for Service, if it names any.
+                  Without any, callers need the address; () says so whatever the environment
     listen        address to listen on; default: loopback if all daemons are there, else this host's address towards
                   them, and a free port. The server opens once a daemon's name has an address
     address       said to callers instead of the one that is listened on; default: this host's address towards the
@@ -111,7 +113,7 @@ class Server(UnderTrio):
         name: str,
         handler: Callable[..., Any] | None = None,
         *,
-        discovery: str | Iterable[str] = (),
+        discovery: str | Iterable[str] | None = None,
         listen: str | None = None,
         address: str | None = None,
         codec: Codec | None = None,
@@ -125,7 +127,7 @@ class Server(UnderTrio):
         id: str | None = None,
         version: str = "",
         zone: str = "",
-        priority: int = PRIORITY,
+        priority: int | None = None,
         weight: int = 100,
         tags: Iterable[str] = (),
         tls: TLS | None = None,
@@ -142,6 +144,12 @@ class Server(UnderTrio):
             if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
                 raise ConfigError(what, f"{seconds!r} is not a number of seconds", seconds)
         self.name = name
+        if discovery is None and names_daemons():
+            settings = ServiceSettings.from_environment()
+            discovery, domain, zone = settings.discovery, domain or settings.domain, zone or settings.zone
+            priority = settings.priority if priority is None else priority
+            daemon_tls = settings.certificates.tls if daemon_tls is None else daemon_tls
+        discovery = discovery or ()
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         self._listen = listen
         self._said = address
@@ -158,7 +166,7 @@ class Server(UnderTrio):
             "id": id,
             "version": version,
             "zone": zone,
-            "priority": priority,
+            "priority": PRIORITY if priority is None else priority,
             "weight": weight,
             "tags": tuple(tags),
         }

@@ -93,7 +93,7 @@ class Stream:
         except (Lost, Closed) as lost:
             done = True
             if caller.closed:
-                raise
+                raise caller.ended() from lost
             raise Lost(f"{caller.name}: {address} left before its reply ended", sent=True) from lost
         except TimedOut as late:
             told = f"{caller.name}: the reply of {address} did not end in {call.seconds} s"

@@ -141,6 +141,10 @@ class Daemon(UnderTrio):
                         on_event(event)
                     except Exception:
                         log.exception("on_event failed")
+        if (failure := self._background.failure) is not None:
+            raise failure
+        if (failure := self._background.failure) is not None:
+            raise failure
 
     # Callers
 

@@ -39,6 +39,7 @@ from nngkit.discovery.question_round import OutcomeMerger
 from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.resolution import Resolution
+from nngkit.discovery.settings import ClientSettings
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
@@ -64,6 +65,7 @@ DEFAULT_UNTIL: Final = until_deadline(1.0)
 class Resolver(UnderTrio):
     """View of all providers, kept current from the daemons' query addresses. Use it with `async with`, under trio.
 
+    daemons   query addresses; default: from the environment, and with them, unless given here, domain and certificates
     timeout   seconds for a reply of a daemon; None: for ever. Entering waits that long for the first daemon to reply
     prefer    zones in order, tried before all others, whatever the priorities; the default of `resolve` and `find`
     watch     seconds, see WATCH
@@ -75,7 +77,7 @@ class Resolver(UnderTrio):
 
     def __init__(
         self,
-        daemons: str | Iterable[str],
+        daemons: str | Iterable[str] | None = None,
         *,
         timeout: float = 1.0,
         prefer: str | Iterable[str] = (),
@@ -85,6 +87,10 @@ class Resolver(UnderTrio):
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if daemons is None:
+            settings = ClientSettings.from_environment()
+            daemons, domain = settings.daemons, domain or settings.domain
+            tls = settings.certificates.tls if tls is None else tls
         self.daemons = (daemons,) if isinstance(daemons, str) else tuple(dict.fromkeys(daemons))
         if not self.daemons:
             raise ConfigError("daemons", "no daemon to ask", daemons)
@@ -198,6 +204,7 @@ class Resolver(UnderTrio):
                     return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
                 except ServiceNotFound:
                     await feed.wait(changes)
+            raise self._background.ended("the resolver is closed")
         return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:

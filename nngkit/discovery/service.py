@@ -36,6 +36,7 @@ from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.discovery.question_messages import is_question
 from nngkit.discovery.questions import Facts
+from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 
@@ -71,7 +72,8 @@ class ServiceStats:
 class Service(UnderTrio):
     """One provider of the service `name` at `address`. Use it with `async with`, under trio.
 
-    discovery   addresses of all daemons; they may start and stop in any order
+    discovery   addresses of all daemons; they may start and stop in any order. Default: from the environment, and with
+                them, unless given here, domain, zone, priority and certificates (settings.py has the variables)
     id          fixed id, kept over restarts; default: new at every start
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
@@ -91,11 +93,11 @@ class Service(UnderTrio):
         name: str,
         address: str,
         *,
-        discovery: str | Iterable[str],
+        discovery: str | Iterable[str] | None = None,
         id: str | None = None,
         version: str = "",
         zone: str = "",
-        priority: int = PRIORITY,
+        priority: int | None = None,
         weight: int = 100,
         tags: Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
@@ -106,6 +108,11 @@ class Service(UnderTrio):
         tls: TLS | None = None,
         sigterm: bool = True,
     ) -> None:
+        if discovery is None:
+            settings = ServiceSettings.from_environment()
+            discovery, domain, zone = settings.discovery, domain or settings.domain, zone or settings.zone
+            priority = settings.priority if priority is None else priority
+            tls = settings.certificates.tls if tls is None else tls
         self._load = load
         self._record = _provider(
             name=name,
@@ -114,7 +121,7 @@ class Service(UnderTrio):
             epoch=time.time_ns() // 1_000_000,
             version=version,
             zone=zone,
-            priority=priority,
+            priority=PRIORITY if priority is None else priority,
             weight=weight,
             tags=frozenset(tags),
             load=0.0 if callable(load) else load,

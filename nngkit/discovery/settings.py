@@ -260,6 +260,12 @@ class ServiceSettings:
         )
 
 
+def names_daemons(environ: Mapping[str, str] | None = None) -> bool:
+    """Return True if the environment says where services find their daemons."""
+    read = _Environment(environ)
+    return any(read.value(f"NNGKIT_DISCOVERY{part}")[1] for part in ("", "_HOST", "_PORT"))
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Settings of a caller: the query addresses of the daemons, and the preferred zones in order."""

@@ -173,6 +173,8 @@ class PeerHost:
             if known.log is not None:
                 await known.log.flush()
             known.document.close()
+            known.changed.wake()
+        self.exchange.wake()
         if self._store is not None:
             await self._store.aclose()
 
@@ -184,8 +186,10 @@ class PeerHost:
                 known.document.awareness.renew()
                 known.document.awareness.expire()
 
-    def check_denied(self) -> None:
-        """Raise AccessDenied if a `join` was refused."""
+    def check_open(self) -> None:
+        """Raise what has ended the peer, if it has ended; AccessDenied if a `join` was refused."""
+        if self.closed:
+            raise self._background.ended("the peer is closed")
         if self.exchange.denied is not None:
             raise AccessDenied(str(self.exchange.denied))
 
@@ -230,7 +234,7 @@ class PeerHost:
                     await trio.sleep(self._options.retry)
                     asked.discard(peer)
 
-                while len(done) < peers:
+                while len(done) < peers and not self.closed:
                     activity = self.exchange.activity
                     for member in self.exchange.members.present():
                         if member.repair and member.stream not in asked:
@@ -240,6 +244,7 @@ class PeerHost:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
         if len(done) < peers:
+            self.check_open()
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
@@ -254,7 +259,7 @@ class PeerHost:
                     status = replica.catch_up_status(since, trio.current_time())
                     if True in status and None not in status:
                         return
-                    self.check_denied()
+                    self.check_open()
                     await known.changed.wait()
             status = replica.catch_up_status(since, trio.current_time())
         finally:

@@ -273,7 +273,7 @@ class DocumentPeer(UnderTrio):
         exchange = self._exchange
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             while len(exchange.members.present()) < n:
-                self._host.check_denied()
+                self._host.check_open()
                 await exchange.activity.wait()
                 await trio.lowlevel.checkpoint()
             return

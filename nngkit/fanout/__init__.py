@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nngkit.fanout.following import Following, FollowingStats
     from nngkit.fanout.joining import Missing
     from nngkit.fanout.keeping import Keep
-    from nngkit.fanout.lag import Gap, Published, Restarted
+    from nngkit.fanout.lag import Gap, Heartbeat, Published, Restarted
     from nngkit.fanout.mesh import Mesh
     from nngkit.fanout.mesh_events import MeshGap, MeshMessage, MeshNeighbour, MeshStats
     from nngkit.fanout.outbox import Outbox, OutboxStats
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nngkit.fanout.publisher import Publisher, PublisherStats, SubscriberInfo
     from nngkit.fanout.subscriber import Subscriber, SubscriberLag, SubscriberStats
     from nngkit.fanout.synchronizing import Synchronized
+    from nngkit.protocols import Pattern
 
 __all__ = [
     "CaughtUp",
@@ -53,6 +54,7 @@ __all__ = [
     "Following",
     "FollowingStats",
     "Gap",
+    "Heartbeat",
     "HighWater",
     "Keep",
     "Lagging",
@@ -66,6 +68,7 @@ __all__ = [
     "OutboxEntries",
     "OutboxReceiver",
     "OutboxStats",
+    "Pattern",
     "Published",
     "Publisher",
     "PublisherStats",
@@ -89,7 +92,7 @@ _MODULES = {
     "following": ("Following", "FollowingStats"),
     "joining": ("Missing",),
     "keeping": ("Keep",),
-    "lag": ("Gap", "Published", "Restarted"),
+    "lag": ("Gap", "Heartbeat", "Published", "Restarted"),
     "mesh": ("Mesh",),
     "mesh_events": ("MeshGap", "MeshMessage", "MeshNeighbour", "MeshStats"),
     "outbox": ("Outbox", "OutboxStats"),
@@ -99,6 +102,7 @@ _MODULES = {
     "synchronizing": ("Synchronized",),
 }
 _LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_LAZY["Pattern"] = "nngkit.protocols"
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
 

@@ -46,6 +46,12 @@ class Feed:
         self._rows: list[RawRecord] = []
         self._kinds: dict[bytes, str] = {}
 
+    def select(self, topics: Sequence[str] | None) -> None:
+        """Read other topics from now on."""
+        self._topics = topics
+        self._batch = self._batches = None
+        self._log, self._rows, self._at = iter(()), [], -1
+
     def take(self, cursor: int, end: int, records: int, size: int) -> tuple[Columns | None, int]:
         """Return up to `records` records from `cursor` on, of about `size` bytes, and the cursor behind them.
 

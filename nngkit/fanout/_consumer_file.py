@@ -6,11 +6,13 @@
     record  = length:u32  crc:u32  body                    body: CBOR
     body    = ["options", map] / ["cursor", partition, cursor]
             / ["deliver", partition, behind, time, count, runs]
-            / ["settle", partition, runs] / ["ahead", partition, runs]
+            / ["settle", partition, runs] / ["ahead", partition, runs] / ["skipped", partition, count]
 
 `runs` are pairs of i64 in a byte string, `time` is in microseconds since 1970. A file over `COMPACT` bytes is replaced
 by its content, atomically. Bytes after the last intact record were never confirmed and are cut off, unless an intact
 record follows them: that is damage, and nothing is changed.
+
+Options that come later replace the first ones.
 
 A failed write or sync leaves the file in doubt, so the next `sync` replaces it. The lock is held while the file is
 open, so that a name has one server.
@@ -18,6 +20,7 @@ open, so that a name has one server.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterable
@@ -62,10 +65,10 @@ class StateFile:
         try:
             self._size = self._base = self._load()
         except OSError as error:
-            os.close(self._lock)
+            self._release()
             raise ConfigError("consumer", f"{self.path}: {error.strerror or error}", name) from error
         except BaseException:
-            os.close(self._lock)
+            self._release()
             raise
 
     def _load(self) -> int:
@@ -131,9 +134,15 @@ class StateFile:
         sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Close the file and release the lock."""
+        """Close the file and release the lock; a name without state leaves no file."""
         if self._file >= 0:
             os.close(self._file)
+        self._release()
+
+    def _release(self) -> None:
+        with contextlib.suppress(OSError):
+            if not self.path.exists():
+                self.path.with_suffix(LOCK).unlink()
         os.close(self._lock)
 
 

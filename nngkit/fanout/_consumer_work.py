@@ -87,6 +87,8 @@ class NamedConsumer:
                 match entry:
                     case ["options", fields]:
                         found = Options.parse(fields, what="consumer state")
+                        for state in self.partitions.values():
+                            state.limits = found.limits
                     case ["cursor", int(number), int(cursor)] if found is not None:
                         self.partitions[number] = Partition(found.limits, cursor)
                     case ["deliver", int(number), int(behind), int(at), int(count), bytes(flat)]:
@@ -96,6 +98,8 @@ class NamedConsumer:
                         self.partitions[number].deliver(
                             offsets, behind=behind, now=now, session="", count=count, due=due
                         )
+                    case ["skipped", int(number), int(count)]:
+                        self.partitions[number].skipped = count
                     case ["settle", int(number), bytes(flat)]:
                         self.partitions[number].settle(unpack_runs(flat))
                     case ["ahead", int(number), bytes(flat)]:
@@ -116,10 +120,25 @@ class NamedConsumer:
         if options is not None and options != self.options:
             self._check_same(options, self.options)
 
+    async def change(self, changes: dict[str, Any]) -> None:
+        """Change options; the position stays. They are on disk when this returns. Raises ConfigError, NotStored.
+
+        Records in flight are delivered again whatever their topics, and at the time that was set when they were sent.
+        """
+        async with self._reading:  # no delivery is under way
+            self.options = self.options.changed(changes)
+            self._file.append(["options", self.options.fields()])
+            for state in self.partitions.values():
+                state.limits = self.options.limits
+            for feed in self._feeds.values():
+                feed.select(self.options.topics)
+        await self._sync()
+        self.notify()
+
     def _check_same(self, wanted: Options, found: Options) -> None:
         ours, theirs = wanted.fields(), found.fields()
         differs = ", ".join(f"{key}={theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key])
-        why = f"{self.name} exists with {differs}; leave the options out, or delete it first"
+        why = f"{self.name} exists with {differs}; leave the options out, or change them: change=True or --change"
         raise ConfigError("consumer", why, self.name)
 
     def _snapshot(self) -> Iterator[list[Any]]:
@@ -132,6 +151,8 @@ class NamedConsumer:
                 yield ["deliver", number, state.cursor, int(at * 1e6), count, _flat(runs)]
             if state.ahead:
                 yield ["ahead", number, _flat(runs_of(sorted(state.ahead)))]
+            if state.skipped:
+                yield ["skipped", number, state.skipped]
 
     async def _sync(self) -> None:
         """Return when all entries are on disk; callers share a sync. Raises NotStored."""
@@ -203,7 +224,7 @@ class NamedConsumer:
                 state.settled,
                 state.redelivered,
                 state.given_up,
-                self._feeds[number].skipped if number in self._feeds else 0,
+                state.skipped + state.below(self._journal.bounds(number).start),
             )
             for number, state in sorted(self.partitions.items())
         ]
@@ -239,6 +260,8 @@ class NamedConsumer:
                 except BaseException:
                     self._give_back(request.session, batches)
                     raise
+                finally:
+                    self._note_skipped(number)
             if self._sessions.get(request.session) is not session:  # it has left during the read
                 self._give_back(request.session, batches)
                 return []
@@ -380,6 +403,13 @@ class NamedConsumer:
         for count, offsets in by_count.items():
             self._file.append(["deliver", number, state.cursor, at, count, _flat(runs_of(offsets))])
 
+    def _note_skipped(self, number: int) -> None:
+        feed, state = self._feeds[number], self.partitions[number]
+        if feed.skipped:
+            state.skipped += feed.skipped
+            feed.skipped = 0
+            self._file.append(["skipped", number, state.skipped])
+
     def _note_given_up(self, number: int, offsets: list[int]) -> None:
         if offsets:
             self._file.append(["settle", number, _flat(runs_of(offsets))])
@@ -419,6 +449,10 @@ class NamedConsumer:
         self._file.remove()
         self._file.close()
         self.notify()
+
+    def discard(self) -> None:
+        """Close the file as it is; a name that is new leaves none."""
+        self._file.close()
 
     def close(self) -> None:
         """Close the file, after a last sync of what is not confirmed."""

@@ -14,13 +14,19 @@ __all__ = ["hold"]
 
 def hold(path: Path, what: str, advice: str) -> int:
     """Lock `path`; return the descriptor that holds the lock. Raises ConfigError with `advice`, OSError."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        by = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        raise ConfigError(what, f"{path}: another process has it ({by or 'unknown'}); {advice}", str(path)) from error
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            by = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            why = f"{path}: another process has it ({by or 'unknown'}); {advice}"
+            raise ConfigError(what, why, str(path)) from error
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+        os.close(descriptor)  # its holder has removed it meanwhile
     with contextlib.suppress(OSError):  # the text is for people only
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -29,8 +30,9 @@ from typing import Any, Final, Literal, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp, demand_trio
-from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, TimedOut
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
 from nngkit.fanout.consumer_messages import (
+    ChangeRequest,
     Columns,
     ConsumerInfo,
     DeleteRequest,
@@ -79,7 +81,7 @@ class _Ticket:
     def __init__(self) -> None:
         self.runs: dict[int, list[tuple[int, int]]] = {}
         self.done = trio.Event()
-        self.error: NngkitError | None = None
+        self.error: Exception | None = None
 
 
 class Consumer(UnderTrio):
@@ -88,7 +90,8 @@ class Consumer(UnderTrio):
     `start`: "earliest", "latest" or an offset; `start_time`: microseconds since 1970. `topics`: only these.
     `ack_wait`: seconds until an unacknowledged record is delivered again. `max_deliver`: deliveries after which a
     record is given up. `max_ack_pending`: records in flight to all consumers of the name. These options are kept at
-    the server from the first use of the name; later they must be the same or left out.
+    the server from the first use of the name; later they must be the same or left out. With `change` those of a known
+    name are changed to the given ones, all but its start: it keeps its position.
 
     `records`, `size`: records and bytes of one fetch; one fetch is read ahead. `timeout`: seconds that reaching the
     server may take; None: no limit. `recv_max_size`: bytes of the largest reply. Entering raises ConfigError, TimedOut.
@@ -105,6 +108,7 @@ class Consumer(UnderTrio):
         ack_wait: float | None = None,
         max_deliver: int | None = None,
         max_ack_pending: int | None = None,
+        change: bool = False,
         records: int = 1000,
         size: int = 1 << 20,
         timeout: float | None = 30.0,
@@ -116,7 +120,16 @@ class Consumer(UnderTrio):
             raise ConfigError("start_time", "give either it or start", start_time)
         if records < 1 or size < 1:
             raise ConfigError("records", f"{records} records of {size} bytes: both must be 1 or more", records)
+        names = [topics] if isinstance(topics, str) else topics and list(topics)
+        given = {
+            "topics": names,
+            "ack_wait": None if ack_wait is None else float(ack_wait),
+            "max_deliver": max_deliver,
+            "max_ack_pending": max_ack_pending,
+        }
+        self._given = {name: value for name, value in given.items() if value is not None}
         self._wanted = _options(start, start_time, topics, ack_wait, max_deliver, max_ack_pending)
+        self._change = change
         self._records = records
         self._size = size
         self._timeout = timeout
@@ -129,6 +142,7 @@ class Consumer(UnderTrio):
     async def __aenter__(self) -> Self:
         self._entering()
         self._session = os.urandom(8).hex()
+        self._left = False
         self._req = self._make_socket()
         self._seen = self._read = 0
         self._ticket: _Ticket | None = None
@@ -140,6 +154,10 @@ class Consumer(UnderTrio):
         self._partition = self._yielded = 0
         self._background = Background()
         try:
+            if self._change:
+                with suppress(NotFound):  # a new name
+                    await self._ask(ChangeRequest(self.name, self._given).encode(), 1)
+                    self._wanted = None
             reply = await self._ask(OpenRequest(self.name, self._session, self._wanted).encode(), 2)
             self.options = Options.parse(reply[0], what="consumer reply")
         except BaseException:
@@ -157,7 +175,8 @@ class Consumer(UnderTrio):
         try:
             with trio.move_on_after(PARTING, shield=True):
                 try:
-                    await self.flush()
+                    if self._background.failure is None:
+                        await self.flush()
                     self._background.end()
                     # First leave, so that no waiting fetch of this session takes what is then given back.
                     await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
@@ -166,6 +185,10 @@ class Consumer(UnderTrio):
                 except NngkitError:
                     pass  # what is unread is delivered again after `ack_wait`
         finally:
+            self._left = True
+            self._background.end()
+            self._batches.close()
+            self._fail_acks()
             try:
                 await self._background.close(kind, value, traceback)
             finally:
@@ -184,24 +207,31 @@ class Consumer(UnderTrio):
     async def __anext__(self) -> Delivery:
         return await self.receive()
 
-    async def receive(self) -> Delivery:
+    async def receive(self, timeout: float | None = None) -> Delivery:
         """Return the next record, waiting for one. If cancelled, none is lost.
 
-        Raises BadMessage, TooLarge, NotFound, ConfigError.
+        Raises TimedOut after `timeout` seconds, BadMessage, TooLarge, NotFound, ConfigError.
         """
         while True:
             delivery = next(self._current, None)
             if delivery is not None:
                 self._yielded += 1
                 return delivery
-            batch = await self.receive_batch()
+            batch = await self.receive_batch(timeout)
             self._offsets, self._partition, self._yielded = batch.offsets, batch.partition, 0
             self._current = iter(batch)
 
-    async def receive_batch(self) -> DeliveryBatch:
+    async def receive_batch(self, timeout: float | None = None) -> DeliveryBatch:
         """Like `receive`, for all records of one partition that arrived together."""
+        deadline = trio.current_time() + (float("inf") if timeout is None else timeout)
         while not self._arrived:
-            found = await self._batches.receive()
+            found = None
+            with trio.move_on_at(deadline), suppress(trio.ClosedResourceError, trio.EndOfChannel):
+                found = await self._batches.receive()
+            if self._left:
+                raise self._ended()
+            if found is None:
+                raise TimedOut(f"consumer {self.name}: no record in {timeout} s", timeout)
             if isinstance(found, NngkitError):
                 raise found
             self._read, batches, arrived = found
@@ -283,8 +313,20 @@ class Consumer(UnderTrio):
             if ticket is not None:
                 await self._confirmed(ticket)
 
+    def _ended(self) -> Exception:
+        return self._background.ended(f"consumer {self.name} is closed")
+
+    def _fail_acks(self) -> None:
+        """End the waits for acknowledgements that are not sent any more."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.error = self._ended()
+            ticket.done.set()
+
     def _ack_soon(self, partition: int, runs: Runs) -> _Ticket:
         demand_trio("Delivery.ack: use Consumer.ack")
+        if self._left:
+            raise self._ended()
         if self._ticket is None:
             self._ticket = _Ticket()
         self._ticket.runs.setdefault(partition, []).extend(runs)

@@ -3,6 +3,7 @@
 ::
 
     consumer -> server   OpenRequest(name, session, options)          create the consumer, or attach to it
+                         ChangeRequest(name, changes)                 change its options
                          FetchRequest(name, session, ...)             the next records; waits for some
                          SettleRequest(name, how, partition, runs)    ack, term, nak, release, progress
                          LeaveRequest(name, session)                  give back what has not been received
@@ -28,6 +29,7 @@ from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, NotSto
 from nngkit.fanout.consumer_state import MOST_PENDING, Limits, Runs, check_name
 
 __all__ = [
+    "ChangeRequest",
     "Columns",
     "ConsumerInfo",
     "DeleteRequest",
@@ -57,6 +59,7 @@ _REQUEST: Final = "consumer request"
 _LITTLE: Final = sys.byteorder == "little"
 
 USUAL: Final = Limits()
+CHANGEABLE: Final = ("topics", "ack_wait", "max_deliver", "max_ack_pending")
 
 How: TypeAlias = Literal["ack", "term", "nak", "release", "progress"]
 Start: TypeAlias = Literal["earliest", "latest", "offset", "time"]
@@ -79,6 +82,12 @@ class Options:
             raise ConfigError("start", f"{self.start!r}, {self.value!r} is no start of a consumer", self.start)
         if self.topics is not None and not 1 <= len(self.topics) <= MOST_TOPICS:
             raise ConfigError("topics", f"{len(self.topics)} topics are not from 1 to {MOST_TOPICS}", self.topics)
+
+    def changed(self, changes: dict[str, Any]) -> Options:
+        """Return the options with those of `changes`, which are by the names of `fields`. Raises as `parse` does."""
+        fields = self.fields()
+        fields.update((name, changes[name]) for name in CHANGEABLE if name in changes)
+        return Options.parse(fields)
 
     def fields(self) -> dict[str, Any]:
         """Return the options as a map."""
@@ -117,6 +126,18 @@ class OpenRequest:
         """Encode the message."""
         options = None if self.options is None else self.options.fields()
         return envelope.encode([VERSION, "open", self.name, self.session, options])
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """Change options of a consumer, by their names; it keeps its position, and the options that are not named."""
+
+    name: str
+    changes: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """Encode the message."""
+        return envelope.encode([VERSION, "change", self.name, self.changes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +218,9 @@ class DeleteRequest:
         return envelope.encode([VERSION, "delete", self.name])
 
 
-Request: TypeAlias = OpenRequest | FetchRequest | SettleRequest | LeaveRequest | InfoRequest | DeleteRequest
+Request: TypeAlias = (
+    OpenRequest | ChangeRequest | FetchRequest | SettleRequest | LeaveRequest | InfoRequest | DeleteRequest
+)
 
 
 def parse_request(body: bytes, *, peer: str | None = None) -> Request:
@@ -208,6 +231,8 @@ def parse_request(body: bytes, *, peer: str | None = None) -> Request:
     match fields[1:]:
         case ["open", name, str(session), options] if len(session) <= MOST_SESSION:
             return OpenRequest(check_name(name), session, None if options is None else Options.parse(options))
+        case ["change", name, dict(changes)]:
+            return ChangeRequest(check_name(name), changes)
         case ["fetch", name, str(session), int(seen), int(records), int(size), int(largest), (float() | int()) as wait]:
             if not (0 <= seen < 1 << 63 and records > 0 and size > 0 and largest > 0 and 0 <= wait <= LONGEST_WAIT):
                 raise BadMessage(_REQUEST, "a number is out of range", peer)
@@ -288,8 +313,9 @@ def _too_large(why: str) -> TooLarge:
 class ConsumerInfo:
     """State of a consumer in one partition. `behind`: offsets between its cursor and the partition's `end`.
 
-    `pending`: records in flight or ready for redelivery. `skipped`: offsets that retention or damage took before their
-    delivery. Counters (`settled`, `redelivered`, `given_up`, `skipped`) begin with the server.
+    `pending`: records in flight or ready for redelivery. `skipped`: offsets that retention or damage took before they
+    were settled, as far as that is known; kept on disk. Counters (`settled`, `redelivered`, `given_up`) begin with the
+    server.
     """
 
     name: str

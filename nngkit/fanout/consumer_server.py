@@ -31,6 +31,7 @@ from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound
 from nngkit.fanout._consumer_file import STATE
 from nngkit.fanout._consumer_work import NamedConsumer
 from nngkit.fanout.consumer_messages import (
+    ChangeRequest,
     ConsumerInfo,
     DeleteRequest,
     FetchRequest,
@@ -246,6 +247,9 @@ class ConsumerServer(UnderTrio):
                 consumer = self._find(name, options, create=True)
                 infos = consumer.info(self._ends)
                 return encode_reply(consumer.options.fields(), [list(astuple(info)) for info in infos])
+            case ChangeRequest(name, changes):
+                await self._find(name).change(changes)
+                return encode_reply(True)
             case SettleRequest():
                 consumer = self._find(request.name)
                 return encode_reply(await consumer.settle(request, self._ends.get(request.partition, 0)))
@@ -304,7 +308,7 @@ class ConsumerServer(UnderTrio):
             consumer.refresh(self._ends)
             consumer.save()
         except BaseException:
-            consumer.close()
+            consumer.discard()
             raise
         self._consumers[name] = consumer
         return consumer

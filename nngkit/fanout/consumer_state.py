@@ -115,6 +115,7 @@ class Partition:
         self.settled = 0
         self.redelivered = 0
         self.given_up = 0
+        self.skipped = 0  # offsets that retention or damage took before they were settled
         self._ready: list[int] = []
         self._flights: list[tuple[float, int, Flight]] = []
         self._serial = 0
@@ -128,6 +129,10 @@ class Partition:
     def floor(self) -> int:
         """All offsets below are settled. Costs a pass over the records in flight."""
         return min(self.open, default=self.cursor)
+
+    def below(self, start: int) -> int:
+        """Return how many offsets that are not settled are below `start`. Costs a pass over the records in flight."""
+        return max(0, start - self.cursor) + sum(offset < start for offset in self.open)
 
     @property
     def ready(self) -> bool:

@@ -128,6 +128,8 @@ class Following(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._ended = True
+        self._changed.wake()
         await self._background.close(kind, value, traceback)
 
     @property
@@ -218,7 +220,7 @@ class Following(UnderTrio):
     async def _next_live(self) -> list[bytes | Missing]:
         while not self._arrived:
             if self._ended:
-                raise StopAsyncIteration
+                raise self._background.failure or StopAsyncIteration
             await self._changed.wait()
         arrived = list(self._arrived)
         self._arrived.clear()

@@ -39,10 +39,10 @@ class LastMessages:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def note(self, topic: bytes, number: int, time: int, data: bytes) -> None:
-        """Keep a message: its number and time, topic and body in one."""
+    def note(self, topic: bytes, number: int, stamp: int, data: bytes) -> None:
+        """Keep a message: its number and stamp (lag.py), topic and body in one."""
         before = self._rows.pop(topic, None)
-        self._rows[topic] = (number, time, data)
+        self._rows[topic] = (number, stamp, data)
         self._bytes += len(data) - (0 if before is None else len(before[2]))
         while self._rows and (len(self._rows) > self._keep.topics or self._bytes > self._keep.bytes):
             _, (_, _, dropped) = self._rows.popitem(last=False)
@@ -50,5 +50,5 @@ class LastMessages:
             self.forgotten += 1
 
     def rows(self) -> list[tuple[int, int, bytes]]:
-        """Return (number, time, message) of all topics, in the order of the numbers."""
+        """Return (number, stamp, message) of all topics, in the order of the numbers."""
         return list(self._rows.values())

@@ -7,11 +7,15 @@ Heartbeats say the last number: a missing tail shows without a further message.
 
 `Accounts` has an account for each publisher, and turns stamped messages into events, in order.
 
+A run is known by its epoch, the publisher's clock at its start. Clocks go back, so epochs do not order runs: a run that
+was never heard is a newer one, and one that another has followed is over. It returns only if the newer one says nothing
+between two of its heartbeats: then the newer one's messages were the ones that came late.
+
 Invariants (tests/fanout/test_lag.py):
 
 1. From the first number of an account on: delivered + missed - late = the numbers up to the highest one known.
 2. No number is delivered twice.
-3. A message of an earlier run than the newest one is refused, and counted.
+3. A message of a run that another has followed is refused, and counted.
 4. A number that arrives after it was reported as missing is delivered as late; `missed` keeps it, `late` counts it.
 5. Memory is capped: accounts, and for each the ranges in which late messages are recognized.
 """
@@ -27,6 +31,7 @@ from typing import Final, Literal, NamedTuple, get_args
 __all__ = [
     "HEARTBEAT",
     "MOST_PUBLISHERS",
+    "MOST_TOPIC",
     "TRAILER_SIZE",
     "Account",
     "Accounts",
@@ -37,11 +42,13 @@ __all__ = [
     "Refusal",
     "Restarted",
     "pack_trailer",
+    "published",
     "read_trailer",
+    "stamp",
 ]
 
 MAGIC: Final = b"nkL\x01"
-_TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, time, magic
+_TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, stamp, magic
 TRAILER_SIZE: Final = _TRAILER.size
 """Bytes that each message is longer."""
 HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
@@ -50,6 +57,12 @@ HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
 MOST_PUBLISHERS: Final = 1024
 """Accounts of one subscriber; over it, the one that began first is forgotten."""
 MOST_RANGES: Final = 64
+MOST_RUNS: Final = 4
+"""Runs of one publisher that are known to be over: the messages of an older one are no longer on their way."""
+MOST_TOPIC: Final = 4095
+"""Bytes of a topic: its length has the upper 12 bits of the stamp. The lower 52 last until 2112."""
+_TIME_BITS: Final = 52
+_TIME: Final = (1 << _TIME_BITS) - 1
 MOST_NUMBER: Final = 2**63 - 1
 
 GapReason = Literal["lost", "slow"]
@@ -59,11 +72,13 @@ Refusal = Literal["no number", "bad number", "duplicate", "earlier run", "over c
 class Published(NamedTuple):
     """A message: topic and body as they were published, without the trailer.
 
-    publisher  its id, 8 bytes
-    epoch      start of its run, microseconds since 1970
-    number     of the message in that run, from 1, over all topics
-    time       of publication, microseconds since 1970, by the publisher's clock
-    late       it was reported as missing before
+    data        both in one, as they were sent
+    publisher   its id, 8 bytes
+    epoch       start of its run, microseconds since 1970
+    number      of the message in that run, from 1, over all topics
+    time        of publication, microseconds since 1970, by the publisher's clock
+    late        it was reported as missing before
+    topic_size  bytes of `data` that are the topic; 0 from a publisher of an older version, which does not tell
     """
 
     data: bytes
@@ -72,6 +87,17 @@ class Published(NamedTuple):
     number: int
     time: int
     late: bool = False
+    topic_size: int = 0
+
+    @property
+    def topic(self) -> bytes:
+        """The topic."""
+        return self.data[: self.topic_size]
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return self.data[self.topic_size :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +138,37 @@ class Heartbeat(NamedTuple):
 Event = Published | Gap | Restarted | Heartbeat
 
 
-def pack_trailer(publisher: bytes, epoch: int, number: int, time: int) -> bytes:
+def stamp(time: int, topic_size: int) -> int:
+    """Return time and length of the topic in one number."""
+    return topic_size << _TIME_BITS | time
+
+
+def published(data: bytes, publisher: bytes, epoch: int, number: int, stamp: int) -> Published:
+    """Return a message as it is in a snapshot."""
+    return Published(data, publisher, epoch, number, stamp & _TIME, False, stamp >> _TIME_BITS)
+
+
+def pack_trailer(publisher: bytes, epoch: int, number: int, stamp: int) -> bytes:
     """Return the trailer of a message."""
-    return _TRAILER.pack(publisher, epoch, number, time, MAGIC)
+    return _TRAILER.pack(publisher, epoch, number, stamp, MAGIC)
 
 
 def read_trailer(message: bytes) -> tuple[bytes, int, int, int] | None:
     """Return publisher, epoch, number and time of a message; None if it has no trailer."""
     if len(message) < TRAILER_SIZE or message[-len(MAGIC) :] != MAGIC:
         return None
-    publisher, epoch, number, time, _ = _TRAILER.unpack_from(message, len(message) - TRAILER_SIZE)
-    return publisher, epoch, number, time
+    publisher, epoch, number, stamp, _ = _TRAILER.unpack_from(message, len(message) - TRAILER_SIZE)
+    return publisher, epoch, number, stamp & _TIME
 
 
 class Account:
-    """Numbers of one publisher's run. `next`: the lowest that was neither delivered nor reported as missing."""
+    """Numbers of one publisher's run. `next`: the lowest that was neither delivered nor reported as missing.
 
-    __slots__ = ("delivered", "epoch", "late", "missed", "next", "publisher", "ranges")
+    over      earlier runs by their epochs; their late messages are no longer recognized
+    returned  run in `over` whose heartbeat was the last that was heard of this publisher
+    """
+
+    __slots__ = ("delivered", "epoch", "late", "missed", "next", "over", "publisher", "ranges", "returned")
 
     def __init__(self, publisher: bytes, epoch: int, next: int) -> None:
         self.publisher = publisher
@@ -136,6 +176,8 @@ class Account:
         self.next = next
         self.delivered = self.missed = self.late = 0
         self.ranges: list[tuple[int, int]] = []  # reported as missing, ascending; over a cap the oldest are forgotten
+        self.over: OrderedDict[int, Account] = OrderedDict()
+        self.returned: int | None = None
 
     def skip(self, until: int) -> Gap | None:
         """Report the numbers below `until` as missing; None if none is."""
@@ -180,9 +222,9 @@ class Accounts:
         return list(self._accounts.values())
 
     def begin(self, publisher: bytes, epoch: int, next: int) -> None:
-        """Begin at a number, as after a snapshot: earlier ones are duplicates. Without effect in a later run."""
+        """Begin at a number, as after a snapshot: earlier ones are duplicates. Without effect in another run."""
         account = self._accounts.get(publisher)
-        if account is None or account.epoch < epoch:
+        if account is None:
             self._open(publisher, epoch, next)
         elif account.epoch == epoch and account.next < next:
             account.next = next
@@ -196,32 +238,38 @@ class Accounts:
             if length < 0 or message[-4:] != MAGIC:
                 self.refused["no number"] += 1
                 continue
-            publisher, epoch, number, time, _ = unpack(message, length)
+            publisher, epoch, number, stamp, _ = unpack(message, length)
             account = accounts.get(publisher)
             data = message[:length]
+            told = Published(data, publisher, epoch, number, stamp & _TIME, False, stamp >> _TIME_BITS)
             if account is not None and account.next == number and account.epoch == epoch and message[0]:
                 account.next = number + 1
                 account.delivered += 1
-                events.append(Published(data, publisher, epoch, number, time))
+                account.returned = None
+                events.append(told)
             else:
-                self._unusual(Published(data, publisher, epoch, number, time), account, events)
+                self._unusual(told, account, events)
         return events
 
     def _unusual(self, message: Published, account: Account | None, events: list[Event]) -> None:
         """Account for a message that does not simply follow the one before."""
-        data, publisher, epoch, number, time, _ = message
+        data, publisher, epoch, number, time, *_ = message
         heartbeat = data.startswith(HEARTBEAT)
         if not (0 if heartbeat else 1) <= number <= MOST_NUMBER:
             self.refused["bad number"] += 1
             return
         if account is None:
             account = self._open(publisher, epoch, number + heartbeat)
-        elif epoch < account.epoch:
+        elif epoch == account.epoch:
+            account.returned = None
+        elif epoch in account.over and not (heartbeat and account.returned == epoch):
             self.refused["earlier run"] += 1
+            if heartbeat:
+                account.returned = epoch
             return
-        elif epoch > account.epoch:
+        else:
             events.append(Restarted(publisher, epoch, account.epoch, account.next - 1))
-            account = self._open(publisher, epoch, 1)  # a run begins with 1, so its missing messages are known
+            account = self._follow(account, epoch)
         if (gap := account.skip(number + heartbeat)) is not None:
             events.append(gap)
         if heartbeat:
@@ -234,6 +282,18 @@ class Accounts:
             events.append(message._replace(late=True))
         else:
             self.refused["duplicate"] += 1
+
+    def _follow(self, before: Account, epoch: int) -> Account:
+        """Return the account of a run that follows another. It begins with 1, so its missing messages are known."""
+        over, before.over = before.over, OrderedDict()
+        before.ranges.clear()
+        account = over.pop(epoch, None) or Account(before.publisher, epoch, 1)
+        over[before.epoch] = before
+        if len(over) > MOST_RUNS:
+            over.popitem(last=False)
+        account.over, account.returned = over, None
+        self._accounts[before.publisher] = account
+        return account
 
     def _open(self, publisher: bytes, epoch: int, next: int) -> Account:
         account = self._accounts[publisher] = Account(publisher, epoch, next)

@@ -173,6 +173,7 @@ class Mesh(UnderTrio):
         finally:
             self._background.end()
             self._readable.wake()
+            self._greeted.set()
 
     # ---- sending
 
@@ -200,7 +201,7 @@ class Mesh(UnderTrio):
     async def _wait_for_room(self, count: int) -> None:
         """Yield every 64 messages, and wait while every neighbour's queue is over half full. Raises Closed."""
         if self._bus.closed:
-            raise Closed(f"the mesh node {self.id!r} has been closed")
+            raise self._ended()
         self._sent_since += count
         if self._sent_since < SEND_MANY:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -225,7 +226,7 @@ class Mesh(UnderTrio):
                     if type(event) is MeshMessage:
                         return event
                 if self._bus.closed:
-                    raise Closed(f"the mesh node {self.id!r} has been closed")
+                    raise self._ended()
         raise TimedOut(f"{self!r}: nothing received in {timeout} s", timeout)
 
     def __aiter__(self) -> AsyncGenerator[MeshMessage, None]:
@@ -239,6 +240,9 @@ class Mesh(UnderTrio):
     def events(self) -> AsyncGenerator[MeshMessage | MeshGap, None]:
         """Yield messages and gaps until the node is closed: each number of an origin once, in order."""
         return _Iteration(self, object)
+
+    def _ended(self) -> Exception:
+        return self._background.ended(f"the mesh node {self.id!r} has been closed")
 
     async def _wait_for_event(self) -> None:
         """Yield, and wait until an event is there or the node is closed."""
@@ -367,6 +371,8 @@ class Mesh(UnderTrio):
         await self._bus.await_for_peers(n, timeout)
         with trio.move_on_after(float("inf") if deadline is None else max(0.0, deadline - time.monotonic())):
             await self._greeted.wait()
+            if self._bus.closed:
+                raise self._ended()
             return
         raise TimedOut(f"{self!r}: no neighbour has sent a digest in {timeout} s", timeout)
 
@@ -421,7 +427,7 @@ class _Iteration(AsyncGenerator[Any, None]):
             if event is None:
                 self._left = 0
                 if mesh._bus.closed:
-                    raise StopAsyncIteration
+                    raise mesh._background.failure or StopAsyncIteration
             elif isinstance(event, self._kind):
                 return event
 

@@ -123,6 +123,7 @@ class Outbox(UnderTrio):
         self._failure: str | None = None
         self._stored = WakeUp()
         self._moved = trio.Event()
+        self._sending = True
         self._background = Background()
         await self._background.open()
         self._background.start(self._send_all)
@@ -131,6 +132,7 @@ class Outbox(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._stop()
         try:
             await self._background.close(kind, value, traceback)
         finally:
@@ -152,7 +154,7 @@ class Outbox(UnderTrio):
     async def put(self, value: bytes) -> int | None:
         """Store `value`; return its number when it is on disk, None if it was dropped.
 
-        If cancelled, it may still be stored. Raises Full, NotStored, TooLarge.
+        If cancelled, it may still be stored. Raises Full, NotStored, TooLarge; Closed if it waits for room in vain.
         """
         return await self.put_many((value,))
 
@@ -163,7 +165,7 @@ class Outbox(UnderTrio):
             raise TooLarge(size, self._cap)
         while self._size + size > self._cap:
             if self._when_full == "block":
-                await self._moved.wait()
+                await self._next_move()
                 continue
             self._refused += len(values)
             if self._when_full == "raise":
@@ -192,10 +194,20 @@ class Outbox(UnderTrio):
         return first
 
     async def flush(self) -> None:
-        """Wait until all records stored so far are acknowledged."""
+        """Wait until all records stored so far are acknowledged. Raises Closed if the outbox or its socket is."""
         end = self._store.end
         while self._acknowledged < end:
-            await self._moved.wait()
+            await self._next_move()
+
+    async def _next_move(self) -> None:
+        """Wait until records were acknowledged. Raises Closed, or what has ended the outbox, if none will be."""
+        if not self._sending:
+            raise self._background.ended(f"{self._folder}: this outbox, or its socket, is closed")
+        await self._moved.wait()
+
+    def _stop(self) -> None:
+        self._sending = False
+        self._moved.set()
 
     def _deliver(self, calls: list[Callable[[], None]]) -> None:  # on the log's thread
         def run() -> None:
@@ -219,6 +231,7 @@ class Outbox(UnderTrio):
                 await self._send(first, values)
                 await trio.to_thread.run_sync(self._store.acknowledge, first + len(values))
             except Closed:
+                self._stop()
                 return  # the socket is closed: the rest waits for the next start
             except (NngkitError, OSError) as error:
                 self._failure = str(error)

@@ -18,6 +18,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import TracebackType
@@ -26,9 +27,9 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, TooLarge
+from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound, TooLarge
 from nngkit.fanout.keeping import Keep, LastMessages
-from nngkit.fanout.lag import HEARTBEAT, pack_trailer
+from nngkit.fanout.lag import HEARTBEAT, MOST_TOPIC, pack_trailer, stamp
 from nngkit.fanout.publishing_messages import (
     PAGE_LIMIT,
     Position,
@@ -39,7 +40,7 @@ from nngkit.fanout.publishing_messages import (
     SnapshotQuery,
     parse_query,
 )
-from nngkit.protocols import TLS, PeerEvent, Pub, Rep, Request
+from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 
 __all__ = ["Publisher", "PublisherStats", "SubscriberInfo"]
 
@@ -50,6 +51,7 @@ Snapshot = Callable[[], Iterable[tuple[Topic, bytes]]]
 
 MOST_SUBSCRIBERS: Final = 10_000
 SNAPSHOTS: Final = 4  # kept for their further pages
+OVERDUE: Final = 2.5  # intervals without a report, which comes every 0.9 to 1.1
 FORGET: Final = 10.0  # seconds without a report, or three intervals if that is more
 MAX_REASON: Final = 256
 
@@ -60,10 +62,12 @@ class SubscriberInfo:
 
     id       its own
     address  of its connection
-    behind   messages that it has neither received nor reported as missing
+    behind   messages that it had neither received nor reported as missing when it reported; if a report is overdue,
+             with those that were published since
     unread   messages that it has received, and its program has not read; the oldest for `age` seconds
     missed   messages that it has not got
-    since    seconds since it was last not behind and had read everything
+    since    seconds since it reported that it has read all that was published before its previous report; 0 if nothing
+             is left to read
     """
 
     id: str
@@ -94,10 +98,12 @@ class PublisherStats:
 
 @dataclass(slots=True)
 class _Known:
+    pipe: int
     address: str
     position: Position
+    number: int  # of the last message when it reported
     heard: float
-    well: float  # when it was last neither behind nor had anything unread
+    well: float  # when it last reported that all published before the report preceding it is read
     cut: str = ""
 
 
@@ -167,6 +173,7 @@ class Publisher(UnderTrio):
                 self._bare = Pub(name="publisher, plain", tls=self._tls, send_buffer=self._send_buffer)
                 for url in self._plain:
                     self._bare.listen(url)
+            self._rep.on_peer(self._reporter)
             self._rep.listen(self._control)
             await self._background.open()
         except BaseException:
@@ -182,9 +189,11 @@ class Publisher(UnderTrio):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._say_number()  # so that a missing tail shows
-        await self._background.close(kind, value, traceback)
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._close)
+        try:
+            await self._background.close(kind, value, traceback)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
         for socket in (self._pub, self._bare, self._rep):
@@ -224,7 +233,10 @@ class Publisher(UnderTrio):
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` subscribers are connected. Raises TimedOut, Closed."""
-        await self._pub.await_for_peers(n, timeout)
+        try:
+            await self._pub.await_for_peers(n, timeout)
+        except Closed:
+            raise self._background.ended("the publisher is closed") from None
 
     # Publishing
 
@@ -233,19 +245,23 @@ class Publisher(UnderTrio):
         return self.publish_many(((topic, body),))
 
     def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
-        """Publish (topic, body) pairs; return the number of the last message."""
+        """Publish (topic, body) pairs; return the number of the last one. Raises ConfigError, having sent none."""
         now, last, bare = time.time_ns() // 1000, self._last, self._bare
         publisher, epoch, number = self.id, self.epoch, self._number
         frames, plain = [], []
         for topic, body in messages:
             head = topic if type(topic) is bytes else topic.encode()  # type: ignore[union-attr]
             number += 1
-            frame = head + body + pack_trailer(publisher, epoch, number, now)
+            size = len(head)
+            if size > MOST_TOPIC:
+                raise ConfigError("topic", f"{size} bytes; at most {MOST_TOPIC}", topic)
+            told = stamp(now, size)
+            frame = head + body + pack_trailer(publisher, epoch, number, told)
             if not frame[0]:
                 raise ConfigError("topic", "a message must not begin with a zero byte", topic)
             frames.append(frame)
             if last is not None:
-                last.note(head, number, now, head + body)
+                last.note(head, number, told, head + body)
             if bare is not None:
                 plain.append(head + body)
         self._number = number
@@ -271,6 +287,15 @@ class Publisher(UnderTrio):
 
     # Subscribers
 
+    def _reporter(self, event: PeerEvent) -> None:
+        if event.kind == "left":  # on any thread
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._forget_pipe, event.pipe.id)
+
+    def _forget_pipe(self, pipe: int) -> None:
+        for name in [name for name, known in self._known.items() if known.pipe == pipe]:
+            del self._known[name]
+
     def subscribers(self) -> tuple[SubscriberInfo, ...]:
         """Return the subscribers that report themselves, those that are furthest behind first."""
         self._forget()
@@ -286,10 +311,11 @@ class Publisher(UnderTrio):
 
     def _info(self, name: str, known: _Known) -> SubscriberInfo:
         now, position = time.monotonic(), known.position
-        behind = max(0, self._number - position.number) if position.epoch == self.epoch else self._number
-        well = not behind and not position.unread
+        overdue = now - known.heard > OVERDUE * self._interval
+        accounted = position.number if position.epoch == self.epoch else 0
+        behind = max(0, (self._number if overdue else known.number) - accounted)
         waited = 0.0 if not position.unread else position.age + now - known.heard
-        since = 0.0 if well else now - known.well
+        since = now - known.well if behind or position.unread else 0.0
         return SubscriberInfo(name, known.address, behind, position.unread, waited, position.missed, since)
 
     def _forget(self) -> None:
@@ -311,22 +337,24 @@ class Publisher(UnderTrio):
                 log.warning("publisher: a request is refused, as are all further ones of this kind: %s", error)
             return Refused(str(error)).encode()
         if isinstance(query, Position):
-            return self._note(query, peer).encode()
+            return self._note(query, request.pipe).encode()
         return self._page(query).encode()
 
-    def _note(self, position: Position, address: str) -> PositionReply:
-        now = time.monotonic()
+    def _note(self, position: Position, pipe: Pipe | None) -> PositionReply:
+        if pipe is None:  # it has left
+            return PositionReply(self.epoch, self._number)
+        now, number = time.monotonic(), self._number
         known = self._known.pop(position.subscriber, None)
-        well = position.epoch == self.epoch and position.number >= self._number and not position.unread
         if known is None:
-            known = _Known(address, position, now, now)
-        known.address, known.position, known.heard = address, position, now
-        if well:
+            known = _Known(pipe.id, pipe.address, position, number, now, now)
+        elif position.epoch == self.epoch and position.number - position.unread >= known.number:
             known.well = now
+        known.pipe, known.address, known.position = pipe.id, pipe.address, position
+        known.number, known.heard = number, now
         self._known[position.subscriber] = known
         if len(self._known) > MOST_SUBSCRIBERS:
             self._known.popitem(last=False)
-        return PositionReply(self.epoch, self._number, known.cut)
+        return PositionReply(self.epoch, number, known.cut)
 
     def _page(self, query: SnapshotQuery) -> SnapshotPage | Refused:
         number = query.number
@@ -352,13 +380,11 @@ class Publisher(UnderTrio):
         if self._snapshot is not None:
             now = time.time_ns() // 1000
             try:
-                made = [
-                    (topic.encode() if isinstance(topic, str) else topic) + body for topic, body in self._snapshot()
-                ]
+                made = [(topic.encode() if isinstance(topic, str) else topic, body) for topic, body in self._snapshot()]
+                rows = [(self._number, stamp(now, min(len(topic), MOST_TOPIC)), topic + body) for topic, body in made]
             except Exception:
                 log.exception("publisher: the snapshot failed")
                 raise NotFound("the publisher's snapshot failed") from None
-            rows = [(self._number, now, data) for data in made]
         elif self._last is not None:
             rows = self._last.rows()
         pages: list[list[tuple[int, int, bytes]]] = [[]]

@@ -124,7 +124,7 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPage:
-    """Messages (number, time, data) of the state after message `number`; `more`: pages follow."""
+    """Messages (number, stamp, data) of the state after message `number`; `more`: pages follow."""
 
     epoch: int
     number: int
@@ -197,7 +197,7 @@ def parse_reply(body: bytes, limit: int, peer: str | None = None) -> PositionRep
 
 def _row(row: object, what: str, peer: str | None) -> tuple[int, int, bytes]:
     if not isinstance(row, list) or [type(part) for part in row] != [int, int, bytes] or min(row[0], row[1]) < 0:
-        raise BadMessage(what, "messages are not [number, time, data]", peer)
+        raise BadMessage(what, "messages are not [number, stamp, data]", peer)
     return row[0], row[1], row[2]
 
 

@@ -31,7 +31,17 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
 from nngkit.fanout.backlog import Backlog, HighWater, Policy, Unread
-from nngkit.fanout.lag import MOST_PUBLISHERS, TRAILER_SIZE, Accounts, Event, Gap, Heartbeat, Published, Refusal
+from nngkit.fanout.lag import (
+    MOST_PUBLISHERS,
+    TRAILER_SIZE,
+    Accounts,
+    Event,
+    Gap,
+    Heartbeat,
+    Published,
+    Refusal,
+    published,
+)
 from nngkit.fanout.publishing_messages import (
     PAGE_LIMIT,
     Position,
@@ -43,7 +53,7 @@ from nngkit.fanout.publishing_messages import (
     parse_reply,
 )
 from nngkit.fanout.synchronizing import Held, Source, Synchronized
-from nngkit.protocols import TLS, Req, Sub
+from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 
 __all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
 
@@ -54,7 +64,7 @@ TURN: Final = 256  # messages examined in one turn of the loop, under a millisec
 PAUSES: Final = (0.05, 0.2, 1.0)  # seconds between tries to get a snapshot
 UNHEARD: Final = 5.0  # seconds that a request to a publisher may take
 
-Topics = str | bytes | Iterable[str | bytes]
+Topic = str | bytes | Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,8 @@ class Subscriber(UnderTrio):
     """SUB that accounts for every number; use it with `async with`, under trio. Iterating yields its events.
 
     dial        addresses of publishers
-    topics      prefixes of the messages that are yielded; gaps concern all topics, as a lost message's is not known
+    topics      prefixes or Patterns of the messages that are yielded, as for a Sub; gaps concern all topics, as a lost
+                message's is not known
     policy      at the high-water mark: "report", "resync" or "raise", see backlog.py; "resync" also at each gap
     high_water  caps on what is unread
     last        begin with the publisher's last message of each topic, then live ones: Synchronized says from where
@@ -111,7 +122,7 @@ class Subscriber(UnderTrio):
     def __init__(
         self,
         dial: str | Iterable[str],
-        topics: Topics = b"",
+        topics: Topic | Iterable[Topic] = b"",
         *,
         policy: Policy = "report",
         high_water: HighWater | None = None,
@@ -123,11 +134,14 @@ class Subscriber(UnderTrio):
         if policy not in ("report", "resync", "raise"):
             raise ConfigError("policy", f"{policy!r} is none of report, resync, raise", policy)
         self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
-        wanted = (topics,) if isinstance(topics, (str, bytes)) else topics
-        prefixes = tuple(topic.encode() if isinstance(topic, str) else topic for topic in wanted)
-        self._prefixes = () if b"" in prefixes else prefixes
-        if not prefixes:
+        wanted = Topics()
+        for topic in (topics,) if isinstance(topics, (str, bytes, Pattern)) else topics:
+            if not isinstance(topic, (str, bytes, Pattern)):
+                raise ConfigError("topics", f"{topic!r} is neither text nor bytes nor a Pattern", topics)
+            wanted.add(topic.encode() if isinstance(topic, str) else topic)
+        if not wanted:
             raise ConfigError("topics", "none: b'' is the prefix of all", topics)
+        self._wanted = None if wanted.prefixes.everything else wanted.match
         self.id = os.urandom(8).hex() if id is None else id
         if not 0 < len(self.id.encode()) <= 64:
             raise ConfigError("id", f"{id!r} is not text of 1 to 64 bytes", id)
@@ -170,6 +184,7 @@ class Subscriber(UnderTrio):
     ) -> None:
         self._open = False
         self._close()
+        self._wake.wake()
         await self._background.close(kind, value, traceback)
 
     def _close(self) -> None:
@@ -184,22 +199,33 @@ class Subscriber(UnderTrio):
     async def __anext__(self) -> Unread | Synchronized:
         return await self.receive()
 
-    async def receive(self) -> Unread | Synchronized:
-        """Return the next event, waiting for one. If cancelled, none is lost. Raises SlowSubscriber, Closed."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while True:
-            if self._failure is not None:
-                raise self._failure.again()
-            event: Unread | Synchronized | None = self._backlog.take(time.monotonic())
-            if event is not None:
-                return event
-            if not self._open:
-                raise Closed("the subscriber is closed")
-            await self._wake.wait()
+    async def receive(self, timeout: float | None = None) -> Unread | Synchronized:
+        """Return the next event, waiting for one. If cancelled, none is lost.
 
-    async def receive_many(self, max: int = 256) -> list[Unread | Synchronized]:
+        Raises TimedOut after `timeout` seconds, SlowSubscriber, Closed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if (event := self._next()) is not None:
+            return event
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            while True:
+                await self._wake.wait()
+                if (event := self._next()) is not None:
+                    return event
+        raise TimedOut(f"{self!r}: no event in {timeout} s", timeout)
+
+    def _next(self) -> Unread | Synchronized | None:
+        """Return the next event, None if there is none. Raises SlowSubscriber, Closed, the error of a task."""
+        if self._failure is not None:
+            raise self._failure.again()
+        event: Unread | Synchronized | None = self._backlog.take(time.monotonic())
+        if event is None and not self._open:
+            raise self._background.ended("the subscriber is closed")
+        return event
+
+    async def receive_many(self, max: int = 256, timeout: float | None = None) -> list[Unread | Synchronized]:
         """Like `receive`, for up to `max` events that have arrived: at high rates it costs less for each."""
-        events = [await self.receive()]
+        events = [await self.receive(timeout)]
         take, now = self._backlog.take, time.monotonic()
         while len(events) < max and (event := take(now)) is not None:
             events.append(event)
@@ -249,9 +275,14 @@ class Subscriber(UnderTrio):
         """Wait until `n` publishers are connected. Raises TimedOut, Closed."""
         deadline = float("inf") if timeout is None else trio.current_time() + timeout
         while (found := self.connected) < n:
+            if not self._open:
+                raise self._background.ended("the subscriber is closed")
             if trio.current_time() >= deadline:
-                raise TimedOut(f"{found} of {n} publishers are connected", timeout)
+                raise TimedOut(f"{found} of {n} publishers are connected after {timeout} s", timeout)
             await trio.sleep(0.005)
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.id}>"
 
     # Receiving
 
@@ -265,12 +296,12 @@ class Subscriber(UnderTrio):
             await trio.lowlevel.checkpoint()
 
     def _account(self, address: str, events: Sequence[Event]) -> None:
-        prefixes, ready = self._prefixes, []
+        wanted, ready = self._wanted, []
         for event in events:
             if type(event) is Heartbeat:
                 self._hear(address, event)
                 continue
-            if prefixes and type(event) is Published and not event.data.startswith(prefixes):
+            if wanted is not None and type(event) is Published and not wanted(event.data):
                 continue
             source = self._sources.get(event.publisher)
             if source is None and self._keeps_state:
@@ -390,11 +421,10 @@ class Subscriber(UnderTrio):
             self._snapshots += 1
             number = pages[0].number
             rows = [row for page in pages for row in page.messages]
-            prefixes = self._prefixes or (b"",)
             messages = [
-                Published(data, source.publisher, epoch, at, time)
-                for at, time, data in rows
-                if data.startswith(prefixes)
+                published(data, source.publisher, epoch, at, stamp)
+                for at, stamp, data in rows
+                if self._wanted is None or self._wanted(data)
             ]
             done = source.join(epoch, number, messages)
             if done is not None:

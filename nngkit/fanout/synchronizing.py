@@ -13,7 +13,7 @@ from typing import Any
 
 from nngkit.background import WakeUp
 from nngkit.fanout.backlog import OVERHEAD, HighWater
-from nngkit.fanout.lag import Event, Gap, Published
+from nngkit.fanout.lag import Event, Gap, Published, Restarted
 
 __all__ = ["Source", "Synchronized"]
 
@@ -103,10 +103,12 @@ class Source:
         self.joining = False
         later: list[Event] = []
         for event in self._held:
-            if type(event) is Published and (event.epoch, event.number) > (epoch, number):
+            if type(event) is Restarted:  # into this run: what came before is over
+                later = [] if event.epoch == epoch else [*later, event]
+            elif event.epoch != epoch or (type(event) is Published and event.number > number):
                 later.append(event)
-            elif type(event) is Gap and (event.epoch, event.last) > (epoch, number):
-                first = max(event.first, number + 1) if event.epoch == epoch else event.first
+            elif type(event) is Gap and event.last > number:
+                first = max(event.first, number + 1)
                 later.append(replace(event, first=first, count=event.last - first + 1))
         self.restart()
         return [Synchronized(self.publisher, epoch, number, len(messages)), *messages, *later]

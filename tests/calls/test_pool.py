@@ -161,6 +161,28 @@ def test_a_restarted_provider_starts_healthy_and_news_of_the_old_process_is_igno
     assert ids(there, 0.1) == {"id1", "id2"}
 
 
+@pytest.mark.parametrize("left_first", [False, True])
+def test_a_provider_whose_clock_went_back_is_called_again(left_first: bool) -> None:
+    """With a configured id: the epoch of its new process is before that of the old one."""
+    there, before, after = pool(), provider(1, epoch=9), provider(1, epoch=4)
+    news = [(before, UP), (before, DOWN), (after, UP)] if left_first else [(before, UP), (after, UP), (before, DOWN)]
+    for each, state in news:
+        there.apply(each, state)
+    there.connected(member(there, 1), True)
+    assert (member(there, 1).provider.epoch, member(there, 1).leaving) == (4, False)
+    assert ids(there, 0.0) == {"id1"}
+    there.apply(before, DOWN)  # late
+    assert not member(there, 1).leaving
+
+
+def test_news_of_an_old_process_is_not_remembered_once_it_is_gone() -> None:
+    there = pool(provider(1, epoch=9))
+    there.apply(provider(1, epoch=4), UP)
+    there.apply(provider(1, epoch=4), DOWN)
+    there.apply(provider(1, epoch=9), DOWN)
+    assert member(there, 1).leaving
+
+
 def test_untried_providers_come_before_tried_ones() -> None:
     there = pool(NY, provider(3, zone="ny"), LONDON, preference=Preference(("ny", "london")))
     first = there.choose(0.0)

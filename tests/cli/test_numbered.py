@@ -97,3 +97,13 @@ def test_without_a_publisher_it_ends_with_a_connection_error() -> None:
 def test_wrong_usage_is_a_one_line_error(arguments: tuple[str, ...], message: str) -> None:
     with running(*arguments) as process:
         assert ended(process) == (b"", f"nngkit sub: {message}\n", 2)
+
+
+def test_patterns_select_what_is_printed_and_gaps_are_of_all_topics() -> None:
+    with Pub(listen=ANY) as pub, running(pub.address, "--lag", "--pattern", "px.*.S1", "--count", "2") as process:
+        pub.wait_for_peers(1, WAIT)
+        for number, topic in ((1, b"px.eu.S1"), (2, b"px.eu.S2"), (5, b"px.us.S1")):
+            pub.send(topic + b" %d" % number + pack_trailer(b"\1" * 8, 1, number, 0))
+        out, err, code = ended(process)
+    assert (out, code) == (b"px.eu.S1 1\npx.us.S1 5\n", 0)
+    assert "2 messages of 3 to 4 of 0101010101010101 are missing" in err

@@ -150,7 +150,7 @@ class Cluster:
         self.parents: dict[str, str] = {}
         self.host = ""
         self.term = 0
-        self.epochs = 1_000_000
+        self.epochs, self.step = 1_000_000, 1000
         self.cut: frozenset[str] = frozenset()  # nodes on the other side
         self.saw: dict[str, dict[Name, frozenset[Name]]] = {}
         self.at: dict[tuple[str, Position], bytes] = {}
@@ -214,7 +214,7 @@ class Cluster:
     # ---- the tree
 
     def start(self, name: str, *, accept: bool = False) -> Node:
-        self.epochs += 1000
+        self.epochs += self.step
         node = self.nodes[name] = Node(self, name, self.epochs, accept)
         for other in self.nodes.values():
             node.heard[other] = len(other.broadcasts)
@@ -350,8 +350,8 @@ class Cluster:
             assert not node.refused, node.refused[:3]
 
 
-def history(seed: int) -> Cluster:
-    """Run one random history and check it."""
+def history(seed: int, *, clocks_back: bool = False) -> Cluster:
+    """Run one random history and check it. `clocks_back`: each node that starts has a clock an hour behind the last."""
     rng = Random(f"history {seed}")
     cluster = Cluster(
         seed,
@@ -359,6 +359,8 @@ def history(seed: int) -> Cluster:
         gaps=rng.choice([0.0, 0.01, 0.1]),
         delay=rng.choice([0.002, 0.02, 0.2]),
     )
+    if clocks_back:
+        cluster.epochs, cluster.step = 10**14, -3_600_000_000
     names = [f"n{number}" for number in range(rng.randrange(2, 9))]
     accept = rng.random() < 0.3
     for name in names:

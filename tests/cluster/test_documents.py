@@ -121,6 +121,11 @@ def test_copies_are_equal_after_a_random_history(seed: int) -> None:
     history(100_000 + seed)
 
 
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_copies_are_equal_though_the_clocks_of_restarted_nodes_went_back(seed: int) -> None:
+    history(200_000 + seed, clocks_back=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", BROKEN_ONCE)
 def test_histories_that_were_broken_once(seed: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from nngkit.errors import ConfigError
 from nngkit.fanout import Following, Missing, Publisher
@@ -178,3 +179,88 @@ async def test_wrong_use_is_one_clear_line(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="not found"):
             async with Following(sub, tmp_path / "none", number, topic="t"):
                 pass
+
+
+async def test_leaving_the_block_ends_the_waits_of_other_tasks(tmp_path: Path) -> None:
+    ended = trio.Event()
+
+    async def wait(following: Following) -> None:
+        with pytest.raises(StopAsyncIteration):
+            await following.receive_many()
+        ended.set()
+
+    async with Recorder(tmp_path / "j") as recorder, Sub() as sub, trio.open_nursery() as nursery:
+        await recorder.store([message(1, 0)], topic="t", protocol="test")
+        async with Following(sub, tmp_path / "j", number, topic="t", patience=0.0) as following:
+            assert await anext(following) == message(1, 0)
+            nursery.start_soon(wait, following)
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(5):
+            await ended.wait()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "held", "found"),
+    [
+        ([3], [], [3]),  # the journal begins where it begins
+        ([1, 2, 4], [], [1, 2, Missing("s", 3, 3), 4]),  # a gap of one
+        ([1, 2, 4], [3], [1, 2, 3, 4]),
+        ([1, 2, 4], [3, 5], [1, 2, 3, 4, 5]),
+        ([1, 2, 5], [3], [1, 2, 3, Missing("s", 4, 4), 5]),
+        ([1, 2, 5], [4], [1, 2, Missing("s", 3, 3), 4, 5]),
+        ([1, 2, 5], [3, 4], [1, 2, 3, 4, 5]),
+        ([3], [2], [3]),  # a held message that is older than the journal
+        ([1, 2, 4], [2, 3], [1, 2, 3, 4]),
+        ([1, 2, 4], [3, 4], [1, 2, 3, 4]),
+        ([1, 2, 2, 3], [], [1, 2, 3]),  # the journal read again from its last record
+        ([1, 2], [2, 3], [1, 2, 3]),  # overlapping by one
+        ([1, 2], [3], [1, 2, 3]),  # adjacent
+        ([1, 2], [4], [1, 2, Missing("s", 3, 3), 4]),
+        ([1, 2], [5], [1, 2, Missing("s", 3, 4), 5]),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_the_edges_of_recorded_and_held_messages_meet_exactly(
+    recorded: list[int], held: list[int], found: list[object], chunk: int
+) -> None:
+    join = Join()
+    join.hold([("s", at, b"%d" % at) for at in held])
+    got: list[object] = []
+    for first in range(0, len(recorded), chunk):
+        got += join.recorded([("s", at, b"%d" % at) for at in recorded[first : first + chunk]])
+    last = recorded[-1]
+    assert join.caught_up() == (not held or held[0] <= last + 1)
+    got += join.finish()
+    assert [each if isinstance(each, Missing) else int(each) for each in got] == found  # type: ignore[call-overload]
+    again = [at for at in recorded if recorded.count(at) > 1][1:]
+    assert join.duplicates == len(again) + len([at for at in held if at <= last])
+    assert join.positions == {"s": max(recorded + held)}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "joined", "rest"), [([3, 4], [3, 4], []), ([4, 5], [], [4, 5]), ([3, 5], [3], [5]), ([2, 3], [3], [])]
+)
+def test_live_messages_stop_before_a_gap_of_one(numbers: list[int], joined: list[int], rest: list[int]) -> None:
+    join = Join()
+    join.recorded([("s", 1, b"1"), ("s", 2, b"2")])
+    found, left = join.live([("s", at, b"%d" % at) for at in numbers])
+    assert found == [b"%d" % at for at in joined]
+    assert [at for _, at, _ in left] == rest
+
+
+def test_the_first_live_message_of_a_source_is_joined_and_the_cap_is_exact() -> None:
+    join = Join(most=2)
+    assert join.live([("new", 5, b"5")]) == ([b"5"], [])
+    join.hold([("new", 6, b"6"), ("new", 7, b"7")])
+    assert (join.held, join.dropped) == (2, 0)
+    join.hold([("new", 8, b"8")])
+    assert (join.held, join.dropped) == (2, 1)
+    assert not join.caught_up()
+    assert join.finish() == [Missing("new", 6, 6), b"7", b"8"]
+
+
+def test_a_held_message_older_than_the_journal_is_not_put_before_it() -> None:
+    join = Join()
+    join.hold([("s", 2, b"2")])
+    assert join.recorded([("other", 1, b"1"), ("s", 3, b"3")]) == [b"1", b"3"]
+    assert (join.finish(), join.duplicates) == ([], 1)

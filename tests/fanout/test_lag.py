@@ -9,6 +9,7 @@ from nngkit.fanout.lag import (
     HEARTBEAT,
     MOST_PUBLISHERS,
     MOST_RANGES,
+    MOST_RUNS,
     Accounts,
     Event,
     Gap,
@@ -17,6 +18,7 @@ from nngkit.fanout.lag import (
     Restarted,
     pack_trailer,
     read_trailer,
+    stamp,
 )
 
 ME, OTHER = b"publish1", b"publish2"
@@ -90,6 +92,52 @@ def test_a_new_run_begins_with_one_and_an_earlier_one_is_refused() -> None:
     assert accounts.refused["earlier run"] == 1
 
 
+def test_a_run_that_was_never_heard_is_a_restart_whatever_its_epoch() -> None:
+    """A publisher's clock may have gone back between its runs."""
+    accounts = Accounts()
+    accounts.receive([message(1, epoch=9)])
+    assert accounts.receive([message(1, epoch=4), message(2, epoch=4), message(2, epoch=9)]) == [
+        Restarted(ME, 4, 9, 1),
+        Published(b"data", ME, 4, 1, 5),
+        Published(b"data", ME, 4, 2, 5),
+    ]
+    assert accounts.refused["earlier run"] == 1
+    assert accounts.receive([message(2, epoch=6)])[:2] == [Restarted(ME, 6, 4, 2), Gap(ME, 6, 1, 1, 1)]
+
+
+def test_a_run_returns_if_the_one_that_followed_it_is_silent() -> None:
+    """Messages of an old run that come late do not silence the publisher for good."""
+    accounts = Accounts()
+    accounts.receive([message(1, epoch=9), message(2, epoch=9)])
+    assert numbers(accounts.receive([message(7, epoch=4)])) == [7]  # it came late
+    assert accounts.receive([message(3, epoch=9), heartbeat(3, epoch=9), message(4, epoch=9)]) == []
+    assert accounts.receive([heartbeat(4, epoch=9), message(5, epoch=9)]) == [
+        Restarted(ME, 9, 4, 7),
+        Gap(ME, 9, 3, 4, 2),
+        Heartbeat(ME, 9, 4, 5, b"body"),
+        Published(b"data", ME, 9, 5, 5),
+    ]
+
+
+def test_two_publishers_with_one_id_do_not_alternate() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1, epoch=1), message(1, epoch=2)])
+    for number in range(2, 20):
+        events = accounts.receive([heartbeat(number - 1, epoch=1), message(number, epoch=2), message(number, epoch=1)])
+        assert [event.epoch for event in events] == [2]
+
+
+def test_the_topic_and_the_body_are_told_apart() -> None:
+    trailer = pack_trailer(ME, 1, 1, stamp(1_700_000_000_000_000, 4))
+    [event] = Accounts().receive([b"px.abody" + trailer])
+    assert isinstance(event, Published)
+    assert (event.topic, event.body, event.time) == (b"px.a", b"body", 1_700_000_000_000_000)
+    [older] = Accounts().receive([message(1)])  # of a version that does not tell
+    assert isinstance(older, Published)
+    assert (older.topic, older.body) == (b"", b"data")
+    assert read_trailer(b"px.abody" + trailer) == (ME, 1, 1, 1_700_000_000_000_000)
+
+
 def test_messages_without_a_number_or_with_a_bad_one_are_counted() -> None:
     accounts = Accounts()
     assert accounts.receive([b"", b"plain", b"x" * 200, message(0), message(2**64 - 1)]) == []
@@ -113,6 +161,11 @@ def test_memory_is_capped() -> None:
     account = accounts.get(ME)
     assert account is not None
     assert len(account.ranges) == MOST_RANGES
+    for epoch in range(2, 100):
+        accounts.receive([message(1, epoch=epoch)])
+    account = accounts.get(ME)
+    assert account is not None
+    assert len(account.over) == MOST_RUNS
     for number in range(MOST_PUBLISHERS + 10):
         accounts.receive([message(1, b"%8d" % number)])
     assert len(accounts.all()) == MOST_PUBLISHERS

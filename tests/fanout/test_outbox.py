@@ -5,16 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.errors import BadMessage, ConfigError, Damaged, Full
+from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, Full
 from nngkit.fanout import Outbox, OutboxReceiver, encode_entries
 from nngkit.journal import Recorder, read
 from nngkit.protocols import Pair0, Pull, Push, Rep, Req
@@ -204,3 +205,29 @@ def test_a_receiver_yields_each_number_at_most_once_in_order(messages: list[tupl
 def test_hostile_messages_are_refused(body: bytes) -> None:
     with pytest.raises(BadMessage):
         OutboxReceiver().accept(body)
+
+
+async def test_leaving_the_block_ends_the_waits_of_other_tasks(tmp_path: Path) -> None:
+    ended = []
+
+    async def wait(call: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(Closed, match="closed"):
+            await call()
+        ended.append(call)
+
+    async with Req(dial=f"ipc://{tmp_path}/s") as req, trio.open_nursery() as nursery:
+        async with Outbox(tmp_path / "o", req, cap_bytes=100) as outbox:
+            await outbox.put(b"value")
+            nursery.start_soon(wait, lambda: outbox.put(b"no room" * 5))
+            nursery.start_soon(wait, outbox.flush)
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.deadline = trio.current_time() + 5
+    assert len(ended) == 2
+
+
+async def test_a_flush_ends_with_the_socket(tmp_path: Path) -> None:
+    async with Req(dial=f"ipc://{tmp_path}/s") as req, Outbox(tmp_path / "o", req) as outbox:
+        await outbox.put(b"value")
+        await req.aclose()
+        with trio.fail_after(5), pytest.raises(Closed):
+            await outbox.flush()

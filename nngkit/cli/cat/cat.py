@@ -334,9 +334,8 @@ def _numbered(given: Given) -> Numbered | None:
         return None
     if any(each.what == "listen" for each in given.endpoints):
         uses[0].fail("needs addresses of publishers to connect to, and does not listen")
-    for key in ("wait_peers", "pattern"):
-        if key in given.uses:
-            given.uses[key].fail(f"conflicts with {uses[0].typed}")
+    if "wait_peers" in given.uses:
+        given.uses["wait_peers"].fail(f"conflicts with {uses[0].typed}")
     return Numbered("lag" in given.uses, "last" in given.uses, given.number("snail"))
 
 

@@ -41,7 +41,7 @@ class _Following:
         plan, snail = self._plan, self._numbered.snail
         subscriber = Subscriber(
             [url for what, url in plan.endpoints if what == "dial"],
-            plan.topics,
+            plan.topics + plan.patterns,
             policy="raise" if snail else "report",
             high_water=HighWater(messages=snail, warn=None) if snail else HighWater(warn=None),
             last=self._numbered.last,

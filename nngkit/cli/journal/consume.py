@@ -74,6 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ack-wait", type=options.more_than_no_seconds, metavar="S", help="deliver again after S s (default: 30)"
     )
     count: dict[str, Any] = {"type": lambda text: options.whole(text, 1, (1 << 31) - 1), "metavar": "N"}
+    parser.add_argument(
+        "--change", action="store_true", help="change --topic, --ack-wait and --max-deliver of a known NAME to these"
+    )
     parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
     parser.add_argument("--count", **count, help="end after N records")
     parser.add_argument("--idle", type=options.seconds, metavar="S", help="end when no record has come for S seconds")
@@ -144,6 +147,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
             topics=arguments.topic,
             ack_wait=arguments.ack_wait,
             max_deliver=arguments.max_deliver,
+            change=arguments.change,
             records=1 if arguments.exec else 1000,
             tls=tls,
         ) as consumer:
@@ -234,11 +238,22 @@ def _print(infos: list[ConsumerInfo], as_json: bool) -> None:
         for info in infos:
             out(json_line(info_fields(info)))
         return
-    head = ("NAME", "PARTITION", "CURSOR", "BEHIND", "PENDING", "REDELIVERED", "GIVEN UP")
+    head = ("NAME", "PARTITION", "CURSOR", "BEHIND", "PENDING", "REDELIVERED", "GIVEN UP", "SKIPPED")
     rows = [
         (
             each.name,
-            *map(str, (each.partition, each.cursor, each.behind, each.pending, each.redelivered, each.given_up)),
+            *map(
+                str,
+                (
+                    each.partition,
+                    each.cursor,
+                    each.behind,
+                    each.pending,
+                    each.redelivered,
+                    each.given_up,
+                    each.skipped,
+                ),
+            ),
         )
         for each in infos
     ]
