@@ -29,6 +29,7 @@ from ._addresses import Address
 from ._operations import atomically
 from ._pipe import Pipe
 from ._read_half import ReadHalf
+from ._tcp_info import Answers
 from ._transfer import ASKING, CLOSED, COMPLETED, IDLE, POSTED, RX, SHAKING, TX
 from ._write_half import WriteHalf
 from .routing import PRIORITY
@@ -63,6 +64,7 @@ class Connection(ReadHalf, WriteHalf):
             self._request_bytes = b""
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
+        self.answers: Answers | None = None  # of the peer's kernel
         self._freed = False  # the stream was closed and freed
 
     def __repr__(self) -> str:

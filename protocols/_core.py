@@ -6,6 +6,7 @@
 
     core.poller     reading, by a waiting caller or by the reader thread (`_poller.py`)
     core.guard      limits on connections, and the record of cuts (`_limits.py`)
+    core.watch      ends TCP connections to peers that cannot be reached (`_peer_watch.py`)
 
 A core does not refer to its socket, so an abandoned socket is garbage although NNG's threads and ours still call the
 core. Callbacks of users (``on_peer``, ``admit``) and wake-ups run without the lock: a thread that has released it calls
@@ -38,6 +39,7 @@ from ._listener import Listener
 from ._nng import ffi, lib, new_aio, uninitialized
 from ._operations import atomically, wait_until_ended
 from ._outbox import Outbox
+from ._peer_watch import PeerWatch
 from ._pipe import PeerEvent, Pipe
 from ._poller import Poller
 from ._read_half import MOST
@@ -83,6 +85,7 @@ class Core:
         self.writing: Connection | None = None
         self.poller = Poller(self)
         self.guard = Guard(self, limits)
+        self.watch = PeerWatch(self, limits.peer)
         # connections
         self.present: dict[int, Connection] = {}
         self.joined_ever = 0
@@ -174,6 +177,7 @@ class Core:
                 machine = self._machine(address, dialer is not None)
                 connection = Connection(self, stream, descriptor, machine, address, url, dialer, listener)
                 self.handshaking[connection.number] = connection
+                self.watch.begin(connection)
             else:
                 if full:
                     where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
@@ -465,6 +469,7 @@ class Core:
             connections = [*self.present.values(), *self.handshaking.values()]
             ends: list[Any] = [*self._listeners, *self._dialers]
         self.guard.close()
+        self.watch.close()
         self.poller.close()
         for one in ends:
             one.close()

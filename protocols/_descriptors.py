@@ -7,8 +7,8 @@
 
 A TCP socket is searched for at the lowest descriptor that was free before it was opened, then just below the lowest
 free one now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors
-they are not all searched. The descriptor belongs to NNG: it is polled, and gets two options that NNG does not offer.
-NNG reads. One that is not found costs speed only.
+they are not all searched. The descriptor belongs to NNG: it is polled, gets options that NNG does not offer, and is
+asked for its state. NNG reads. One that is not found costs speed, and the times of ``_peer_watch.py``.
 
 Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 """
@@ -23,17 +23,24 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
-__all__ = ["Endpoint", "available", "by_names", "look", "lowest_free", "newcomer", "one_at_a_time", "raise_backlog"]
+__all__ = [
+    "Endpoint",
+    "ask",
+    "available",
+    "by_names",
+    "look",
+    "lowest_free",
+    "newcomer",
+    "one_at_a_time",
+    "raise_backlog",
+]
 
 Answer = TypeVar("Answer")
 Endpoint = tuple[str, int]  # host as inet_ntop writes it, port
 
 BACKLOG: Final = 4_096  # the most that Linux allows by default (net.core.somaxconn)
-TCP_RTO_MAX_MS: Final = 44  # of <linux/tcp.h>; the socket module does not have it yet
-RETRANSMIT: Final = 1_000  # milliseconds: the least that Linux accepts
 MOST: Final = 1024  # descriptors up to which all are searched: 6 ms for a TCP socket, 2 ms for a Unix one
 NEAR: Final = 32  # descriptors near the lowest free one that are tried before all others
 
@@ -55,26 +62,13 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
     """
 
     def fits(one: sockets.socket) -> bool:
-        found = _endpoint(one.getpeername()) == remote and _endpoint(one.getsockname()) == local
-        if found:
-            _retransmit_soon(one)
-        return found
+        return _endpoint(one.getpeername()) == remote and _endpoint(one.getsockname()) == local
 
-    if expected is not None and _ask(expected, fits):
+    if expected is not None and ask(expected, fits):
         return expected
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
-    return next((number for number in itertools.chain(near, _all()) if _ask(number, fits)), None)
-
-
-def _retransmit_soon(connection: sockets.socket) -> None:
-    """Let at most RETRANSMIT pass between two retransmissions, if the kernel can (Linux 6.15 and later).
-
-    Otherwise the pauses double up to two minutes while the network is down, and the connection stays silent for as long
-    again as the interruption has lasted.
-    """
-    with suppress(OSError):
-        connection.setsockopt(sockets.IPPROTO_TCP, TCP_RTO_MAX_MS, RETRANSMIT)
+    return next((number for number in itertools.chain(near, _all()) if ask(number, fits)), None)
 
 
 def raise_backlog(port: int, expected: int) -> bool:
@@ -91,11 +85,11 @@ def raise_backlog(port: int, expected: int) -> bool:
         one.listen(BACKLOG)  # a second call only changes the length of the queue
         return True
 
-    if _ask(expected, listened):
+    if ask(expected, listened):
         return True
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
-    return any(_ask(number, listened) for number in itertools.chain(near, _all()))
+    return any(ask(number, listened) for number in itertools.chain(near, _all()))
 
 
 def look(path: bytes, *, dialed: bool) -> None:
@@ -119,7 +113,7 @@ def newcomer(path: bytes, *, dialed: bool) -> int | None:
         if not stat.S_ISSOCK(status.st_mode):
             continue
         inode = status.st_ino
-        kind = _known[inode] if inode in _known else _ask(number, _kind)
+        kind = _known[inode] if inode in _known else ask(number, _kind)
         if kind is not False:  # a socket that is not connected yet may still become one
             known[inode] = kind
         if kind == wanted:
@@ -154,7 +148,7 @@ def _all() -> list[int]:
     return list(map(int, numbers)) if len(numbers) <= MOST else []
 
 
-def _ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
+def ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
     """Return ``question(socket)`` for the stream socket with that descriptor; False on OSError or without one."""
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):

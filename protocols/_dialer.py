@@ -19,6 +19,10 @@ from ._streams import close, configure, expected_descriptor, find_descriptor, tl
 from ._tls import TLS
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
+# Milliseconds of one try. The kernel repeats its request after 1 s, 3 s, 7 s, 15 s ..., and a new try asks at once: one
+# that began while the network was away would sleep through its return.
+TRY: Final = 2_000
+LONG_TRY: Final = 5_000  # of every fourth, for peers whose answer takes longer
 
 
 class Dialer(Owner):
@@ -47,6 +51,7 @@ class Dialer(Owner):
         self._close_returned = False  # the closing thread has made its last call, before the last callback
         self._aio: Any = None
         self._dialer: Any = None
+        self._tries = 0
         self._expected: int | None = None  # likely descriptor of the next stream
         self._found: int | None = None
         self._config = tls_config(tls, address, "dial")
@@ -95,11 +100,14 @@ class Dialer(Owner):
         with self._lock:
             if not self._closed and not self._pending:
                 self._expected = expected_descriptor(self.address)
+                if self.address.ported:
+                    self._tries += 1
+                    lib.nng_aio_set_timeout(self._aio, TRY if self._tries % 4 else LONG_TRY)
                 atomically((setattr, self, "_pending", True), (lib.nng_stream_dialer_dial, self._dialer, self._aio))
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self.address.local:
-            return find_descriptor(stream, self.address, self._expected)
+            return find_descriptor(stream, self._expected)
         with descriptors.one_at_a_time:
             return self._found
 

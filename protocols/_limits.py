@@ -32,10 +32,11 @@ TLS_CHECK: Final = 0.5  # seconds between two checks for TLS peers that left
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on unknown peers: seconds, and numbers of connections (0: no limit)."""
+    """Limits on peers: seconds, and numbers of connections (0: no limit)."""
 
     handshake: float
     idle: float
+    peer: float
     pipes: int
     pipes_per_host: int
 

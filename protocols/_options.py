@@ -32,6 +32,7 @@ WINDOW: Final = MIB // 4  # bytes read ahead
 LARGEST: Final = 1 << 30  # what "unlimited" means: a peer can claim any length
 MOST_BUFFER: Final = 8192  # messages of a queue
 MOST_NAME: Final = 63  # bytes of a name
+PEER_TIMEOUTS: Final = 3.0, 3_600.0  # seconds: the kernel asks every second at the most
 LONGEST_PAUSE: Final = 86_400.0  # seconds between two tries of a dialer: a day
 
 Addresses = str | Iterable[str] | None
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     admit: Callable[[Pipe], bool] | None
     handshake_timeout: float | None
     idle_timeout: float | None
+    peer_timeout: float | None
     max_pipes: int
     max_pipes_per_host: int
 
@@ -101,6 +103,17 @@ def seconds(what: str, value: float | None) -> float | None:
     if value is not None and not (isinstance(value, (int, float)) and 0 <= value < 1e9):
         raise ConfigError(what, f"{value!r} is not a number of seconds", value)
     return value
+
+
+def silence(value: float | None) -> float:
+    """Return ``value``, a ``peer_timeout``, as seconds; 0 for None. Raises ConfigError."""
+    allowed = seconds("peer_timeout", value)
+    least, most = PEER_TIMEOUTS
+    if allowed is None:
+        return 0.0
+    if not least <= allowed <= most:
+        raise ConfigError("peer_timeout", f"{value!r} is not from {least:g} s to {most:g} s", value)
+    return allowed
 
 
 def whole(what: str, value: int, least: int, most: int) -> int:

@@ -23,7 +23,7 @@ from ._core import Core
 from ._inbox import WhenBehind
 from ._limits import Limits
 from ._machines import machines
-from ._options import LARGEST, LONGEST_PAUSE, MIB, MOST_BUFFER, WINDOW, Addresses, seconds, text_name, whole
+from ._options import LARGEST, LONGEST_PAUSE, MIB, MOST_BUFFER, WINDOW, Addresses, seconds, silence, text_name, whole
 from ._peers import Peers
 from ._pipe import Pipe
 from ._process import register
@@ -61,9 +61,11 @@ class Socket(Closing, Peers):
     wss. ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send
     accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection
     by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
-    may pause within a message; None for ever. ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0
-    is no limit. ``batch``: many messages in one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB,
-    SUB; see ``batch.py``); ``recv_max_size`` then limits each of them, and the buffers count batches.
+    may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 3,600, until a TCP connection ends whose
+    peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
+    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
+    one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``
+    then limits each of them, and the buffers count batches.
 
     Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
@@ -108,6 +110,7 @@ class Socket(Closing, Peers):
         admit: Callable[[Pipe], bool] | None = None,
         handshake_timeout: float | None = 10.0,
         idle_timeout: float | None = 60.0,
+        peer_timeout: float | None = 10.0,
         max_pipes: int = 0,
         max_pipes_per_host: int = 0,
         batch: Batch | bool | None = None,
@@ -138,6 +141,7 @@ class Socket(Closing, Peers):
         limits = Limits(
             seconds("handshake_timeout", handshake_timeout) or 0.0,
             seconds("idle_timeout", idle_timeout) or 0.0,
+            silence(peer_timeout),
             whole("max_pipes", max_pipes, 0, 1 << 31),
             whole("max_pipes_per_host", max_pipes_per_host, 0, 1 << 31),
         )

@@ -68,14 +68,13 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
 
 
 def expected_descriptor(address: Address) -> int | None:
-    """Return the likely descriptor of the next stream, if streams of this transport are polled."""
-    polled = descriptors.available and address.ported and not address.tls
-    return descriptors.lowest_free() if polled else None
+    """Return the likely descriptor of the next stream of this transport, if it is one of TCP."""
+    return descriptors.lowest_free() if descriptors.available and address.ported else None
 
 
-def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
-    """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
-    if not descriptors.available or address.tls:
+def find_descriptor(stream: Any, expected: int | None) -> int | None:
+    """Return the descriptor of a TCP stream, under TLS too; None if it is unknown."""
+    if not descriptors.available:
         return None
     local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
     return None if local is None or remote is None else descriptors.by_names(local, remote, expected)

@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import closing, suppress
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
@@ -255,27 +254,7 @@ def test_joined_events_have_no_reason() -> None:
         assert [(event.kind, bool(event.reason)) for event in events] == [("joined", False), ("left", True)]
 
 
-# ---- keepalive and reconnecting --------------------------------------------------------------------------------------
-
-
-def keepalive_timers(port: int) -> list[bool]:
-    """Return, for both ends of each connection at ``port``, whether the kernel's keepalive timer runs."""
-    timers = []
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, state, _, timer, *_ = line.split()
-        if state == "01" and port in (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)):
-            timers.append(timer.startswith("02:"))
-    return timers
-
-
-@pytest.mark.parametrize("wire", ["tcp", "ws", "tls+tcp", "wss"], indirect=True)
-def test_both_ends_have_keepalive_on(wire: Wire) -> None:
-    # detecting a silent partition within seconds needs heartbeats above these sockets
-    with Pair0(listen=wire.address(), **wire.options) as one, Pair0(dial=one.address, **wire.options) as other:
-        one.wait_for_peers(1, WAIT)
-        other.wait_for_peers(1, WAIT)
-        port = urlsplit(one.address).port or 0
-        eventually(lambda: keepalive_timers(port) == [True, True])  # until then it waits for acknowledgements
+# ---- reconnecting ----------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_dialer_returns_at_once() -> None:

@@ -159,32 +159,3 @@ def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> N
         for _ in range(50):  # none is accepted; over the queue's length the handshake would not complete
             stack.enter_context(socket.create_connection((host, port), timeout=WAIT))
         assert not _descriptors.raise_backlog(1, expected)
-
-
-def retransmission(one: socket.socket) -> int:
-    return one.getsockopt(socket.IPPROTO_TCP, _descriptors.TCP_RTO_MAX_MS)
-
-
-def _peer_address(one: socket.socket) -> str | None:
-    return f"tcp://127.0.0.1:{one.getpeername()[1]}" if one.family == socket.AF_INET else None
-
-
-def test_a_tcp_connection_retransmits_every_second_where_the_kernel_can() -> None:
-    with socket.socket() as probe:
-        try:
-            probe.setsockopt(socket.IPPROTO_TCP, _descriptors.TCP_RTO_MAX_MS, _descriptors.RETRANSMIT)
-        except OSError:
-            expected = None  # before Linux 6.15
-        else:
-            expected = _descriptors.RETRANSMIT
-    with Pull(listen="tcp://127.0.0.1:0") as pull, Push(dial=pull.address) as push:
-        push.wait_for_peers(1, timeout=WAIT)
-        push.send(b"x")
-        assert pull.recv(timeout=WAIT) == b"x"
-        ports = {pipe.address for pipe in (*push.pipes, *pull.pipes)}
-        found = []
-        for number in map(int, os.listdir("/proc/self/fd")):
-            peer = _descriptors._ask(number, _peer_address)
-            if peer in ports:
-                found.append(_descriptors._ask(number, retransmission))
-        assert found in ([expected] * 2, [False] * 2)
