@@ -89,7 +89,8 @@ class SilentServer:
         self._req = req
         self._what = what
         self._open = 0
-        self._read = 0  # replies, when `_since` was set
+        self._read = 0  # replies, and the pipes, when `_since` was set
+        self._pipes: tuple[Pipe, ...] = ()
         self._since: float | None = None  # since when requests are unanswered; None: none is
         self._outage: float | None = None  # the same, when the outage was reported
         self._patience = LEAST
@@ -115,7 +116,7 @@ class SilentServer:
         return reply
 
     def _wait_from(self, now: float) -> None:
-        self._since, self._read = now, self._req.stats.read
+        self._since, self._read, self._pipes = now, self._req.stats.read, self._req.pipes
 
     def _answered(self, now: float) -> None:
         if self._outage is not None:
@@ -129,6 +130,9 @@ class SilentServer:
             self._since = None
             return
         pipes = self._req.pipes
+        if not set(pipes) <= set(self._pipes):  # a new connection has the time that a new server has
+            self._wait_from(now)
+            return
         if now - self._since < self._patience or not pipes:
             return
         if self._outage is None:

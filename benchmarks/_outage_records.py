@@ -1,0 +1,108 @@
+"""What the ends of `outages.py` note, and what follows from it: when a pair reads again, and what it has lost. Pure but
+for the file.
+
+Each process appends fixed records to a file of its own, so that they survive its SIGKILL. Times are CLOCK_MONOTONIC,
+which the hosts of one machine share. A message is a run (of a sending process) and a number, from 1.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+UP: Final = b"U"  # the end listens or dials
+SENT: Final = b"S"
+READ: Final = b"R"
+REPORTED: Final = b"L"  # lost messages of which the reader was told; the number is how many
+_RECORD: Final = Struct("=cHqqd")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. `reader`: the file that it is from, which is a process."""
+
+    kind: bytes
+    pair: int
+    run: int
+    number: int
+    time: float
+    reader: str
+
+
+class Notes:
+    """File of one process."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(self, kind: bytes, pair: int, run: int, number: int) -> None:
+        """Append a record."""
+        os.write(self._file, _RECORD.pack(kind, pair, run, number, time.monotonic()))
+
+
+class Files:
+    """Files of all processes, read on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._at: dict[Path, int] = defaultdict(int)
+        self.records: dict[int, list[Record]] = defaultdict(list)  # by pair
+
+    def read_on(self) -> None:
+        """Take in what has been appended."""
+        for path in sorted(self._folder.glob("*.notes")):
+            with path.open("rb") as file:
+                file.seek(self._at[path])
+                data = file.read()
+            whole = len(data) - len(data) % _RECORD.size
+            self._at[path] += whole
+            for kind, pair, run, number, at in _RECORD.iter_unpack(data[:whole]):
+                self.records[pair].append(Record(kind, pair, run, number, at, path.stem))
+
+
+def back(records: Iterable[Record], healed: float) -> float | None:
+    """Return the seconds until a message is read that was sent after `healed`; None if none is, yet.
+
+    After a restart they count from the time at which both ends were up.
+    """
+    sent: dict[tuple[int, int], float] = {}
+    ready = healed
+    for record in records:
+        if record.kind == SENT:
+            sent[record.run, record.number] = record.time
+        elif record.kind == UP:
+            ready = max(ready, record.time)
+    reads = [
+        record.time
+        for record in records
+        if record.kind == READ and sent.get((record.run, record.number), 0.0) >= healed and record.time >= ready
+    ]
+    return min(reads) - ready if reads else None
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Messages `lost` between those that one process has read of one run, those `reported` to it, and `doubled`."""
+
+    lost: int
+    reported: int
+    doubled: int
+
+
+def losses(records: Iterable[Record]) -> Losses:
+    """Count over all of a pair's records. What was sent before a process began to read, or after it, is not counted."""
+    numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    reported = 0
+    for record in records:
+        if record.kind == READ:
+            numbers[record.reader, record.run].append(record.number)
+        elif record.kind == REPORTED:
+            reported += record.number
+    lost = sum(max(each) - min(each) + 1 - len(set(each)) for each in numbers.values())
+    return Losses(lost, reported, sum(len(each) - len(set(each)) for each in numbers.values()))
