@@ -15,7 +15,7 @@ from ._alarm import Alarm
 from ._listener import Listener
 from ._nng import ffi, lib, strerror
 from ._operations import Owner, atomically
-from ._streams import close, configure, expected_descriptor, find_descriptor, tls_config, unix_path
+from ._streams import close, configure, expected_descriptor, find_descriptor, remote, tls_config, unix_path
 from ._tls import TLS
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
@@ -135,10 +135,15 @@ class Dialer(Owner):
                 close(stream)
             if last:
                 self._free()
-        elif stream is not None:
-            self._connected(stream, self._descriptor(stream), self)
-        else:
+        elif stream is None:
             self._retry()
+        elif self.address.ported and remote(stream) is None:
+            # Still connecting, or over: NNG has taken an event of an earlier try, whose socket had this descriptor.
+            # Were it used, its descriptor could not be found, and nobody would notice that its peer is gone.
+            close(stream)
+            self._retry()
+        else:
+            self._connected(stream, self._descriptor(stream), self)
 
     def _retry(self) -> None:
         # random, so that peers that lost the same listener do not return all at once
