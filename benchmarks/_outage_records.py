@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -46,13 +45,69 @@ class Notes:
         os.write(self._file, _RECORD.pack(kind, pair, run, number, time.monotonic()))
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Messages `lost` between the first and the last that one process has read of one run, and those `reported`.
+
+    What was sent before a process began to read, or after its last, is not counted.
+    """
+
+    lost: int
+    reported: int
+
+
+class Ledger:
+    """Records of one pair: all of them counted, those since `mark` kept."""
+
+    def __init__(self) -> None:
+        self._reported = 0
+        self._numbers: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._recent: list[Record] = []
+
+    def add(self, record: Record) -> None:
+        """Take in a record."""
+        self._recent.append(record)
+        if record.kind == READ:
+            self._numbers[record.reader, record.run].add(record.number)
+        elif record.kind == REPORTED:
+            self._reported += record.number
+
+    def mark(self) -> None:
+        """Keep the records from here on."""
+        self._recent.clear()
+
+    def losses(self) -> Losses:
+        """Return the losses so far."""
+        spans = (max(each) - min(each) + 1 - len(each) for each in self._numbers.values())
+        return Losses(sum(spans), self._reported)
+
+    def back(self, healed: float) -> float | None:
+        """Return the seconds from `healed` until a message is read that was sent after it; None if none is, yet.
+
+        After a restart they count from the time at which both ends were up. `mark` was called before `healed`.
+        """
+        sent: dict[tuple[int, int], float] = {}
+        ready = healed
+        for record in self._recent:
+            if record.kind == SENT:
+                sent[record.run, record.number] = record.time
+            elif record.kind == UP:
+                ready = max(ready, record.time)
+        reads = [
+            record.time
+            for record in self._recent
+            if record.kind == READ and sent.get((record.run, record.number), 0.0) >= healed and record.time >= ready
+        ]
+        return min(reads) - ready if reads else None
+
+
 class Files:
     """Files of all processes, read on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._at: dict[Path, int] = defaultdict(int)
-        self.records: dict[int, list[Record]] = defaultdict(list)  # by pair
+        self.pairs: dict[int, Ledger] = defaultdict(Ledger)
 
     def read_on(self) -> None:
         """Take in what has been appended."""
@@ -63,46 +118,10 @@ class Files:
             whole = len(data) - len(data) % _RECORD.size
             self._at[path] += whole
             for kind, pair, run, number, at in _RECORD.iter_unpack(data[:whole]):
-                self.records[pair].append(Record(kind, pair, run, number, at, path.stem))
+                self.pairs[pair].add(Record(kind, pair, run, number, at, path.stem))
 
-
-def back(records: Iterable[Record], healed: float) -> float | None:
-    """Return the seconds until a message is read that was sent after `healed`; None if none is, yet.
-
-    After a restart they count from the time at which both ends were up.
-    """
-    sent: dict[tuple[int, int], float] = {}
-    ready = healed
-    for record in records:
-        if record.kind == SENT:
-            sent[record.run, record.number] = record.time
-        elif record.kind == UP:
-            ready = max(ready, record.time)
-    reads = [
-        record.time
-        for record in records
-        if record.kind == READ and sent.get((record.run, record.number), 0.0) >= healed and record.time >= ready
-    ]
-    return min(reads) - ready if reads else None
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Messages `lost` between those that one process has read of one run, those `reported` to it, and `doubled`."""
-
-    lost: int
-    reported: int
-    doubled: int
-
-
-def losses(records: Iterable[Record]) -> Losses:
-    """Count over all of a pair's records. What was sent before a process began to read, or after it, is not counted."""
-    numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
-    reported = 0
-    for record in records:
-        if record.kind == READ:
-            numbers[record.reader, record.run].append(record.number)
-        elif record.kind == REPORTED:
-            reported += record.number
-    lost = sum(max(each) - min(each) + 1 - len(set(each)) for each in numbers.values())
-    return Losses(lost, reported, sum(len(each) - len(set(each)) for each in numbers.values()))
+    def mark(self) -> None:
+        """Keep the records from here on: see `Ledger.mark`."""
+        self.read_on()
+        for ledger in self.pairs.values():
+            ledger.mark()

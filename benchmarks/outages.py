@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from _outage_pairs import PAIRS
-from _outage_records import Files, back, losses
+from _outage_records import Files
 
 import _contenders
 import _measuring as bench
@@ -109,7 +109,7 @@ class Network:
         """Return the seconds of each pair, None for one that does not read within `limit` seconds."""
         while True:
             self.files.read_on()
-            found = {pair: back(self.files.records[pair], since) for pair in self.pairs}
+            found = {pair: self.files.pairs[pair].back(since) for pair in self.pairs}
             if None not in found.values() or time.monotonic() > since + limit:
                 return found
             time.sleep(0.1)
@@ -121,19 +121,21 @@ def name_of(pair: int) -> str:
 
 def outage(network: Network, fault: str, seconds: float) -> dict[int, dict[str, float]]:
     """Cut the link for `seconds`; return the figures of each pair."""
+    network.files.mark()
     before = network.wait_until_back(time.monotonic(), STEADY)
     if slow := [name_of(pair) for pair, found in before.items() if found is None]:
         sys.stderr.write(f"not reading before the cut: {', '.join(slow)}\n")
-    lost = {pair: losses(network.files.records[pair]) for pair in network.pairs}
+    lost = {pair: network.files.pairs[pair].losses() for pair in network.pairs}
     network.cut(fault)
     time.sleep(seconds)
+    network.files.mark()
     healed = network.heal(fault)
     again = network.wait_until_back(healed, GIVEN_UP)
     time.sleep(SETTLED)
     network.files.read_on()
     figures = {}
     for pair, found in again.items():
-        now, was = losses(network.files.records[pair]), lost[pair]
+        now, was = network.files.pairs[pair].losses(), lost[pair]
         told = PAIRS[pair % len(PAIRS)].tells
         missing = now.lost - was.lost
         figures[pair] = {
