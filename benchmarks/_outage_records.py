@@ -1,4 +1,4 @@
-"""What the ends of `outages.py` note, and what follows from it: when a pair reads again, and what it has lost. Pure but
+"""Notes of the ends in `outages.py`, and their evaluation: when a pair reads again, and what it has lost. Pure but
 for the file.
 
 Each process appends fixed records to a file of its own, so that they survive its SIGKILL. Times are CLOCK_MONOTONIC,

@@ -139,7 +139,7 @@ class Dialer(Owner):
             self._retry()
         elif self.address.ported and remote(stream) is None:
             # Still connecting, or over: NNG has taken an event of an earlier try, whose socket had this descriptor.
-            # Were it used, its descriptor could not be found, and nobody would notice that its peer is gone.
+            # Were it used, its descriptor could not be found, and the end of its peer not be noticed.
             close(stream)
             self._retry()
         else:

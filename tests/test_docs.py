@@ -27,7 +27,20 @@ COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
 PACKAGES = (nngkit, protocols, discovery, documents, devices, fanout, journal, recording, sp)
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
-INTERNAL = {"background", "cbor", "cli", "envelope", "histogram", "hosted", "loop_waits", "loops", "portal", "web"}
+INTERNAL = {
+    "background",
+    "cbor",
+    "cli",
+    "envelope",
+    "histogram",
+    "hosted",
+    "loop_waits",
+    "loops",
+    "portal",
+    "redial",
+    "silence",
+    "web",
+}
 
 
 def run(program: str, folder: Path) -> str:
