@@ -3,12 +3,13 @@
 ::
 
     by_names(local, remote)         TCP: the one socket between these two endpoints
+    Index().find(local, remote)     the same, later and among any number of descriptors
     newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last search
 
 A TCP socket is searched for at the lowest descriptor that was free before it was opened, then just below the lowest
 free one now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors
-they are not all searched. The descriptor belongs to NNG: it is polled, gets options that NNG does not offer, and is
-asked for its state. NNG reads. One that is not found costs speed, and the times of ``_peer_watch.py``.
+they are not all searched for each. The descriptor belongs to NNG: it is polled, gets options that NNG does not offer,
+and is asked for its state. NNG reads. One that is not found costs speed, and the times of ``_peer_watch.py``.
 
 Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 """
@@ -22,11 +23,13 @@ import socket as sockets
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, Literal, TypeVar
 
 __all__ = [
     "Endpoint",
+    "Index",
     "ask",
     "available",
     "by_names",
@@ -60,15 +63,39 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
 
     ``expected``: the result of ``lowest_free`` before the connection was opened.
     """
+    names = local, remote
 
     def fits(one: sockets.socket) -> bool:
-        return _endpoint(one.getpeername()) == remote and _endpoint(one.getsockname()) == local
+        return _names(one) == names
 
     if expected is not None and ask(expected, fits):
         return expected
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
     return next((number for number in itertools.chain(near, _all()) if ask(number, fits)), None)
+
+
+class Index:
+    """Descriptors of all TCP connections, for those that ``by_names`` did not search for (TLS) or find among so many.
+
+    It is made anew at a look-up that fails, which takes a twentieth of the time at most. For use on one thread.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Endpoint, Endpoint], int] = {}
+        self._next = 0.0  # time.monotonic() from which it may be made again
+
+    def find(self, local: Endpoint, remote: Endpoint) -> int | None:
+        """Return the descriptor of the TCP connection between two endpoints; None if it is not known yet."""
+        names = local, remote
+        number = self._numbers.get(names)
+        begun = time.monotonic()
+        if number is None and begun >= self._next:
+            self._numbers = {found: number for number in _all(limited=False) if (found := ask(number, _names))}
+            self._next = begun + 20 * (time.monotonic() - begun)
+            number = self._numbers.get(names)
+        # it may have been closed since, and another file may have its number
+        return number if number is not None and ask(number, _names) == names else None
 
 
 def raise_backlog(port: int, expected: int) -> bool:
@@ -140,12 +167,13 @@ def lowest_free() -> int | None:
     return free
 
 
-def _all() -> list[int]:
+def _all(*, limited: bool = True) -> list[int]:
+    """Return all descriptors of the process, none if they are more than MOST and ``limited``."""
     try:
         numbers = os.listdir("/proc/self/fd")
     except OSError:  # no descriptor left to read it with
         return []
-    return list(map(int, numbers)) if len(numbers) <= MOST else []
+    return [] if limited and len(numbers) > MOST else list(map(int, numbers))
 
 
 def ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
@@ -171,6 +199,12 @@ def _kind(one: sockets.socket) -> Kind | None:
     theirs = one.getpeername()  # raises if it is not connected
     ours = one.getsockname()
     return (_path(ours), False) if ours else (_path(theirs), True)
+
+
+def _names(one: sockets.socket) -> tuple[Endpoint, Endpoint] | None:
+    """Return both endpoints of a TCP connection, the local one first; None for other sockets."""
+    local, remote = _endpoint(one.getsockname()), _endpoint(one.getpeername())
+    return None if local is None or remote is None else (local, remote)
 
 
 def _endpoint(name: object) -> Endpoint | None:

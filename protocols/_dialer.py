@@ -107,7 +107,7 @@ class Dialer(Owner):
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self.address.local:
-            return find_descriptor(stream, self._expected)
+            return find_descriptor(stream, self.address, self._expected)
         with descriptors.one_at_a_time:
             return self._found
 

@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection that was cut for breaking a rule: its peer and the reason. ``time`` is time.monotonic() seconds."""
+    """A connection that was cut, for breaking a rule or for silence. ``time`` is time.monotonic() seconds."""
 
     address: str
     reason: str

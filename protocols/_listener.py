@@ -254,7 +254,7 @@ class Port(Owner):
 
     def _descriptor(self, stream: Any) -> int | None:
         if not self._address.local:
-            return find_descriptor(stream, self._expected)
+            return find_descriptor(stream, self._address, self._expected)
         if not descriptors.available:
             return None
         with descriptors.one_at_a_time:  # the next connection is accepted after this one

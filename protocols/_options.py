@@ -32,7 +32,7 @@ WINDOW: Final = MIB // 4  # bytes read ahead
 LARGEST: Final = 1 << 30  # what "unlimited" means: a peer can claim any length
 MOST_BUFFER: Final = 8192  # messages of a queue
 MOST_NAME: Final = 63  # bytes of a name
-PEER_TIMEOUTS: Final = 3.0, 3_600.0  # seconds: the kernel asks every second at the most
+PEER_TIMEOUTS: Final = 3.0, 600.0  # seconds: the kernel asks every second at the most, and gives up after 15 minutes
 LONGEST_PAUSE: Final = 86_400.0  # seconds between two tries of a dialer: a day
 
 Addresses = str | Iterable[str] | None

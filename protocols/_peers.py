@@ -47,7 +47,7 @@ class Peers:
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """The last 64 connections that were cut for breaking a rule, with the reasons."""
+        """The last 64 connections that were cut for breaking a rule or for silence, with the reasons."""
         return tuple(self._core.guard.cuts)
 
     def disconnect(self, pipe: Pipe) -> bool:

@@ -61,7 +61,7 @@ class Socket(Closing, Peers):
     wss. ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send
     accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection
     by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
-    may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 3,600, until a TCP connection ends whose
+    may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection ends whose
     peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
     ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``batch``: many messages in
     one, True or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size``

@@ -15,8 +15,8 @@ class Stats:
     connection was cut. ``bad``: malformed. ``late``: replies after their deadline. ``duplicate``: numbered messages
     received again. ``resent``: requests sent again. ``lost``: gaps in numbered messages. ``written``, ``read``: on all
     connections. ``unwritten``: accepted, and not yet written, dropped or broken. ``pipes``: current connections;
-    ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule; see ``cuts``): totals of
-    connections.
+    ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule or for silence; see ``cuts``): totals
+    of connections.
     """
 
     sent: int = 0

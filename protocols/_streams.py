@@ -68,16 +68,21 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
 
 
 def expected_descriptor(address: Address) -> int | None:
-    """Return the likely descriptor of the next stream of this transport, if it is one of TCP."""
-    return descriptors.lowest_free() if descriptors.available and address.ported else None
+    """Return the likely descriptor of the next stream, if streams of this transport are polled."""
+    polled = descriptors.available and address.ported and not address.tls
+    return descriptors.lowest_free() if polled else None
 
 
-def find_descriptor(stream: Any, expected: int | None) -> int | None:
-    """Return the descriptor of a TCP stream, under TLS too; None if it is unknown."""
-    if not descriptors.available:
-        return None
+def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
+    """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
+    ends = endpoints(stream) if descriptors.available and not address.tls else None
+    return None if ends is None else descriptors.by_names(*ends, expected)
+
+
+def endpoints(stream: Any) -> tuple[descriptors.Endpoint, descriptors.Endpoint] | None:
+    """Return both ends of a TCP stream, the local one first; None once it has closed."""
     local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
-    return None if local is None or remote is None else descriptors.by_names(local, remote, expected)
+    return None if local is None or remote is None else (local, remote)
 
 
 def unix_path(url: str) -> bytes:

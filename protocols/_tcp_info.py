@@ -2,8 +2,8 @@
 
 ::
 
-    answers = look(answers, parse(getsockopt(TCP_INFO)), now, timeout)     # every `next_look` seconds
-    is_gone(answers, info, timeout)                                        # True: end the connection
+    answers = look(answers, info, now, timeout)     # every `next_look` seconds, with `parse` of TCP_INFO
+    is_gone(answers, info, timeout)                 # True: end the connection
 
 The kernel asks the peer's: by data and its retransmissions, by keepalive probes while it has nothing to send, by window
 probes while the peer does not read. A kernel that can be reached acknowledges each of them, even if its program is
@@ -14,7 +14,7 @@ stopped. So a peer that has acknowledged nothing for ``timeout`` seconds cannot 
 * Before Linux 6.6 a receiver without memory drops data and acknowledges nothing. So while data is unacknowledged, any
   segment of the peer counts as an answer, such as its keepalive probes. While nothing is being sent, those do not
   count: they do not show that our packets reach the peer.
-* A suspended process or machine could not receive answers: time in which nobody looked does not count as silence.
+* A suspended process or machine could not receive answers: time without a look does not count as silence.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final
 
 TCP_INFO_SIZE: Final = 256  # bytes to ask the kernel for; Linux 6.18 has 248
 _FIELDS: Final = struct.Struct("<24xI24xII76xIII")  # unacked, last_data_recv, last_ack_recv, segs_out, segs_in, notsent
+_CLOSED: Final = 7  # TCP_CLOSE: NNG reports it
 _WINDOW: Final = struct.Struct("<228xI")  # snd_wnd, from Linux 5.4
 QUESTIONS: Final = 2  # without an answer, as one packet may be lost
 
@@ -52,8 +53,8 @@ class TCPInfo:
 
 
 def parse(raw: bytes) -> TCPInfo | None:
-    """Return the fields of the kernel's struct; None if it is too short (before Linux 4.6)."""
-    if len(raw) < _FIELDS.size:
+    """Return the fields of the kernel's struct; None if it is too short (before Linux 4.6), or the connection ended."""
+    if len(raw) < _FIELDS.size or raw[0] == _CLOSED:
         return None
     in_flight, last_data, last_ack, segments_out, segments_in, unsent = _FIELDS.unpack_from(raw)
     window = _WINDOW.unpack_from(raw)[0] if len(raw) >= _WINDOW.size else None
@@ -70,17 +71,17 @@ class Answers:
     segments_in: int
 
 
-def period(timeout: float) -> float:
+def longest_pause(timeout: float) -> float:
     """Return the longest pause between two looks, in seconds."""
-    return timeout / 5
+    return 0.4 * timeout
 
 
 def look(before: Answers | None, info: TCPInfo, now: float, timeout: float) -> Answers:
     """Return the state at ``now``, time.monotonic() seconds. ``before`` is None at the first look."""
     if before is None:
-        return Answers(now, min(info.quiet, period(timeout)), info.segments_out, info.segments_in)
+        return Answers(now, min(info.quiet, longest_pause(timeout)), info.segments_out, info.segments_in)
     passed = now - before.looked
-    counted = min(passed, 2 * period(timeout))
+    counted = min(passed, 2 * longest_pause(timeout))
     if info.quiet < passed:
         return Answers(now, min(info.quiet, counted), info.segments_out, info.segments_in)
     if info.segments_in != before.segments_in and not info.asks_by_keepalive:
@@ -88,10 +89,13 @@ def look(before: Answers | None, info: TCPInfo, now: float, timeout: float) -> A
     return Answers(now, before.silent + counted, before.segments_out, info.segments_in)
 
 
-def next_look(answers: Answers, timeout: float) -> float:
+def next_look(answers: Answers, info: TCPInfo, timeout: float) -> float:
     """Return the seconds until the next look."""
+    pause = longest_pause(timeout)
+    if not info.asks_by_keepalive:
+        pause /= 2  # segments that came in are counted at looks only
     left = timeout - answers.silent
-    return min(left, period(timeout)) if left > 0 else period(timeout) / 4
+    return min(left, pause) if left > 0 else pause / 4
 
 
 def is_gone(answers: Answers, info: TCPInfo, timeout: float) -> bool:

@@ -7,7 +7,7 @@ import socket
 import textwrap
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
+from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push, _dialer
 from nngkit.testing import Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,
@@ -267,6 +267,31 @@ def test_a_refused_dialer_returns_at_once() -> None:
             times.append(time.monotonic())
         pauses = [after - before for before, after in pairwise(times)]
         assert median(pauses) < 0.3  # at most 0.1 s, plus the delay of a busy machine
+
+
+def test_a_try_of_a_dialer_does_not_wait_for_the_kernels_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that drops requests is reached as soon as it takes them; the kernel repeats its own after 1 s, 3 s."""
+    monkeypatch.setattr(_dialer, "TRY", 200)
+    monkeypatch.setattr(_dialer, "LONG_TRY", 200)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        server.settimeout(WAIT)
+        for _ in range(2):  # its queue is full
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            with suppress(BlockingIOError):
+                filler.connect(server.getsockname())
+        host, port = server.getsockname()
+        with Push(dial=f"tcp://{host}:{port}") as push:
+            time.sleep(0.1)  # its first request is dropped
+            begun = time.monotonic()
+            while True:
+                one = stack.enter_context(server.accept()[0])
+                one.settimeout(0.05)
+                with suppress(TimeoutError):
+                    if one.recv(8):
+                        break
+            assert time.monotonic() - begun < 0.8
+            assert not push.cuts
 
 
 # a dialer that gets its address when no descriptor is left, and the outcome with 0, 1 and enough of them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -159,3 +160,20 @@ def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> N
         for _ in range(50):  # none is accepted; over the queue's length the handshake would not complete
             stack.enter_context(socket.create_connection((host, port), timeout=WAIT))
         assert not _descriptors.raise_backlog(1, expected)
+
+
+def test_any_number_of_descriptors_is_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_descriptors, "MOST", 4)
+    with ExitStack() as stack:
+        pairs = [tcp_pair(stack) for _ in range(3)]
+        for _ in range(_descriptors.NEAR):  # the connections are no longer near the end
+            stack.enter_context(open(os.devnull))
+        index = _descriptors.Index()
+        for one in itertools.chain(*pairs):
+            names = one.getsockname(), one.getpeername()
+            assert _descriptors.by_names(*names) is None
+            assert index.find(*names) == one.fileno()
+        closed, _ = pairs[0]
+        names = closed.getsockname(), closed.getpeername()
+        closed.close()
+        assert index.find(*names) is None

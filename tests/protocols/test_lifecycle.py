@@ -132,7 +132,7 @@ WRONG: tuple[tuple[str, Any], ...] = (
     ("idle_timeout", math.nan),
     ("peer_timeout", 0),
     ("peer_timeout", 2.9),
-    ("peer_timeout", 3601),
+    ("peer_timeout", 601),
     ("peer_timeout", math.nan),
     ("peer_timeout", "10"),
     ("max_pipes", -1),
