@@ -25,7 +25,7 @@ Role = Callable[..., Awaitable[None]]
 class Pair:
     """Two ends. `near`: on the host that loses power or its address. `near_listens`: it listens, and the other dials.
 
-    `tells`: every loss is reported to the reader, or there is none.
+    `tells`: every loss is reported to the reader, or there is none. `resumes`: see `Ledger`.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Pair:
     near_listens: bool = True
     scheme: str = "tcp"
     tells: bool = True
+    resumes: bool = False
 
 
 def _bricks() -> list[Pair]:
@@ -56,7 +57,7 @@ PAIRS: Final = (
     Pair("Publisher, Subscriber", rooms.publisher, rooms.subscriber),
     Pair("Publisher, Recorder, Following", rooms.publisher, rooms.following),
     Pair("Push, Recorder", bricks.push, rooms.recorder, tells=False),
-    Pair("ConsumerServer, Consumer", rooms.consumer_server, rooms.consumer),
+    Pair("ConsumerServer, Consumer", rooms.consumer_server, rooms.consumer, resumes=True),
     Pair("OutboxReceiver, Outbox", rooms.outbox_receiver, rooms.outbox),
     Pair("Mesh", rooms.mesh, rooms.mesh),
     Pair("Daemon, Service", rooms.daemon, rooms.service),

@@ -47,9 +47,9 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Messages `lost` between the first and the last that one process has read of one run, and those `reported`.
+    """Messages `lost` between the first and the last that a reader has read of one run, and those `reported`.
 
-    What was sent before a process began to read, or after its last, is not counted.
+    What was sent before it began to read, or after its last, is not counted.
     """
 
     lost: int
@@ -57,9 +57,13 @@ class Losses:
 
 
 class Ledger:
-    """Records of one pair: all of them counted, those since `mark` kept."""
+    """Records of one pair: all of them counted, those since `mark` kept.
 
-    def __init__(self) -> None:
+    `resumes`: the reader goes on after its restart where it was, so that all of its processes are one reader.
+    """
+
+    def __init__(self, *, resumes: bool) -> None:
+        self._resumes = resumes
         self._reported = 0
         self._numbers: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._recent: list[Record] = []
@@ -68,7 +72,7 @@ class Ledger:
         """Take in a record."""
         self._recent.append(record)
         if record.kind == READ:
-            self._numbers[record.reader, record.run].add(record.number)
+            self._numbers["" if self._resumes else record.reader, record.run].add(record.number)
         elif record.kind == REPORTED:
             self._reported += record.number
 
@@ -104,10 +108,10 @@ class Ledger:
 class Files:
     """Files of all processes, read on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pairs: dict[int, Ledger]) -> None:
         self._folder = folder
         self._at: dict[Path, int] = defaultdict(int)
-        self.pairs: dict[int, Ledger] = defaultdict(Ledger)
+        self.pairs = pairs
 
     def read_on(self) -> None:
         """Take in what has been appended."""

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from _outage_pairs import PAIRS
-from _outage_records import Files
+from _outage_records import Files, Ledger
 
 import _contenders
 import _measuring as bench
@@ -78,7 +78,7 @@ class Network:
 
     @property
     def pairs(self) -> list[int]:
-        return [number + len(PAIRS) * old for old in range(len(KINDS)) for number in self.chosen]
+        return list(self.files.pairs)
 
     def cut(self, fault: str) -> None:
         match fault:
@@ -230,7 +230,9 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
         for side in sides:
             side.start()
         try:
-            return measure(Network(hosts, sides, Files(folder), chosen), given)
+            numbers = [number + len(PAIRS) * old for old in range(len(KINDS)) for number in chosen]
+            ledgers = {number: Ledger(resumes=PAIRS[number % len(PAIRS)].resumes) for number in numbers}
+            return measure(Network(hosts, sides, Files(folder, ledgers), chosen), given)
         finally:
             if given.logs:
                 for path in sorted(folder.glob("*.log")):

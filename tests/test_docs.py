@@ -27,19 +27,9 @@ COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
 PACKAGES = (nngkit, protocols, discovery, documents, devices, fanout, journal, recording, sp)
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
-INTERNAL = {
-    "background",
-    "cbor",
-    "cli",
-    "envelope",
-    "histogram",
-    "hosted",
-    "loop_waits",
-    "loops",
-    "portal",
+INTERNAL = {"background", "cbor", "cli", "envelope", "histogram", "hosted", "loop_waits", "loops", "portal", "web"} | {
     "redial",
     "silence",
-    "web",
 }
 
 
