@@ -2,11 +2,11 @@
 
 ::
 
-    peers = SilentPeers(sub, "publisher")               # peers that send heartbeats
+    peers = SilentPeers(sub, "publisher")             # peers that send heartbeats
     background.start(peers.run)
-    peers.expect(0.5)                               # seconds until the next one, at the latest
+    peers.expect(0.5)                                 # seconds until the next one, at the latest
 
-    server = SilentServer(req, "consumer server")       # a peer that replies
+    server = SilentServer(req, "consumer server")     # a peer that replies
     reply = await server.request(body, timeout=10.0)
 
 Each outage is logged twice: a warning with the address and the seconds of silence when the first connection is ended,

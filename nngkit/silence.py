@@ -37,7 +37,7 @@ LEAST: Final = 5.0  # seconds: a program that loads a large file or collects gar
 MISSES: Final = 3  # intervals
 REDIALS: Final = 5  # the last one after 31 limits: 2.6 minutes with heartbeats of 0.5 s
 LATE: Final = 1.0  # seconds by which a check may be late
-REMEMBERED: Final = 1024  # peers whose interval is kept; the first known are forgotten
+REMEMBERED: Final = 1024  # peers whose interval is kept; those heard longest ago are forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,11 @@ class Silence(Generic[Peer]):
     def heard(self, pipe: int, peer: Peer, now: float) -> float | None:
         """Note a message; return the length of the outage that it ends, in seconds, or None."""
         self._heard[pipe] = now
-        known = self._peers.get(peer)
-        if known is None or known.since is None:
+        known = self._peers.pop(peer, None)
+        if known is None:
+            return None
+        self._peers[peer] = known  # the last to be forgotten
+        if known.since is None:
             return None
         seconds = now - known.since
         known.since, known.redials = None, 0
