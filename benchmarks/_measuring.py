@@ -96,6 +96,8 @@ UNITS = {
     "records": "records",
     "repeated": "repeated",
     "lost": "lost",
+    **{f"after_{seconds}": f"s of {seconds}" for seconds in (3, 12, 18, 25, 60)},
+    "unreported": "unreported",
     "doubled": "doubled",
     "wrong": "wrong",
 }
@@ -348,10 +350,10 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
         promises = [_kept(promise, figures) for promise in known]
         measured.append({"group": group.name, "rows": rows, "promises": promises})
         # after each group, so that an interrupted run keeps its results
-        _keep(RESULTS / f"{name}.json", measured[-1])
+        keep(RESULTS / f"{name}.json", measured[-1])
         if not given.json:
             _progress("", 0, 0, 0)
-            _show(group.name, rows, promises)
+            show(group.name, rows, promises)
     _progress("", 0, 0, 0)
     if given.json:
         sys.stdout.write(json.dumps({**sitting, "groups": measured}) + "\n")
@@ -363,7 +365,7 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     return {**sitting, "groups": measured}
 
 
-def _keep(path: Path, group: dict[str, Any]) -> None:
+def keep(path: Path, group: dict[str, Any]) -> None:
     """Write a group to the file; replace rows and promises of the same name, append the others."""
     groups: list[dict[str, Any]] = json.loads(path.read_text())["groups"] if path.exists() else []
     before = next((each for each in groups if each["group"] == group["group"]), None)
@@ -398,7 +400,7 @@ def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]
     }
 
 
-def _show(name: str, rows: list[dict[str, Any]], promises: list[dict[str, Any]]) -> None:
+def show(name: str, rows: list[dict[str, Any]], promises: list[dict[str, Any]]) -> None:
     out = sys.stdout.write
     out(f"\n{name}\n")
     width = max(len(row["way"]) for row in rows) + 2

@@ -73,6 +73,8 @@ HEADS = {
     "records": "records",
     "repeated": "repeated",
     "lost": "lost",
+    **{f"after_{seconds}": f"after {seconds} s, s" for seconds in (3, 12, 18, 25, 60)},
+    "unreported": "unreported",
     "doubled": "doubled",
     "wrong": "wrong",
 }

@@ -36,7 +36,7 @@ import pytest
 __all__ = ["Host", "Hosts", "How", "hosts", "unavailable"]
 
 R = TypeVar("R")
-How = Literal["dropped", "unplugged"]
+How = Literal["dropped", "dropped one way", "unplugged", "address gone"]
 
 LIMIT: Final = 30.0
 """Seconds for one command of `ip` or `iptables`, and by default for a program of `run`."""
@@ -229,9 +229,14 @@ class Hosts:
         self._fault(a, b, rule)
 
     def cut(self, a: str, b: str, *, how: How = "dropped") -> None:
-        """Cut the link. "dropped": packets vanish; "unplugged": the interface is down, and so is the route."""
+        """Cut the link. "dropped": packets vanish; "dropped one way": those from a to b; "unplugged": the interface is
+        down, and so is the route; "address gone": a has lost its address, on all its links."""
         if how == "dropped":
             self._fault(a, b, [])
+        elif how == "dropped one way":
+            self._drop(b, a, [])
+        elif how == "address gone":
+            self._hosts[a].ip("address", "del", f"{self._hosts[a].address}/32", "dev", "lo")
         else:
             link = self._links[frozenset((a, b))]
             for host, interface in zip(link.ends, link.interfaces, strict=True):
@@ -241,15 +246,21 @@ class Hosts:
         """Undo all cuts and losses of the link."""
         link = self._links[frozenset((a, b))]
         for host, interface in zip(link.ends, link.interfaces, strict=True):
+            host.ip("address", "replace", f"{host.address}/32", "dev", "lo")
             for rule in reversed(host.iptables("-S", _CHAIN).splitlines()):
                 if f"-i {interface} " in rule:
                     host.iptables("-D", *rule.split()[1:])
         self._connect(a, b)
 
     def _fault(self, a: str, b: str, rule: list[str]) -> None:
-        link = self._links[frozenset((a, b))]
-        for host, interface in zip(link.ends, link.interfaces, strict=True):
-            host.iptables("-I", _CHAIN, "-i", interface, *rule, "-j", "DROP")
+        self._drop(a, b, rule)
+        self._drop(b, a, rule)
+
+    def _drop(self, at: str, sent_by: str, rule: list[str]) -> None:
+        """Drop packets that arrive at one host from the other."""
+        link = self._links[frozenset((at, sent_by))]
+        interface = link.interfaces[link.ends.index(self._hosts[at])]
+        self._hosts[at].iptables("-I", _CHAIN, "-i", interface, *rule, "-j", "DROP")
 
     def close(self) -> None:
         """Kill all programs and delete all hosts."""

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
 ASYNCIO = "asyncio_portal"
+OUTAGES = "outages"  # tests/test_outages.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
@@ -168,4 +169,4 @@ def test_the_portal_is_measured_beside_guest_mode(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK, ASYNCIO} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert {*SHORT, SPARK, ASYNCIO, OUTAGES} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}

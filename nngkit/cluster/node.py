@@ -326,6 +326,8 @@ class Node(NodeCore):
                 self.work.detached(now)
             case placing.MemberRemoved(member):
                 self.documents.member_removed(member.id, now)
+            case placing.Silent(id, address, seconds):
+                self._warn(f"{id}{address and ' at '}{address}: nothing heard for {seconds:.0f} s; connecting again")
             case placing.OtherVoters(id, voters):
                 own = ", ".join(sorted(self.config.voters))
                 self._warn(f"the voters are {own} here and {', '.join(voters)} at {id}: all voters need the same list")

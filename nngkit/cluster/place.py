@@ -53,6 +53,7 @@ from nngkit.cluster.place_events import (
     MemberAdded,
     MemberRemoved,
     PlaceEffects,
+    Silent,
 )
 from nngkit.cluster.place_links import Link
 from nngkit.cluster.place_messages import (
@@ -301,6 +302,8 @@ class Place(Receiving):
             self._check_at = now + self.limits.heartbeat
             for link in near.heartbeats(now):
                 near.drop(link)
+                if link.id and now - link.heard >= self.limits.silence:
+                    near.effects.events.append(Silent(link.id, link.address or "", now - link.heard))
                 self._ended(link, now, "the link was silent")
         if now >= self._patience_at:
             self._patience_at = NEVER

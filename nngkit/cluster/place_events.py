@@ -25,6 +25,7 @@ __all__ = [
     "PlaceLimits",
     "PlaceStats",
     "Refused",
+    "Silent",
     "TermChanged",
 ]
 
@@ -156,6 +157,14 @@ class Greeted(NamedTuple):
     known: int
 
 
+class Silent(NamedTuple):
+    """A node has sent nothing for some seconds, although it is connected: the link is ended."""
+
+    id: str
+    address: str
+    seconds: float
+
+
 class OtherVoters(NamedTuple):
     """A node has other voters than this one, which is a voter by its own list."""
 
@@ -177,6 +186,7 @@ class Left(NamedTuple):
 PlaceEvent: TypeAlias = (
     Attached
     | Detached
+    | Silent
     | TermChanged
     | ParentUp
     | ParentDown

@@ -44,6 +44,7 @@ from nngkit.discovery.questions import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
+from nngkit.redial import SilentServer
 
 __all__ = ["DaemonClient"]
 
@@ -59,7 +60,8 @@ class DaemonClient(UnderTrio):
     """Connection to one daemon's query address; use it with `async with`.
 
     `timeout`: seconds that a call may take; None: for ever. Entering does not wait for the daemon. Raises ConfigError
-    for an invalid address. Calls may overlap. Every call raises Broken if the daemon is of another `domain`.
+    for an invalid address. Calls may overlap. Every call raises Broken if the daemon is of another `domain`. A daemon
+    that answers no call for 5 s is connected again (nngkit.redial).
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class DaemonClient(UnderTrio):
         self._entering()
         self._req = Req(recv_max_size=REPLY_LIMIT, tls=self._tls)
         self._req.on_peer(self._peer)
+        self._server = SilentServer(self._req, "discovery daemon")
         try:
             self._req.dial(self.address)
         except BaseException:
@@ -220,7 +223,7 @@ class DaemonClient(UnderTrio):
     async def _exchange(self, body: bytes, more: float = 0.0) -> bytes:
         seconds = None if self.timeout is None else self.timeout + more
         try:
-            return await self._req.arequest(body, timeout=seconds)
+            return await self._server.request(body, seconds)
         except TimedOut as late:
             if not self._met:
                 raise Unreachable(self.address, f"no discovery daemon answered within {seconds:g} s") from late

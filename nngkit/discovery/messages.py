@@ -83,7 +83,8 @@ def is_cbor(body: bytes) -> bool:
 class SurveyQuery:
     """A daemon's survey query. `daemon`: its id. `round`: its own count, for logs. Unknown flags have no meaning.
 
-    `speaks`: the highest version that the daemon reads. `domain`: of the daemon (domains.py).
+    `speaks`: the highest version that the daemon reads. `domain`: of the daemon (domains.py). `every`: seconds after
+    which the next query follows, at the latest; None: at no certain time. A service that hears none connects again.
     """
 
     daemon: str
@@ -91,6 +92,7 @@ class SurveyQuery:
     flags: frozenset[str] = frozenset()
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
     domain: str = ""
+    every: float | None = None
 
     def encode(self) -> bytes:
         """Encode the message. Raises ValueError for a daemon id that check_id refuses."""
@@ -106,6 +108,8 @@ class SurveyQuery:
             fields["flags"] = sorted(self.flags)
         if self.domain:
             fields["domain"] = self.domain
+        if self.every is not None:
+            fields["every"] = self.every
         return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
 
 
@@ -182,7 +186,9 @@ def parse_survey_query(body: bytes, peer: str | None = None) -> SurveyQuery | No
         raise BadMessage(what, str(error), peer) from error
     number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
     speaks = answer_version(fields, version, what, peer)
-    return SurveyQuery(daemon, number, frozenset(flags), speaks, domain_field(fields, what=what, peer=peer))
+    domain = domain_field(fields, what=what, peer=peer)
+    every = envelope.field(fields, "every", float, what=what, peer=peer, default=None, low=0)
+    return SurveyQuery(daemon, number, frozenset(flags), speaks, domain, every)
 
 
 def parse_survey_reply(body: bytes, peer: str | None = None) -> SurveyReply | TextReply:

@@ -10,6 +10,9 @@
 A service only ever replies. A CBOR query gets the whole record. The article's text query gets `name|address`, except on
 a connection that has carried a CBOR query: a daemon that sends both reads the CBOR reply.
 
+A daemon that surveys periodically says how often. A service that hears none of its surveys for three times as long
+ends the connection and dials again, as the network may have lost it (nngkit.redial).
+
 A change or a goodbye cannot wait for the next query, so it is sent as one more reply to each daemon's newest query. A
 daemon that receives a goodbye disconnects. A daemon that never asked, or is too busy, notices the end of the
 connection instead: as soon, but without the reason. Knows nothing about the service's own protocol.
@@ -39,6 +42,7 @@ from nngkit.discovery.questions import Facts
 from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
+from nngkit.redial import SilentPeers
 
 __all__ = ["OnQuestion", "Service", "ServiceStats"]
 
@@ -166,6 +170,8 @@ class Service(UnderTrio):
         except BaseException:
             self._respondent.close(0.0)
             raise
+        self._expected = SilentPeers(self._respondent, "discovery daemon")
+        self._background.start(self._expected.run)
         self._background.start(self._serve)
         self._background.start(self._send_changes)
         if self._sigterm:
@@ -263,6 +269,8 @@ class Service(UnderTrio):
                 log.debug("%s", error)
                 continue
             self._counters["queries" if asked else "text_queries"] += 1
+            if asked is not None:
+                self._expected.expect(float("inf") if asked.every is None else asked.every, query.pipe)
             if (asked.domain if asked else "") != self._domain:
                 self._counters["other_domain"] += 1
                 if asked is None:

@@ -136,6 +136,7 @@ class ServiceDiscovery(UnderTrio):
             id=self.id,
             text=self._text,
             domain=self.domain,
+            every=None if self.interval is None else max(self.interval, SHORTEST) + self.deadline,
             background=self._background,
             on_peers=self._peers_changed,
             clock=self._clock,

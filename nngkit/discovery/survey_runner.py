@@ -77,6 +77,7 @@ class SurveyRunner:
     id           of the surveying daemon, sent in its queries
     text         send the article's text query too
     domain       sent in its queries
+    every        seconds between its rounds at most, sent in its queries; None: it surveys when it is told to
     background   runs its tasks
     on_peers     called in the loop after connections were made or lost
     """
@@ -88,6 +89,7 @@ class SurveyRunner:
         id: str,
         text: bool,
         domain: str = "",
+        every: float | None = None,
         background: Background,
         on_peers: Callable[[], object],
         clock: Callable[[], float],
@@ -101,6 +103,7 @@ class SurveyRunner:
         self._id = id
         self._text = text
         self._domain = domain
+        self._every = every
         self._background = background
         self._on_peers = on_peers
         self._clock = clock
@@ -180,7 +183,7 @@ class SurveyRunner:
         this = running.round
         flags = {FLAG_TEXT} if self._text else set()
         flags |= {FLAG_REASK} if this.reask else set()
-        query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain)
+        query = SurveyQuery(self._id, this.number, frozenset(flags), domain=self._domain, every=self._every)
         queries = [(query.encode(), to)]
         if self._text:
             with self.lock:

@@ -49,11 +49,13 @@ from nngkit.fanout.consumer_messages import (
 from nngkit.fanout.consumer_state import Limits, Runs, check_name, runs_of
 from nngkit.fanout.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.protocols import TLS, Req
+from nngkit.redial import SilentServer
 
 __all__ = ["Consumer", "ConsumerStats", "consumers"]
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
+REPLY: Final = 10.0  # seconds for a reply that the server has to read or sync for; then it is asked again
 PAUSES: Final = (0.02, 0.1, 0.3)  # seconds between tries to reach the server; the last one repeats
 MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
 PARTING: Final = 2.0  # seconds that closing may take to give back what is unread
@@ -144,6 +146,7 @@ class Consumer(UnderTrio):
         self._session = os.urandom(8).hex()
         self._left = False
         self._req = self._make_socket()
+        self._server = SilentServer(self._req, "consumer server")
         self._seen = self._read = 0
         self._ticket: _Ticket | None = None
         self._sending: _Ticket | None = None
@@ -388,7 +391,7 @@ class Consumer(UnderTrio):
         for attempt in range(1 << 62):
             left = None if deadline is None else deadline - trio.current_time()
             try:
-                return parse_reply(await self._req.arequest(body, timeout=_least(left, waits + 10.0)), count)
+                return parse_reply(await self._server.request(body, _least(left, waits + REPLY)), count)
             except (Lost, TimedOut) as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
                 if deadline is not None and trio.current_time() + pause >= deadline:

@@ -9,14 +9,16 @@
 A recorder stores what a `Publisher` sends; this reads it from the offset `since` and joins it to what `sub` receives,
 by the publisher's numbers. For other publishers `number` returns the source and the number of a message, (run, int):
 numbers of a source grow by one with each message, whatever its topic. So `sub` subscribes to all that the recorder
-records. The recorder may be behind: at a gap the journal is read again for up to `patience` seconds.
+records. The recorder may be behind: at a gap the journal is read again for up to `patience` seconds. A `Publisher`
+whose heartbeats stop is connected again (nngkit.redial).
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -25,12 +27,14 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.errors import Closed, ConfigError, Damaged
+from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.fanout._consumer_feed import Feed
 from nngkit.fanout.joining import Join, Missing, Numbered
 from nngkit.fanout.lag import HEARTBEAT, TRAILER_SIZE, read_trailer
+from nngkit.fanout.publishing_messages import PublisherHeartbeat
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
+from nngkit.redial import SilentPeers
 
 __all__ = ["Following", "FollowingStats"]
 
@@ -55,6 +59,15 @@ def _published(message: bytes) -> Numbered | bytes | None:
         return None
     publisher, epoch, number, _ = found
     return (publisher, epoch), number, message[:-TRAILER_SIZE]
+
+
+def _interval(messages: Iterable[bytes]) -> float | None:
+    """Return the interval that a Publisher's heartbeat among the messages tells."""
+    for message in messages:
+        if message.startswith(HEARTBEAT):
+            with suppress(BadMessage, TooLarge):
+                return PublisherHeartbeat.parse(message[len(HEARTBEAT) : -TRAILER_SIZE]).interval
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,8 @@ class Following(UnderTrio):
         self._ended = False
         self._background = Background()
         await self._background.open()
+        self._publishers = SilentPeers(self._sub, "publisher")
+        self._background.start(self._publishers.run)
         self._background.start(self._receive)
         return self
 
@@ -179,6 +194,8 @@ class Following(UnderTrio):
                 self._ended = True
                 self._changed.wake()
                 return
+            if parse is _published and (interval := _interval(messages)) is not None:
+                self._publishers.expect(interval)
             numbered = [each for message in messages if (each := parse(message)) is not None]
             if self._catching_up:
                 self._join.hold([each for each in numbered if type(each) is tuple])

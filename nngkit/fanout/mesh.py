@@ -34,6 +34,7 @@ from nngkit.fanout.mesh_limits import Effects, MeshLimits
 from nngkit.fanout.mesh_state import MeshState
 from nngkit.fanout.mesh_wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
+from nngkit.redial import log_heard, log_silent
 
 __all__ = ["Mesh"]
 
@@ -352,6 +353,13 @@ class Mesh(UnderTrio):
                     bus.send_to(pipes[link], [frame for _, frame in sends])
             if effects.digests:
                 bus.send_many(effects.digests)
+            for silent in effects.silent:
+                if (pipe := pipes.get(silent.pipe)) is not None:
+                    if silent.first:
+                        log_silent("mesh neighbour", f"{silent.peer} at {pipe.address}", silent.seconds)
+                    bus.disconnect(pipe)
+        for neighbour, seconds in effects.heard:
+            log_heard("mesh neighbour", neighbour, seconds)
         for line in effects.warnings:
             log.warning("mesh node %r: %s", self.id, line)
         if effects.events:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from nngkit.errors import ConfigError
 from nngkit.fanout.mesh_events import MeshGap, MeshMessage
+from nngkit.silence import Silent
 
 __all__ = ["Effects", "MeshLimits", "size_of"]
 
@@ -61,16 +62,20 @@ class Effects:
         relays: Pairs of a frame and the link it came from (None: an own message): to all other links.
         sends: Pairs of a link and a frame, for that link only.
         digests: Frames for all links.
+        silent: Links to end, as their neighbours have stopped sending digests; the shell's dialer, or theirs, returns.
+        heard: Neighbours that were silent and are heard again, with the seconds in between.
         warnings: Lines for the log.
     """
 
-    __slots__ = ("digests", "events", "relays", "sends", "warnings")
+    __slots__ = ("digests", "events", "heard", "relays", "sends", "silent", "warnings")
 
     def __init__(self) -> None:
         self.events: list[MeshMessage | MeshGap] = []
         self.relays: list[tuple[bytes, int | None]] = []
         self.sends: list[tuple[int, bytes]] = []
         self.digests: list[bytes] = []
+        self.silent: list[Silent[str]] = []
+        self.heard: list[tuple[str, float]] = []
         self.warnings: list[str] = []
 
 

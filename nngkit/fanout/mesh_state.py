@@ -70,6 +70,7 @@ from nngkit.fanout.mesh_wire import (
     pack_digest,
     read_key,
 )
+from nngkit.silence import PERIOD, Silence
 
 __all__ = ["MeshState"]
 
@@ -93,7 +94,8 @@ class MeshState:
         self.started = now
         self.greeted = False  # a neighbour has told all of its streams: from here on, no stream is missed
         self.wake_at = now
-        self._digest_at = now
+        self._digest_at = self._check_at = self._checked = now
+        self._silence: Silence[str] = Silence()
         self._key = key_of(id, epoch)
         self._own = Stream(self._key, id, epoch, next=1, born=now, now=now)
         self._streams: dict[bytes, Stream] = {}  # without the own stream
@@ -149,7 +151,7 @@ class MeshState:
         lines = [self._line(stream, now) for stream in [self._own, *self._streams.values()] if stream.head]
         parts = [lines[start : start + MOST_LINES] for start in range(0, len(lines), MOST_LINES)] or [[]]
         for part in parts:
-            frame = pack_digest(self.id, self.epoch, part, last=part is parts[-1])
+            frame = pack_digest(self.id, self.epoch, part, every=self.limits.digest, last=part is parts[-1])
             self._effects.sends.append((link, frame))
 
     def link_down(self, link: int, now: float) -> None:
@@ -365,6 +367,8 @@ class MeshState:
         elif isinstance(content, Digest):
             greeting = not there.greeted
             there.id, there.greeted = content.id, there.greeted or content.last
+            if content.every is not None:
+                self._silence.expect(content.id, content.every)
             for line in content.lines:
                 self._read_line(link, line, content.answer, now)
                 if greeting:
@@ -419,22 +423,38 @@ class MeshState:
             return
         there.answers += 1
         frames = stream.answer(ask.ranges, ASK_MESSAGES, ANSWER_BYTES)
-        frames.append(pack_digest(self.id, self.epoch, [self._line(stream, now)], answer=True))
+        frames.append(
+            pack_digest(self.id, self.epoch, [self._line(stream, now)], every=self.limits.digest, answer=True)
+        )
         self._effects.sends += [(link, frame) for frame in frames]
         self._count["answered"] += len(frames) - 1
 
     # ---- time
 
     def tick(self, now: float) -> None:
-        """Do what is due: a digest, asks, giving up. Sets `wake_at`."""
+        """Do what is due: a digest, silent links, asks, giving up. Sets `wake_at`."""
         if now >= self._digest_at:
             self._digest_at = now + self.limits.digest
             self._send_digest(now)
-        self.wake_at = self._digest_at
+        if now >= self._check_at:
+            self._check_at = now + PERIOD
+            self._end_silent(now)
+        self.wake_at = min(self._digest_at, self._check_at)
         for stream in list(self._behind.values()):
             self._pursue(stream, now)
             if stream.behind:
                 self.wake_at = min(self.wake_at, stream.ask_at)
+
+    def _end_silent(self, now: float) -> None:
+        """End the links of neighbours whose digests have stopped."""
+        known = {number: there.id for number, there in self._links.items() if there.id is not None}
+        for number, neighbour in known.items():
+            if self._links[number].heard > self._checked:
+                seconds = self._silence.heard(number, neighbour, self._links[number].heard)
+                if seconds is not None:
+                    self._effects.heard.append((neighbour, seconds))
+        self._checked = now
+        self._effects.silent += self._silence.check(known, now)
 
     def _ask_soon(self, stream: Stream, at: float) -> None:
         stream.ask_at = at
@@ -456,7 +476,7 @@ class MeshState:
         self._slice = start + SLICE
         lines = [self._line(stream, now) for stream in (self._own, *chosen.values()) if stream.head]
         for begin in range(0, max(1, len(lines)), MOST_LINES):
-            frame = pack_digest(self.id, self.epoch, lines[begin : begin + MOST_LINES])
+            frame = pack_digest(self.id, self.epoch, lines[begin : begin + MOST_LINES], every=self.limits.digest)
             self._effects.digests.append(frame)
 
     def _pursue(self, stream: Stream, now: float) -> None:

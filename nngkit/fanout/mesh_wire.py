@@ -65,13 +65,17 @@ class Line(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """State of a neighbour's streams. ``answer``: it ends the answer to an ask. ``last``: a greeting is complete."""
+    """State of a neighbour's streams. ``answer``: it ends the answer to an ask. ``last``: a greeting is complete.
+
+    ``every``: seconds between its digests; None for a version that does not say.
+    """
 
     id: str
     epoch: int
     lines: tuple[Line, ...]
     answer: bool
     last: bool
+    every: float | None = None
 
 
 class Ask(NamedTuple):
@@ -105,11 +109,14 @@ def data_frame(key: bytes, sequence: int, body: bytes) -> bytes:
     return head[:10] + key + body
 
 
-def pack_digest(id: str, epoch: int, lines: Iterable[Line], *, answer: bool = False, last: bool = False) -> bytes:
-    """Return the frame of a digest of at most MOST_LINES lines."""
+def pack_digest(
+    id: str, epoch: int, lines: Iterable[Line], *, every: float | None = None, answer: bool = False, last: bool = False
+) -> bytes:
+    """Return the frame of a digest of at most MOST_LINES lines. ``every``: seconds between digests."""
     rows = [[line.origin, line.epoch, line.floor, line.next, line.head, int(line.age * 1000)] for line in lines]
     kind = "answer" if answer else "digest"
-    return encode({"v": VERSION, "k": kind, "id": id, "epoch": epoch, "lines": rows, "last": last})
+    told = {} if every is None else {"every": float(every)}
+    return encode({"v": VERSION, "k": kind, "id": id, "epoch": epoch, "lines": rows, "last": last, **told})
 
 
 def pack_ask(origin: str, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -126,7 +133,8 @@ def control(frame: bytes) -> Digest | Ask | None:
     if kind in ("digest", "answer"):
         rows = field(fields, "lines", list, what=_WHAT, max_len=MOST_LINES)
         last = field(fields, "last", bool, what=_WHAT, default=False)
-        return Digest(_origin(fields, "id"), epoch, tuple(map(_line, rows)), kind == "answer", last)
+        every = field(fields, "every", float, what=_WHAT, default=None, low=0)
+        return Digest(_origin(fields, "id"), epoch, tuple(map(_line, rows)), kind == "answer", last, every)
     if kind == "ask":
         ranges = field(fields, "ranges", list, what=_WHAT, max_len=MOST_RANGES)
         return Ask(_origin(fields, "origin"), epoch, tuple(map(_range, ranges)))

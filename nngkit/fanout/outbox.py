@@ -40,6 +40,7 @@ from nngkit.fanout._outbox_store import OVERHEAD, OutboxStore
 from nngkit.fanout.outbox_entries import encode_entries
 from nngkit.journal.ingest import encode_request, parse_reply
 from nngkit.protocols import Push, Req
+from nngkit.redial import SilentServer
 
 __all__ = ["Outbox", "OutboxStats"]
 
@@ -99,6 +100,7 @@ class Outbox(UnderTrio):
             raise ConfigError("cap_bytes", f"{cap_bytes!r} is not 1 or more", cap_bytes)
         self._folder = Path(directory)
         self._socket = socket
+        self._server = SilentServer(socket, "receiver of an outbox") if isinstance(socket, Req) else None
         self._form = form
         self._cap = cap_bytes
         self._when_full = when_full
@@ -255,8 +257,8 @@ class Outbox(UnderTrio):
             messages = [encode_entries(store.id, first, values)]
         else:
             messages = [encode_request(store.id + first.to_bytes(8, "big"), values)]
-        if isinstance(socket, Req):
-            reply = await socket.arequest(messages[0], timeout=self._reply_timeout)
+        if self._server is not None:
+            reply = await self._server.request(messages[0], self._reply_timeout)
             self._sent += len(values)
             if self._form == "record":
                 try:
@@ -264,6 +266,7 @@ class Outbox(UnderTrio):
                 except BadMessage as error:
                     raise NotStored(str(error)) from error
             return
+        assert isinstance(socket, Push)
         await socket.await_for_peers(1, timeout=None)
         broken = socket.stats.broken
         await socket.asend_many(messages, timeout=None)

@@ -11,7 +11,7 @@
     async for message in subscriber.messages(): ...   # without the other events
 
 It reads its sockets all the time, so that nothing piles up in the network, and keeps what the program has not read yet
-in a capped backlog (backlog.py). Runs under trio.
+in a capped backlog (backlog.py). A publisher whose heartbeats stop is connected again (nngkit.redial). Runs under trio.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from nngkit.fanout.publishing_messages import (
 )
 from nngkit.fanout.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
+from nngkit.redial import SilentPeers, SilentServer
 
 __all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
 
@@ -176,7 +177,9 @@ class Subscriber(UnderTrio):
             self._close()
             raise
         for address, sub in zip(self._dial, self._subs, strict=True):
-            self._background.start(self._receive_all, address, sub)
+            publishers = SilentPeers(sub, "publisher")
+            self._background.start(publishers.run)
+            self._background.start(self._receive_all, address, sub, publishers)
         return self
 
     async def __aexit__(
@@ -286,20 +289,23 @@ class Subscriber(UnderTrio):
 
     # Receiving
 
-    async def _receive_all(self, address: str, sub: Sub) -> None:
+    async def _receive_all(self, address: str, sub: Sub, publishers: SilentPeers) -> None:
         while True:
             try:
                 received = await sub.arecv_many(TURN)
             except Closed:
                 return
-            self._account(address, self._accounts.receive(received))
+            interval = self._account(address, self._accounts.receive(received))
+            if interval is not None:
+                publishers.expect(interval)
             await trio.lowlevel.checkpoint()
 
-    def _account(self, address: str, events: Sequence[Event]) -> None:
-        wanted, ready = self._wanted, []
+    def _account(self, address: str, events: Sequence[Event]) -> float | None:
+        """Take in what has arrived; return the interval of a publisher's first heartbeat among it."""
+        wanted, ready, interval = self._wanted, [], None
         for event in events:
             if type(event) is Heartbeat:
-                self._hear(address, event)
+                interval = self._hear(address, event) or interval
                 continue
             if wanted is not None and type(event) is Published and not wanted(event.data):
                 continue
@@ -313,6 +319,7 @@ class Subscriber(UnderTrio):
             if self._policy == "resync" and type(event) is Gap:
                 source.begin()
         self._put(ready)
+        return interval
 
     def _put(self, events: Sequence[Unread | Synchronized], *, forced: bool = False) -> None:
         now = time.monotonic()
@@ -343,11 +350,11 @@ class Subscriber(UnderTrio):
             )
         return source
 
-    def _hear(self, address: str, heartbeat: Heartbeat) -> None:
-        """Begin to report to a publisher that is heard of for the first time, in this run."""
+    def _hear(self, address: str, heartbeat: Heartbeat) -> float | None:
+        """Begin to report to a publisher that is heard of for the first time, in this run; return its interval."""
         source = self._source(heartbeat.publisher)
         if source is None or source.epoch == heartbeat.epoch:
-            return
+            return None
         try:
             told = PublisherHeartbeat.parse(heartbeat.body, address)
         except (BadMessage, TooLarge) as error:
@@ -356,12 +363,13 @@ class Subscriber(UnderTrio):
                 log.warning("%s: a heartbeat is ignored, as are all further ones of this kind: %s", address, error)
             source.epoch = heartbeat.epoch
             self._put(source.give_up())
-            return
+            return None
         source.epoch = heartbeat.epoch
         if not told.keeps:
             self._put(source.give_up())
         if told.control:
             self._background.start(self._follow, source, heartbeat.epoch, _reachable(told.control, address), told)
+        return told.interval
 
     async def _follow(self, source: Source, epoch: int, control: str, told: PublisherHeartbeat) -> None:
         """Report to a publisher's run, and get its snapshots, until there is a newer one."""
@@ -372,15 +380,16 @@ class Subscriber(UnderTrio):
             log.warning("%s: its publisher cannot be reported to: %s", control, error)
             self._put(source.give_up())
             return
+        server = SilentServer(req, "publisher's control")
         async with req, trio.open_nursery() as nursery:
-            nursery.start_soon(self._report, source, req, epoch, told.interval)
+            nursery.start_soon(self._report, source, server, epoch, told.interval)
             if told.keeps and self._keeps_state:
-                nursery.start_soon(self._synchronize, source, req, epoch, largest)
+                nursery.start_soon(self._synchronize, source, server, epoch, largest)
             while source.epoch == epoch and self._failure is None and self._open:
                 await source.changed.wait()
             nursery.cancel_scope.cancel()
 
-    async def _report(self, source: Source, req: Req, epoch: int, interval: float) -> None:
+    async def _report(self, source: Source, server: SilentServer, epoch: int, interval: float) -> None:
         while True:
             account = self._accounts.get(source.publisher)
             number = 0 if account is None or account.epoch != epoch else account.next - 1
@@ -388,7 +397,7 @@ class Subscriber(UnderTrio):
             unread = self._backlog.lag(time.monotonic())
             report = Position(self.id, epoch, number, missed, unread.messages, unread.age)
             try:
-                reply = parse_reply(await req.arequest(report.encode(), timeout=UNHEARD), PAGE_LIMIT)
+                reply = parse_reply(await server.request(report.encode(), UNHEARD), PAGE_LIMIT)
             except (Lost, TimedOut, BadMessage, TooLarge):
                 reply = None
             except Closed:
@@ -405,14 +414,14 @@ class Subscriber(UnderTrio):
         account = self._accounts.get(publisher)
         return account.next - 1 if account is not None and account.epoch == epoch else 0
 
-    async def _synchronize(self, source: Source, req: Req, epoch: int, largest: int) -> None:
+    async def _synchronize(self, source: Source, server: SilentServer, epoch: int, largest: int) -> None:
         """Get a snapshot whenever the source needs one."""
         tries = 0
         while True:
             while not source.joining:
                 await source.changed.wait()
             source.restart()
-            pages = await self._pages(req, epoch, largest)
+            pages = await self._pages(server, epoch, largest)
             if pages is None:
                 await trio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
                 tries += 1
@@ -431,13 +440,13 @@ class Subscriber(UnderTrio):
                 self._accounts.begin(source.publisher, epoch, number + 1)
                 self._put(done, forced=True)
 
-    async def _pages(self, req: Req, epoch: int, largest: int) -> list[SnapshotPage] | None:
+    async def _pages(self, server: SilentServer, epoch: int, largest: int) -> list[SnapshotPage] | None:
         """Return the pages of a snapshot; None if they did not all come."""
         pages: list[SnapshotPage] = []
         while not pages or pages[-1].more:
             query = SnapshotQuery(self.id, pages[0].number if pages else 0, len(pages))
             try:
-                reply = parse_reply(await req.arequest(query.encode(), timeout=UNHEARD), largest)
+                reply = parse_reply(await server.request(query.encode(), UNHEARD), largest)
             except (Lost, TimedOut, BadMessage, TooLarge) as error:
                 log.debug("no snapshot: %s", error)
                 return None

@@ -26,6 +26,7 @@ from nngkit.cluster.place_events import (
     PlaceEvent,
     PlaceLimits,
     Refused,
+    Silent,
 )
 from nngkit.cluster.place_messages import Message, pack, parse
 from nngkit.cluster.tree import depths_of, ideal_depth
@@ -49,6 +50,7 @@ class Node:
         self.children: dict[int, str] = {}
         self.members: set[str] = set()
         self.refusals: list[Refused] = []
+        self.silent: list[Silent] = []
         self.gone = False
         self.attached_at: list[float] = []
         address = network.address(name) if fanout else None
@@ -116,6 +118,8 @@ class Node:
                 self.members.remove(event.member.id)
             elif isinstance(event, Refused):
                 self.refusals.append(event)
+            elif isinstance(event, Silent):
+                self.silent.append(event)
             elif isinstance(event, Left):
                 self.gone = True
 

@@ -134,8 +134,12 @@ def test_the_root_and_an_inner_node_die_at_once() -> None:
 
 def test_a_silent_machine_is_noticed_by_its_neighbours() -> None:
     network = cluster(20)
-    network.kill(inner(network).name, silently=True)
+    name = inner(network).name
+    network.kill(name, silently=True)
     network.settle(5.0)
+    told = [event for node in network.nodes.values() for event in node.silent]
+    assert {event.id for event in told} == {name}
+    assert min(event.seconds for event in told) >= PlaceLimits().silence
 
 
 def test_the_side_of_a_minority_keeps_its_shape_and_returns() -> None:

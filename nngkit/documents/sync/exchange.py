@@ -4,6 +4,9 @@ One task receives from the BUS (`receiver.py`), one answers requests (`repair.py
 happened: it steps the affected documents (`local_copy.py`), publishes their messages and sends their requests. It runs
 after all other tasks of the turn, so that a burst of edits becomes one message.
 
+A peer whose heartbeats stop is disconnected; its dialer, or ours, connects again (nngkit.redial). Pages are left alone:
+browsers stop the timers of hidden ones, and a page redials by itself.
+
 Knows neither the disk nor documents: those are behind `ExchangeHost`.
 """
 
@@ -42,11 +45,12 @@ from nngkit.documents.sync.messages import (
 )
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
-from nngkit.documents.sync.timing import Pace, RoundTrips
+from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
+from nngkit.redial import SilentPeers
 
 __all__ = ["Exchange", "ExchangeHost"]
 
@@ -151,6 +155,9 @@ class Exchange:
             rng=rng,
             faults=faults,
         )
+        self._beating = SilentPeers(self.bus, "document peer")
+        self._expected: set[int] = set()  # pipes with heartbeats
+        self._interval = max(SELDOM, heartbeat[1])  # that of the others: peers of a document have the same settings
         self.bus.on_peer(self._peer_event)
 
     def open(
@@ -175,6 +182,7 @@ class Exchange:
         self._background = background
         background.start(self.receiver.run, background)
         background.start(self._work)
+        background.start(self._beating.run)
         background.start(self.repair_server.serve)
         for address in join:
             background.start(self._join, address)
@@ -257,6 +265,7 @@ class Exchange:
 
     def _disconnected(self, pipe: int) -> None:
         self.receiver.forget(pipe)
+        self._expected.discard(pipe)
         member = self.members.left(pipe)
         if member is not None:
             self._forget(member)
@@ -282,6 +291,8 @@ class Exchange:
                 self._forget(member)
 
     def _handle_heartbeat(self, heartbeat: Heartbeat, member: Member, now: float) -> None:
+        if not member.pipes <= self._expected:
+            self._expect_heartbeats(member)
         if member.new:
             member.new = False
             self._send_heartbeat(now)  # messages before our first heartbeat are ignored there
@@ -298,6 +309,13 @@ class Exchange:
             else:
                 self.counts["not_open"] += 1
         self.activity.set()
+
+    def _expect_heartbeats(self, member: Member) -> None:
+        for pipe in self.bus.pipes:
+            if pipe.id in member.pipes and pipe.id not in self._expected:
+                self._expected.add(pipe.id)
+                if pipe.origin is None:
+                    self._beating.expect(self._interval, pipe)
 
     def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
         copy = self._copies.get(doc)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-__all__ = ["UNKNOWN", "Pace", "RoundTrips"]
+__all__ = ["SELDOM", "UNKNOWN", "Pace", "RoundTrips"]
 
 GROWTH: Final = 1.7  # factor between intervals: four heartbeats within the first 0.25 s, then few
 TOGETHER: Final = 0.006  # seconds per heartbeat, over all editing peers: each of them reveals a lost edit
