@@ -36,7 +36,7 @@ from nngkit.documents.sync.messages import Aware, Has, Have
 from nngkit.documents.sync.replica import Replica, Settings
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
-from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
+from nngkit.errors import AccessDenied, Closed, ConfigError, EditRefused, NngkitError, TimedOut
 
 __all__ = ["HostOptions", "PeerHost"]
 
@@ -127,6 +127,7 @@ class PeerHost:
             token=self._options.token,
             relay=self._options.relay,
             refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
+            cut=self.exchange.cut,
         )
         self.open_documents[name] = _OpenDocument(document, copy, document_log)
         self.exchange.add(copy, document.engine.client_id)
@@ -209,8 +210,9 @@ class PeerHost:
         await document_log.synced()
 
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None:
-        """Wait until `peers` other peers have the current content on disk. Raises TimedOut."""
+        """Wait until `peers` peers have the current content on disk. Raises TimedOut, EditRefused, AccessDenied."""
         versions = dict(self.open_documents[document.name].copy.replica.versions)
+        refused: dict[EditStream, EditRefused] = {}
         request = Have(self.me, self._options.token, document.name, versions, True, HAVE)
         done: set[EditStream] = set()
         asked: set[EditStream] = set()
@@ -223,6 +225,9 @@ class PeerHost:
                         if isinstance(reply, Has) and reply.yes:
                             done.add(peer)
                             return
+                    except EditRefused as error:  # further local edits cannot change that
+                        refused[peer] = error
+                        return
                     except NngkitError as error:
                         log.debug("%s did not confirm %s: %s", peer, document.name, error)
                     finally:
@@ -232,7 +237,12 @@ class PeerHost:
 
                 while len(done) < peers:
                     activity = self.exchange.activity
-                    for member in self.exchange.members.present():
+                    present = self.exchange.members.present()
+                    refusing = [member.stream for member in present if member.stream in refused]
+                    if refusing and sum(member.repair != () for member in present) - len(refusing) < peers:
+                        break
+                    self.check_denied()
+                    for member in present:
                         if member.repair and member.stream not in asked:
                             asked.add(member.stream)
                             nursery.start_soon(have, member.stream)
@@ -240,6 +250,8 @@ class PeerHost:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
         if len(done) < peers:
+            if refused:
+                raise next(iter(refused.values()))
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
@@ -318,6 +330,16 @@ class PeerHost:
             if clock is not None and self._options.relay:  # peers behind us hear neither its bye nor its disconnect
                 self.exchange.publish(encode(Aware(peer, name, clock, None)))
 
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        """Record that a peer refuses a local edit, and wake the waiters."""
+        self.record_refusal(str(peer), f"our edit of {copy.name}", f"{peer} refuses {why}")
+        self.open_documents[copy.name].changed.wake()
+
+    def refused(self, document: Document) -> tuple[EditRefused, ...]:
+        """Return the refusals of local edits by present peers."""
+        known = self.open_documents[document.name].copy.replica.refusals
+        return tuple(EditRefused(str(peer), f"edit {one.seq}: {one.why}") for peer, one in known.items())
+
     def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
         """Publish the known awareness states for a peer that has just opened `docs`."""
         for name in docs & self.open_documents.keys():
@@ -341,6 +363,8 @@ class PeerHost:
             return False
         with trio.move_on_after(wait):
             while not covers(copy.replica.versions, versions):
+                if copy.refusal(versions) is not None:
+                    return False
                 await known.changed.wait()
             if durable and known.log is not None:
                 try:

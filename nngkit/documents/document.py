@@ -27,7 +27,7 @@ from nngkit.documents.names import check_name
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrapped
 from nngkit.documents.undo import WINDOW, Undo
-from nngkit.errors import Closed, ConfigError
+from nngkit.errors import Closed, ConfigError, EditRefused
 
 __all__ = ["Document", "DocumentHost"]
 
@@ -44,6 +44,7 @@ class DocumentHost(Protocol):
     async def durable(self, document: Document) -> None: ...
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None: ...
     async def joined(self, document: Document, timeout: float | None) -> None: ...
+    def refused(self, document: Document) -> tuple[EditRefused, ...]: ...
     async def save_version(self, document: Document, name: str) -> Saved: ...
     def saved(self, document: Document) -> tuple[Saved, ...]: ...
     def at(self, document: Document, name: str) -> Document: ...
@@ -220,8 +221,16 @@ class Document:
         await self._demand_host().durable(self)
 
     async def synced(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until `n` peers have all current edits on disk. Raises TimedOut after `timeout` seconds."""
+        """Wait until `n` peers have all current edits on disk.
+
+        Raises TimedOut after `timeout` seconds, EditRefused if too few are left that take them, AccessDenied.
+        """
         await self._demand_host().synced(self, n, timeout)
+
+    @property
+    def refused(self) -> tuple[EditRefused, ...]:
+        """Refusals of local edits by present peers, which will not get what follows these edits either."""
+        return self._demand_host().refused(self)
 
     async def joined(self, timeout: float | None = None) -> None:
         """Wait until this peer has all edits that a reachable peer had at the call.

@@ -306,6 +306,7 @@ class Document:
 
     plain = _calls(_document.Document.plain)
     digest = _calls(_document.Document.digest)
+    refused = _reads(_document.Document.refused)
     saved_versions = _calls(_document.Document.saved_versions)
     durable = _awaits(_document.Document.durable)
     synced = _awaits(_document.Document.synced)

@@ -38,6 +38,9 @@ class ExchangeHost:
     def peer_left(self, peer: EditStream) -> None:
         """Do nothing."""
 
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        raise AssertionError("there is no document")
+
     def record_refusal(self, peer: str, what: str, why: str) -> None:
         self.refusals.append((peer, what, why))
 

@@ -13,13 +13,14 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Protocol
 
 import trio
 
 from nngkit.background import Background
 from nngkit.documents.sync import addresses
-from nngkit.documents.sync.decisions import Ask, AskAll
+from nngkit.documents.sync.decisions import Ask, AskAll, Offer
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
@@ -41,11 +42,22 @@ from nngkit.documents.sync.messages import (
     Welcome,
 )
 from nngkit.documents.sync.receiver import BusReceiver
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
 from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream, Versions
-from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
+from nngkit.errors import (
+    AccessDenied,
+    BadMessage,
+    Closed,
+    ConfigError,
+    EditRefused,
+    NngkitError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+)
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 
 __all__ = ["Exchange", "ExchangeHost"]
@@ -75,6 +87,9 @@ class ExchangeHost(Protocol):
 
     def peer_left(self, peer: EditStream) -> None:
         """Report that a peer has left."""
+
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        """Report that `peer` refuses a local edit."""
 
     def record_refusal(self, peer: str, what: str, why: str) -> None:
         """Report rejected input."""
@@ -292,12 +307,19 @@ class Exchange:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
+        refused = {doc: one for doc, one in reversed(heartbeat.refused) if one.stream.origin == self.me.origin}
         for one in heartbeat.docs:
+            if (copy := self._copies.get(one.doc)) is not None:
+                self._refused_by(copy, member.stream, refused.get(one.doc))
             if one.doc in self._copies or self._host.accepts(one.doc):
                 self._handle_document(one.doc, one, member, now)
             else:
                 self.counts["not_open"] += 1
         self.activity.set()
+
+    def _refused_by(self, copy: LocalCopy, peer: EditStream, refused: RefusedEdit | None) -> None:
+        if copy.replica.refused_by(peer, refused) and refused is not None:
+            self._host.edit_refused(copy, peer, f"edit {refused.seq}: {refused.why}")
 
     def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
         copy = self._copies.get(doc)
@@ -355,6 +377,8 @@ class Exchange:
         if step.edited:  # for edits of others the regular heartbeat is enough: sixteen peers at once would be a storm
             self._pace.company(len(self.members.present()), self.members.editing(now))
             self._pace.changed(now, self._rng.uniform(0.5, 1.0))
+        if step.refused:
+            self._pace.hurry(now)
         self._host.document_changed(copy, content=step.changed)
 
     def _send_heartbeat(self, now: float) -> None:
@@ -370,9 +394,16 @@ class Exchange:
                 break
         clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
-        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
+        refused = self._refusals([one.doc for one in docs])
+        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused)))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
+
+    def _refusals(self, docs: Iterable[str]) -> tuple[tuple[str, RefusedEdit], ...]:
+        """Return the refused edits of present peers, and of their earlier streams."""
+        origins = {member.stream.origin for member in self.members.present()}
+        found = ((doc, one) for doc in docs for one in self._copies[doc].replica.history.refused)
+        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), DOCUMENTS))
 
     async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
         await self._host.room()  # a reply may be large
@@ -382,6 +413,11 @@ class Exchange:
             reply = await self.ask(question.peer, request, REPLY_TIMEOUT)
             if isinstance(question, AskAll) and isinstance(reply, Diff):
                 body = await self._repair_client.body(question.peer, reply, REPLY_TIMEOUT)
+        except EditRefused as error:
+            copy.failed(question, trio.current_time())
+            if isinstance(question, Offer):
+                offered = RefusedEdit(self.me, copy.replica.versions.get(self.me, 1), error.why)
+                self._refused_by(copy, question.peer, offered)
         except NotFound:
             copy.unknown_document(question, trio.current_time())
         except NngkitError as error:
@@ -407,6 +443,18 @@ class Exchange:
         if doc not in self._copies and not self._host.accepts(doc):
             return None
         return self._copies.get(doc)
+
+    def cut(self, peer: EditStream) -> None:
+        """Cut off a peer: end its connections, and ignore it from now on."""
+        self.counts["cut"] += 1
+        pipes = self.members.cut(peer)
+        for pipe in self.bus.pipes:
+            if pipe.id in pipes:
+                self.bus.disconnect(pipe)
+
+    def has_cut(self, peer: EditStream) -> bool:
+        """Return True if `peer` was cut off."""
+        return self.members.has_cut(peer)
 
     def notify(self, copy: LocalCopy) -> None:
         """Have a document stepped."""
