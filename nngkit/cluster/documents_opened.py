@@ -138,7 +138,7 @@ class ClusterDocument:
         """Raise ConfigError."""
         _no_store()
 
-    def refused(self, document: Document) -> tuple[EditRefused, ...]:
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
         """Return an empty tuple: the nodes of a cluster do not report refusals."""
         return ()
 

@@ -335,7 +335,7 @@ class PeerHost:
         self.record_refusal(str(peer), f"our edit of {copy.name}", f"{peer} refuses {why}")
         self.open_documents[copy.name].changed.wake()
 
-    def refused(self, document: Document) -> tuple[EditRefused, ...]:
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
         """Return the refusals of local edits by present peers."""
         known = self.open_documents[document.name].copy.replica.refusals
         return tuple(EditRefused(str(peer), f"edit {one.seq}: {one.why}") for peer, one in known.items())
