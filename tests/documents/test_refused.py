@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 from nngkit.documents import Document, DocumentPeer
+from nngkit.documents.engine import yjs
 from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.sync.local_copy import WARY, LocalCopy, Step
 from nngkit.documents.sync.messages import Diff, DocumentHeartbeat, Give, Refused, Updates
@@ -68,9 +70,13 @@ def letters(client: int, text: str) -> list[bytes]:
 
 
 def write_unfit(document: Document) -> None:
-    """Report an edit that peers refuse, as an engine of a later version might."""
-    assert document.host is not None
-    document.host.edited(document, b"\0nonsense")
+    """Make an edit that peers refuse, past the checks of `Map`, as a peer of a later version might."""
+    value: object = "bottom"
+    for _ in range(40):
+        value = [value]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yjs, "_FOUR_BYTES", re.compile(b"(?!)"))  # its own engine does not parse the edit
+        document.engine.root("deep", "map").set("value", value)
 
 
 def test_versions_end_before_a_refused_edit_and_what_follows_is_held_with_it() -> None:
@@ -171,9 +177,9 @@ async def test_author_is_told_at_once_and_a_third_peer_gets_what_came_before() -
         docs[0].text("body").insert(0, "after ")
         await aeventually(lambda: bool(docs[0].refused), timeout=PATIENCE)
         (refusal,) = docs[0].refused
-        assert "not an update" in refusal.why
+        assert "32 deep" in refusal.why
         assert refusal.peer == str(middle.me)
-        assert any("not an update" in one.why and "minutes" in one.what for one in ada.refusals)
+        assert any("32 deep" in one.why and "minutes" in one.what for one in ada.refusals)
         assert [one.peer for one in middle.refusals] == [str(ada.me)]
         docs[2].text("body").insert(0, "cy ")
         await aeventually(lambda: str(docs[0].text("body")) in ("after cy before", "cy after before"), timeout=PATIENCE)
@@ -190,7 +196,7 @@ async def test_synced_raises_at_once_while_an_edit_is_refused_and_after_a_restar
             async with DocumentPeer(dial=ada.address, store=tmp_path / "docs.sqlite") as home:
                 home.open("minutes")
                 await ada.wait_for_peers(1, PATIENCE)
-                with trio.fail_after(PATIENCE), pytest.raises(EditRefused, match="not an update"):
+                with trio.fail_after(PATIENCE), pytest.raises(EditRefused, match="32 deep"):
                     await doc.synced(1)
                 await aeventually(lambda: bool(doc.refused), timeout=PATIENCE)
                 assert home.versions("minutes") == {}
