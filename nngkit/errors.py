@@ -261,12 +261,12 @@ class StoreDamaged(Damaged):
     """
 
     def __init__(self, path: str, what: str, where: str) -> None:
-        NngkitError.__init__(self, f"{path}: {where}: {what}")
+        self.advice = "`nngkit doc recover` copies what is intact"
+        NngkitError.__init__(self, f"{path}: {where}: {what}; {self.advice}")
         self.path = path
         self.why = self.what = what
         self.where = where
         self.position = self.offset = None
-        self.advice = ""
 
 
 class NotStored(NngkitError):

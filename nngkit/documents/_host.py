@@ -36,7 +36,7 @@ from nngkit.documents.sync.messages import Aware, Has, Have
 from nngkit.documents.sync.replica import Replica, Settings
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
-from nngkit.errors import AccessDenied, Closed, ConfigError, EditRefused, NngkitError, TimedOut
+from nngkit.errors import AccessDenied, Closed, ConfigError, EditRefused, NngkitError, StoreDamaged, TimedOut
 
 __all__ = ["HostOptions", "PeerHost"]
 
@@ -87,6 +87,7 @@ class PeerHost:
     ) -> None:
         self.me = me
         self.open_documents: dict[str, _OpenDocument] = {}
+        self.damaged: dict[str, StoreDamaged] = {}  # documents that cannot be loaded, until they are opened again
         self.edits = 0
         self.refused = Counter[str]()
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
@@ -109,7 +110,12 @@ class PeerHost:
         if (known := self.open_documents.get(name)) is not None:
             return known.document
         document = Document(name, engine=self._engine, host=self)
-        versions, recent, document_log = self._load(document)
+        try:
+            versions, recent, document_log = self._load(document)
+        except StoreDamaged as damage:
+            self.damaged[name] = damage
+            raise
+        self.damaged.pop(name, None)
         replica = Replica(
             name,
             self.me,
@@ -142,9 +148,13 @@ class PeerHost:
             return {}, [], None
         loaded = backend.load(document.name)
         updates = [record.update for record in loaded.records]
-        for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
-            if update:  # an edit that could not be applied is stored as empty
-                document.merge(update, None)
+        try:
+            for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
+                if update:  # earlier versions stored an edit that could not be applied as empty
+                    document.merge(update, None)
+        except ValueError as error:
+            where = "storage" if self._store is None else self._store.path
+            raise StoreDamaged(where, str(error), f"records of {document.name!r}") from error
         recent = [
             (record.stream, record.seq, Edit(record.update, record.deps))
             for record in (*loaded.recent, *loaded.records)
@@ -306,10 +316,20 @@ class PeerHost:
 
     def accepts(self, doc: str) -> bool:
         """Open an unknown document announced by a peer, if `accept` agrees."""
-        if self._options.accept is None or self.closed or not self._options.accept(doc):
+        if self._options.accept is None or self.closed or doc in self.damaged or not self._options.accept(doc):
             return False
-        self.open(doc)
+        try:
+            self.open(doc)
+        except StoreDamaged as damage:  # the other documents go on
+            log.error("not opened: %s", damage)
+            return False
         return True
+
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open here."""
+        if doc in self.damaged:
+            return f"document {doc} is damaged in the store here; `nngkit doc recover` copies what is intact"
+        return f"document {doc} is not open here"
 
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Wake the waiters for a change of the document."""

@@ -40,7 +40,7 @@ from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.messages import TEXT
 from nngkit.documents.sync.replica import Settings
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
-from nngkit.errors import ConfigError, TimedOut
+from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 from nngkit.protocols import TLS, Pipe
 
 __all__ = ["DocumentPeer"]
@@ -218,6 +218,11 @@ class DocumentPeer(UnderTrio):
     def documents(self) -> dict[str, Document]:
         """The open documents, by name."""
         return {name: known.document for name, known in self._host.open_documents.items()}
+
+    @property
+    def damaged(self) -> dict[str, StoreDamaged]:
+        """Documents that could not be loaded, by name; the others are not affected. Empty: none was found so far."""
+        return dict(self._host.damaged)
 
     def versions(self, name: str) -> Versions:
         """Return the version vector of an open document, to compare peers. Raises KeyError."""

@@ -26,6 +26,9 @@ class ExchangeHost:
     def accepts(self, doc: str) -> bool:
         return False
 
+    def why_closed(self, doc: str) -> str:
+        return "not open"
+
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         raise AssertionError("there is no document")
 

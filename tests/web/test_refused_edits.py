@@ -14,7 +14,7 @@ from nngkit.testing import aeventually
 from tests.web.homes import KEY, peer
 from tests.web.pages import SOURCES, built_page
 
-pytestmark = pytest.mark.needs_program("node", package="nodejs")
+pytestmark = [pytest.mark.slow, pytest.mark.needs_program("node", package="nodejs")]
 STORED = {
     "value 32 deep": "later plain 😀 ",
     "formatted text": "later boldplain 😀 ",

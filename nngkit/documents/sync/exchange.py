@@ -76,6 +76,9 @@ class ExchangeHost(Protocol):
     def accepts(self, doc: str) -> bool:
         """Return True after opening an unknown document that a peer announced; False to ignore it."""
 
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open, for peers that ask for it."""
+
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Report that something happened to a document; `content`: its content changed."""
 
@@ -443,6 +446,10 @@ class Exchange:
         if doc not in self._copies and not self._host.accepts(doc):
             return None
         return self._copies.get(doc)
+
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open."""
+        return self._host.why_closed(doc)
 
     def cut(self, peer: EditStream) -> None:
         """Cut off a peer: end its connections, and ignore it from now on."""

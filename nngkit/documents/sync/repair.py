@@ -175,6 +175,9 @@ class RepairHost(Protocol):
     def find_copy(self, doc: str) -> LocalCopy | None:
         """Return a document, opened if the peer accepts it; else None."""
 
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open."""
+
     def notify(self, copy: LocalCopy) -> None:
         """Schedule a step of a document."""
 
@@ -253,7 +256,7 @@ class RepairServer:
                 return Chunks(me, request.transfer, chunks)
             copy = self._host.find_copy(request.doc)
             if copy is None:
-                return Refused(me, "unknown-document", f"document {request.doc} is not open here")
+                return Refused(me, "unknown-document", self._host.why_closed(request.doc))
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
             self._refused(where, "request", str(error))
