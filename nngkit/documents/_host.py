@@ -36,7 +36,7 @@ from nngkit.documents.sync.messages import Aware, Has, Have
 from nngkit.documents.sync.replica import Replica, Settings
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
-from nngkit.errors import AccessDenied, Closed, ConfigError, EditRefused, NngkitError, StoreDamaged, TimedOut
+from nngkit.errors import Closed, ConfigError, EditRefused, NngkitError, StoreDamaged, TimedOut
 
 __all__ = ["HostOptions", "PeerHost"]
 
@@ -197,8 +197,8 @@ class PeerHost:
 
     def check_denied(self) -> None:
         """Raise AccessDenied if a `join` was refused."""
-        if self.exchange.denied is not None:
-            raise AccessDenied(str(self.exchange.denied))
+        for denied in self.exchange.denied.values():
+            raise denied.again() from denied
 
     # ------------------------------------------------------------------ document.DocumentHost
 
@@ -251,7 +251,8 @@ class PeerHost:
                     refusing = [member.stream for member in present if member.stream in refused]
                     if refusing and sum(member.repair != () for member in present) - len(refusing) < peers:
                         break
-                    self.check_denied()
+                    if self.exchange.denied and not any(member.repair for member in present):
+                        break
                     for member in present:
                         if member.repair and member.stream not in asked:
                             asked.add(member.stream)
@@ -262,6 +263,8 @@ class PeerHost:
         if len(done) < peers:
             if refused:
                 raise next(iter(refused.values()))
+            if not any(member.repair for member in self.exchange.members.present()):
+                self.check_denied()
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:

@@ -66,6 +66,8 @@ log = logging.getLogger("nngkit.documents")
 
 LINGER: Final = 0.5  # seconds to write the last messages
 JOIN_RETRY: Final = 1.0  # seconds between two attempts to join
+DENIED_RETRY: Final = 5.0  # seconds after a refused one
+CONNECTING: Final = 10.0  # seconds for the BUS of a peer that was joined; then it is asked again
 REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 KiB at 50 KB/s
 QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, and repaired later
 
@@ -126,7 +128,7 @@ class Exchange:
         self.members = Members(me)
         self.round_trips = RoundTrips()
         self.counts = Counter[str]()
-        self.denied: AccessDenied | None = None
+        self.denied: dict[str, AccessDenied] = {}  # by the address that refused to be joined
         self.activity = trio.Event()  # set and replaced whenever something happened
         self._host = host
         self._rng = rng
@@ -478,26 +480,51 @@ class Exchange:
     # ------------------------------------------------------------------ joining
 
     async def _join(self, address: str) -> None:
-        """Ask a REP address for its BUS addresses, and dial them; retry until it answers."""
+        """Ask a REP address for its BUS addresses and dial them; again whenever its peer is lost.
+
+        The peer may return with other addresses or another token: a refusal is reported then as at first contact.
+        """
+        pause = JOIN_RETRY
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
                     reply = await ask(req, Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT)
                 if not isinstance(reply, Welcome):
                     raise BadMessage("reply", "not a welcome", address)
-                for url in reply.bus:
-                    if (bus := addresses.resolved(url, address)) is not None:
+                self.denied.pop(address, None)
+                pause = JOIN_RETRY
+                found = [addresses.resolved(url, address) for url in reply.bus]
+                for bus in found:
+                    if bus is not None:
                         self.dial(bus)
-                return
+                if not any(found):
+                    return
+                await self._lost(reply.sender.origin)
             except AccessDenied as denied:
-                self.denied = denied
+                if address not in self.denied:
+                    self._host.record_refusal(address, "join", f"AccessDenied: {denied}")
+                self.denied[address] = denied
+                pause = DENIED_RETRY  # somebody has to change a token first
                 for name in self._copies:
                     self.wake(name)
                 self.wake()
-                return
             except ConfigError as error:  # the welcome holds an invalid address
                 self._host.record_refusal(address, "welcome", str(error))
                 return
             except NngkitError as error:
                 log.debug("cannot join at %s: %s", address, error)
-            await trio.sleep(JOIN_RETRY)
+            await trio.sleep(pause)
+
+    async def _lost(self, origin: bytes) -> None:
+        """Wait until no connected peer has `origin`; for `CONNECTING` seconds it may not have connected yet."""
+
+        def present() -> bool:
+            return any(member.stream.origin == origin for member in self.members.present())
+
+        with trio.move_on_after(CONNECTING):
+            while not present():
+                await self.activity.wait()
+                await trio.lowlevel.checkpoint()
+        while present():
+            await self.activity.wait()
+            await trio.lowlevel.checkpoint()
