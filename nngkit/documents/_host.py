@@ -279,7 +279,8 @@ class PeerHost:
                     status = replica.catch_up_status(since, trio.current_time())
                     if True in status and None not in status:
                         return
-                    self.check_denied()
+                    if not status:
+                        self.check_denied()
                     await known.changed.wait()
             status = replica.catch_up_status(since, trio.current_time())
         finally:
