@@ -12,12 +12,15 @@ import trio
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.engine import yjs
 from nngkit.documents.engine.interface import load_engine
+from nngkit.documents.engine.yjs_update import uint
 from nngkit.documents.sync.local_copy import WARY, LocalCopy, Step
-from nngkit.documents.sync.messages import Diff, DocumentHeartbeat, Give, Refused, Updates
+from nngkit.documents.sync.messages import Diff, DocumentHeartbeat, Give, Heartbeat, Refused, Updates
 from nngkit.documents.sync.refused import FOLLOWS
 from nngkit.documents.sync.replica import AskAll, Replica
+from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import EditRefused
+from nngkit.protocols import Bus
 from nngkit.testing import aeventually
 from tests.documents.schedules import Watched
 
@@ -162,6 +165,40 @@ def test_new_streams_wait_after_a_damaging_update_and_known_ones_do_not() -> Non
     world.now += WARY
     world.hear(BOB, 1, bob[0])
     assert world.replica.versions == {ADA: 2, BOB: 1}
+
+
+def inside_a_letter(client: int, clock: int) -> bytes:
+    """Return an update with an item inside a letter of the document: it passes the parser, and damages the engine."""
+    head = b"\x01\x01" + uint(5 + clock) + b"\x00"  # one client, one item, number 0
+    return head + b"\x08\x00" + uint(client) + uint(clock) + b"\x01\x7e" + b"\x00"  # null, in that letter; no deletes
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["found by the parser", "found by the engine"])
+async def test_flood_of_damaging_updates_costs_one_rebuild_and_its_sender_the_connection(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt: list[int] = []
+    renew = yjs.YjsDocument._renew
+    monkeypatch.setattr(yjs.YjsDocument, "_renew", lambda self: (rebuilt.append(1), renew(self))[1])
+    async with DocumentPeer(listen=HERE) as home, DocumentPeer(dial=home.address) as other:
+        doc, theirs = home.open("minutes"), other.open("minutes")
+        body = doc.text("body")
+        for _ in range(300):
+            body.insert(len(body), "ab")
+        await aeventually(lambda: len(theirs.text("body")) == 600, timeout=PATIENCE)
+        async with Bus(dial=home.address) as bus:
+            await bus.await_for_peers(1, PATIENCE)
+            bus.send(encode(Heartbeat(EVE)))
+            for seq in range(1, 201):
+                payload = INSIDE_A_NUMBER if known else inside_a_letter(doc.client_id, seq)
+                bus.send(encode(Updates(EVE, "minutes", seq, (Edit(payload),))))
+            await aeventually(lambda: any(one.peer == str(EVE) for one in home.refusals), timeout=PATIENCE)
+            await aeventually(lambda: all(info.stream != EVE for info in home.peers), timeout=PATIENCE)
+        theirs.text("body").insert(0, "still here ")
+        await aeventually(lambda: str(doc.text("body")).startswith("still here"), timeout=PATIENCE)
+        assert len(rebuilt) == (0 if known else 1)
+        assert [one.peer for one in home.refusals] == [str(EVE)]
+        assert EVE not in home.versions("minutes")
 
 
 async def test_author_is_told_at_once_and_a_third_peer_gets_what_came_before() -> None:

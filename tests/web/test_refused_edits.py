@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.documents import DocumentPeer
+from nngkit.documents import Document, DocumentPeer
 from nngkit.testing import aeventually
 from tests.web.homes import KEY, peer
 from tests.web.pages import SOURCES, built_page
@@ -20,6 +20,10 @@ STORED = {
     "formatted text": "later boldplain 😀 ",
     "2^60": "later plain 😀 ",
 }
+
+
+async def has_text(document: Document, text: str) -> None:
+    await aeventually(lambda: str(document.text("body")) == text, what=document.name)
 
 
 async def test_each_kind_is_refused_shown_and_kept_from_other_peers(tmp_path: Path) -> None:
@@ -38,8 +42,7 @@ async def test_each_kind_is_refused_shown_and_kept_from_other_peers(tmp_path: Pa
             told = (one["code"], one["saved"], one["own"])
             assert told == ((None, True, 0) if stored else ("refused", False, 2)), one
             assert stored or one["why"], one
-            body = home.documents[one["doc"]].text("body")
-            await aeventually(lambda body=body, text=stored or "plain 😀 ": str(body) == text, what=one["doc"])
+            await has_text(home.documents[one["doc"]], stored or "plain 😀 ")
         await aeventually(
             lambda: all(other.documents[name].digest() == doc.digest() for name, doc in home.documents.items())
         )

@@ -314,8 +314,8 @@ class Exchange:
             copy.replica.joined(member.stream, askable)
         refused = {doc: one for doc, one in reversed(heartbeat.refused) if one.stream.origin == self.me.origin}
         for one in heartbeat.docs:
-            if (copy := self._copies.get(one.doc)) is not None:
-                self._refused_by(copy, member.stream, refused.get(one.doc))
+            if one.doc in self._copies:
+                self._refused_by(self._copies[one.doc], member.stream, refused.get(one.doc))
             if one.doc in self._copies or self._host.accepts(one.doc):
                 self._handle_document(one.doc, one, member, now)
             else:
