@@ -186,7 +186,9 @@ async def test_flood_of_damaging_updates_costs_one_rebuild_and_its_sender_the_co
         for _ in range(300):
             body.insert(len(body), "ab")
         await aeventually(lambda: len(theirs.text("body")) == 600, timeout=PATIENCE)
-        async with Bus(dial=home.address) as bus:
+        theirs.text("body").insert(0, "known ")  # new streams have to wait after a damaging update
+        await aeventually(lambda: len(body) == 606, timeout=PATIENCE)
+        async with Bus(dial=home.address, linger=0.0) as bus:
             await bus.await_for_peers(1, PATIENCE)
             bus.send(encode(Heartbeat(EVE)))
             for seq in range(1, 201):
