@@ -504,7 +504,7 @@ class Exchange:
                 if address not in self.denied:
                     self._host.record_refusal(address, "join", f"AccessDenied: {denied}")
                 self.denied[address] = denied
-                pause = DENIED_RETRY  # somebody has to change a token first
+                pause = DENIED_RETRY  # a token has to be changed first
                 for name in self._copies:
                     self.wake(name)
                 self.wake()
