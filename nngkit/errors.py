@@ -21,6 +21,7 @@
     ├── Damaged           a file of nngkit is not as written; not a BadMessage, as no peer is at fault
     │   └── StoreDamaged  a file of documents
     ├── NotStored         a recorder could not write records to disk
+    ├── EditRefused       a peer's document cannot take a local edit
     ├── AccessDenied      a peer was refused, or refused us, because of its identity
     └── ConfigError       an unusable option, URL, file or environment value
 
@@ -41,6 +42,7 @@ __all__ = [
     "Closed",
     "ConfigError",
     "Damaged",
+    "EditRefused",
     "Forked",
     "Full",
     "JobFailed",
@@ -259,16 +261,25 @@ class StoreDamaged(Damaged):
     """
 
     def __init__(self, path: str, what: str, where: str) -> None:
-        NngkitError.__init__(self, f"{path}: {where}: {what}")
+        self.advice = "`nngkit doc recover` copies what is intact"
+        NngkitError.__init__(self, f"{path}: {where}: {what}; {self.advice}")
         self.path = path
         self.why = self.what = what
         self.where = where
         self.position = self.offset = None
-        self.advice = ""
 
 
 class NotStored(NngkitError):
     """Records are not on disk, or that is unknown; sending them again is correct."""
+
+
+class EditRefused(NngkitError):
+    """The document of ``peer`` cannot take a local edit, nor what follows it: ``why``. The local one has both."""
+
+    def __init__(self, peer: str, why: str) -> None:
+        super().__init__(f"{peer} refuses an edit: {why}")
+        self.peer = peer
+        self.why = why
 
 
 class AccessDenied(NngkitError):

@@ -599,9 +599,9 @@ def test_threads_edit_concurrently() -> None:
 
 DOCUMENT = {
     threads.Document: (document.Document, {"check_writable", "close", "engine", "host", "merge", "opened"}),
-    threads.Text: (shared.Text, {"document", "node", "prelim"}),
-    threads.Map: (shared.Map, {"document", "node", "prelim"}),
-    threads.Array: (shared.Array, {"document", "node", "prelim"}),
+    threads.Text: (shared.Text, {"document", "initial", "node", "prelim"}),
+    threads.Map: (shared.Map, {"document", "initial", "node", "prelim"}),
+    threads.Array: (shared.Array, {"document", "initial", "node", "prelim"}),
     threads.Awareness: (
         awareness.Awareness,
         {"bye", "clock_of", "encoded", "end", "expire", "known", "receive", "renew"},

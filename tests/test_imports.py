@@ -145,6 +145,6 @@ def test_discovery_without_a_loop_needs_no_extra() -> None:
 def test_store_damaged_is_a_damaged_error() -> None:
     error = nngkit.StoreDamaged("docs.sqlite", "it has 3 bytes", "header")
     assert isinstance(error, nngkit.Damaged)
-    assert str(error) == "docs.sqlite: header: it has 3 bytes"
+    assert str(error) == "docs.sqlite: header: it has 3 bytes; `nngkit doc recover` copies what is intact"
     assert (error.path, error.why, error.what, error.where) == ("docs.sqlite", error.what, "it has 3 bytes", "header")
-    assert (error.position, error.offset, error.advice) == (None, None, "")
+    assert (error.position, error.offset, error.advice) == (None, None, "`nngkit doc recover` copies what is intact")

@@ -16,6 +16,7 @@ from nngkit.documents import threads as _threads
 from nngkit.documents.changes import Change
 from nngkit.documents.records import Saved
 from nngkit.documents.versions import EditStream
+from nngkit.errors import StoreDamaged
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 
 __all__ = ["Document", "DocumentPeer"]
@@ -103,6 +104,7 @@ class DocumentPeer(Aio[_peer.DocumentPeer]):
     repair_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.repair_addresses)
     peers: HostedProperty[tuple[PeerInfo, ...]] = hosted_property(_peer.DocumentPeer.peers)
     stats: HostedProperty[PeerStats] = hosted_property(_peer.DocumentPeer.stats)
+    damaged: HostedProperty[dict[str, StoreDamaged]] = hosted_property(_peer.DocumentPeer.damaged)
     refusals: HostedProperty[tuple[Refusal, ...]] = hosted_property(_peer.DocumentPeer.refusals)
 
 

@@ -13,6 +13,7 @@ from nngkit.documents import document as _document
 from nngkit.documents import peer as _peer
 from nngkit.documents.threads import Document, as_in
 from nngkit.documents.versions import EditStream
+from nngkit.errors import StoreDamaged
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.portal import BlockingIterator
 
@@ -69,6 +70,7 @@ class DocumentPeer(Blocking[_peer.DocumentPeer]):
     repair_addresses: HostedProperty[tuple[str, ...]] = hosted_property(_peer.DocumentPeer.repair_addresses)
     peers: HostedProperty[tuple[PeerInfo, ...]] = hosted_property(_peer.DocumentPeer.peers)
     stats: HostedProperty[PeerStats] = hosted_property(_peer.DocumentPeer.stats)
+    damaged: HostedProperty[dict[str, StoreDamaged]] = hosted_property(_peer.DocumentPeer.damaged)
     refusals: HostedProperty[tuple[Refusal, ...]] = hosted_property(_peer.DocumentPeer.refusals)
 
 

@@ -1,14 +1,19 @@
-"""The peers' shared token: from an option, the environment, or the address to join."""
+"""The peers' shared token: from an option, the environment, the address to join, or a file beside the store."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qs
 
 from nngkit.errors import ConfigError
 
-__all__ = ["joining"]
+__all__ = ["joining", "kept"]
+
+SECRET: Final = 16  # random bytes of a token; in hex, which never looks like an option
 
 
 def joining(urls: Iterable[str], token: str | None, option: str) -> tuple[str | None, list[str]]:
@@ -23,3 +28,37 @@ def joining(urls: Iterable[str], token: str | None, option: str) -> tuple[str | 
         token = token or said
         places.append(place)
     return token, places
+
+
+def kept(path: Path) -> str:
+    """Return the token in the file `path`, readable by its owner only; make one at the first call.
+
+    Raises ConfigError.
+    """
+    try:
+        return _read(path) or _made(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("token", f"{path}: {getattr(error, 'strerror', None) or error}", str(path)) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return ""
+    with open(file, encoding="ascii") as text:
+        os.fchmod(file, 0o600)  # a copy or a restored backup may be readable by others
+        return text.read().strip()
+
+
+def _made(path: Path) -> str:
+    token = secrets.token_hex(SECRET)
+    making = path.with_name(f"{path.name}-new")
+    making.unlink(missing_ok=True)
+    file = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(file, "w", encoding="ascii") as text:
+        text.write(f"{token}\n")
+        text.flush()
+        os.fsync(file)
+    making.replace(path)
+    return token

@@ -26,7 +26,7 @@ from nngkit.documents.engine.interface import Engine, load_engine
 from nngkit.documents.records import Saved
 from nngkit.documents.sync.messages import Aware
 from nngkit.documents.versions import EditStream
-from nngkit.errors import ConfigError, TimedOut
+from nngkit.errors import ConfigError, EditRefused, TimedOut
 
 __all__ = ["ClusterDocument", "open_document"]
 
@@ -137,6 +137,10 @@ class ClusterDocument:
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None:
         """Raise ConfigError."""
         _no_store()
+
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
+        """Return an empty tuple: the nodes of a cluster do not report refusals."""
+        return ()
 
     async def save_version(self, document: Document, name: str) -> Saved:
         """Raise ConfigError."""

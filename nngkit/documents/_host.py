@@ -36,7 +36,7 @@ from nngkit.documents.sync.messages import Aware, Has, Have
 from nngkit.documents.sync.replica import Replica, Settings
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
-from nngkit.errors import AccessDenied, Closed, ConfigError, NngkitError, TimedOut
+from nngkit.errors import Closed, ConfigError, EditRefused, NngkitError, StoreDamaged, TimedOut
 
 __all__ = ["HostOptions", "PeerHost"]
 
@@ -87,6 +87,7 @@ class PeerHost:
     ) -> None:
         self.me = me
         self.open_documents: dict[str, _OpenDocument] = {}
+        self.damaged: dict[str, StoreDamaged] = {}  # documents that cannot be loaded, until they are opened again
         self.edits = 0
         self.refused = Counter[str]()
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
@@ -109,7 +110,12 @@ class PeerHost:
         if (known := self.open_documents.get(name)) is not None:
             return known.document
         document = Document(name, engine=self._engine, host=self)
-        versions, recent, document_log = self._load(document)
+        try:
+            versions, recent, document_log = self._load(document)
+        except StoreDamaged as damage:
+            self.damaged[name] = damage
+            raise
+        self.damaged.pop(name, None)
         replica = Replica(
             name,
             self.me,
@@ -127,6 +133,7 @@ class PeerHost:
             token=self._options.token,
             relay=self._options.relay,
             refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
+            cut=self.exchange.cut,
         )
         self.open_documents[name] = _OpenDocument(document, copy, document_log)
         self.exchange.add(copy, document.engine.client_id)
@@ -141,9 +148,13 @@ class PeerHost:
             return {}, [], None
         loaded = backend.load(document.name)
         updates = [record.update for record in loaded.records]
-        for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
-            if update:  # an edit that could not be applied is stored as empty
-                document.merge(update, None)
+        try:
+            for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
+                if update:  # earlier versions stored an edit that could not be applied as empty
+                    document.merge(update, None)
+        except ValueError as error:
+            where = "storage" if self._store is None else self._store.path
+            raise StoreDamaged(where, str(error), f"records of {document.name!r}") from error
         recent = [
             (record.stream, record.seq, Edit(record.update, record.deps))
             for record in (*loaded.recent, *loaded.records)
@@ -187,11 +198,14 @@ class PeerHost:
                 known.document.awareness.expire()
 
     def check_open(self) -> None:
-        """Raise what has ended the peer, if it has ended; AccessDenied if a `join` was refused."""
+        """Raise what has ended the peer, if it has ended."""
         if self.closed:
             raise self._background.ended("the peer is closed")
-        if self.exchange.denied is not None:
-            raise AccessDenied(str(self.exchange.denied))
+
+    def check_denied(self) -> None:
+        """Raise AccessDenied if a `join` was refused."""
+        for denied in self.exchange.denied.values():
+            raise denied.again() from denied
 
     # ------------------------------------------------------------------ document.DocumentHost
 
@@ -213,8 +227,9 @@ class PeerHost:
         await document_log.synced()
 
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None:
-        """Wait until `peers` other peers have the current content on disk. Raises TimedOut."""
+        """Wait until `peers` peers have the current content on disk. Raises TimedOut, EditRefused, AccessDenied."""
         versions = dict(self.open_documents[document.name].copy.replica.versions)
+        refused: dict[EditStream, EditRefused] = {}
         request = Have(self.me, self._options.token, document.name, versions, True, HAVE)
         done: set[EditStream] = set()
         asked: set[EditStream] = set()
@@ -227,6 +242,9 @@ class PeerHost:
                         if isinstance(reply, Has) and reply.yes:
                             done.add(peer)
                             return
+                    except EditRefused as error:  # further local edits cannot change that
+                        refused[peer] = error
+                        return
                     except NngkitError as error:
                         log.debug("%s did not confirm %s: %s", peer, document.name, error)
                     finally:
@@ -236,7 +254,13 @@ class PeerHost:
 
                 while len(done) < peers and not self.closed:
                     activity = self.exchange.activity
-                    for member in self.exchange.members.present():
+                    present = self.exchange.members.present()
+                    refusing = [member.stream for member in present if member.stream in refused]
+                    if refusing and sum(member.repair != () for member in present) - len(refusing) < peers:
+                        break
+                    if self.exchange.denied and not any(member.repair for member in present):
+                        break
+                    for member in present:
                         if member.repair and member.stream not in asked:
                             asked.add(member.stream)
                             nursery.start_soon(have, member.stream)
@@ -245,6 +269,10 @@ class PeerHost:
                 nursery.cancel_scope.cancel()
         if len(done) < peers:
             self.check_open()
+            if refused:
+                raise next(iter(refused.values()))
+            if not any(member.repair for member in self.exchange.members.present()):
+                self.check_denied()
             raise TimedOut(f"{document.name}: on the disks of {len(done)} of {peers} peers after {timeout} s", timeout)
 
     async def joined(self, document: Document, timeout: float | None) -> None:
@@ -260,6 +288,8 @@ class PeerHost:
                     if True in status and None not in status:
                         return
                     self.check_open()
+                    if not status:
+                        self.check_denied()
                     await known.changed.wait()
             status = replica.catch_up_status(since, trio.current_time())
         finally:
@@ -299,10 +329,20 @@ class PeerHost:
 
     def accepts(self, doc: str) -> bool:
         """Open an unknown document announced by a peer, if `accept` agrees."""
-        if self._options.accept is None or self.closed or not self._options.accept(doc):
+        if self._options.accept is None or self.closed or doc in self.damaged or not self._options.accept(doc):
             return False
-        self.open(doc)
+        try:
+            self.open(doc)
+        except StoreDamaged as damage:  # the other documents go on
+            log.error("not opened: %s", damage)
+            return False
         return True
+
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open here."""
+        if doc in self.damaged:
+            return f"document {doc} is damaged in the store here; `nngkit doc recover` copies what is intact"
+        return f"document {doc} is not open here"
 
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Wake the waiters for a change of the document."""
@@ -322,6 +362,16 @@ class PeerHost:
             clock = known.document.awareness.bye(peer)
             if clock is not None and self._options.relay:  # peers behind us hear neither its bye nor its disconnect
                 self.exchange.publish(encode(Aware(peer, name, clock, None)))
+
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        """Record that a peer refuses a local edit, and wake the waiters."""
+        self.record_refusal(str(peer), f"our edit of {copy.name}", f"{peer} refuses {why}")
+        self.open_documents[copy.name].changed.wake()
+
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
+        """Return the refusals of local edits by present peers."""
+        known = self.open_documents[document.name].copy.replica.refusals
+        return tuple(EditRefused(str(peer), f"edit {one.seq}: {one.why}") for peer, one in known.items())
 
     def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
         """Publish the known awareness states for a peer that has just opened `docs`."""
@@ -346,6 +396,8 @@ class PeerHost:
             return False
         with trio.move_on_after(wait):
             while not covers(copy.replica.versions, versions):
+                if copy.refusal(versions) is not None:
+                    return False
                 await known.changed.wait()
             if durable and known.log is not None:
                 try:

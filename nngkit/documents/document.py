@@ -15,7 +15,7 @@ Knows no socket and no file: it reports local edits to its `DocumentHost`, the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,9 +25,10 @@ from nngkit.documents.changes import Broadcast, Change, ChangeReader
 from nngkit.documents.engine.interface import Engine, EngineDocument, Kind, Part, load_engine
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Saved
+from nngkit.documents.seeding import seeded
 from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrapped
 from nngkit.documents.undo import WINDOW, Undo
-from nngkit.errors import Closed, ConfigError
+from nngkit.errors import Closed, ConfigError, EditRefused
 
 __all__ = ["Document", "DocumentHost"]
 
@@ -44,6 +45,7 @@ class DocumentHost(Protocol):
     async def durable(self, document: Document) -> None: ...
     async def synced(self, document: Document, peers: int, timeout: float | None) -> None: ...
     async def joined(self, document: Document, timeout: float | None) -> None: ...
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]: ...
     async def save_version(self, document: Document, name: str) -> Saved: ...
     def saved(self, document: Document) -> tuple[Saved, ...]: ...
     def at(self, document: Document, name: str) -> Document: ...
@@ -73,6 +75,7 @@ class Document:
     ) -> None:
         self.name = check_name(name)
         made = load_engine(engine) if isinstance(engine, str) else engine
+        self._made = made
         self.engine: EngineDocument = made.new(client_id)
         self.host = host
         self.read_only = read_only
@@ -147,6 +150,20 @@ class Document:
             if not self.engine.in_transaction:
                 self._late()
 
+    def seed(self, content: Mapping[str, Any]) -> bool:
+        """Put `content` into a document that has no edit yet; return False, and do nothing, if it has one.
+
+        Any number of peers may do so at once: equal content is there once. Of different contents all are there, texts
+        one after the other. `content`: roots by name, as str, dict or list, with shared types inside. It is not undone
+        by `undo`. Raises TypeError or ValueError for other content.
+        """
+        self.check_writable()
+        if self.engine.state() != self._made.new().state():
+            return False
+        seed = seeded(content, lambda client: Document(self.name, engine=self._made, client_id=client))
+        self.engine.apply(seed.engine.changes_since(), "seed")
+        return True
+
     def undo(self, *scope: Shared, window: float = WINDOW, clock: Callable[[], float] | None = None) -> Undo:
         """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         if clock is None:
@@ -220,8 +237,16 @@ class Document:
         await self._demand_host().durable(self)
 
     async def synced(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until `n` peers have all current edits on disk. Raises TimedOut after `timeout` seconds."""
+        """Wait until `n` peers have all current edits on disk.
+
+        Raises TimedOut after `timeout` seconds, EditRefused if too few are left that take them, AccessDenied.
+        """
         await self._demand_host().synced(self, n, timeout)
+
+    @property
+    def refused(self) -> tuple[EditRefused, ...]:
+        """Refusals of local edits by present peers, which will not get what follows these edits either."""
+        return self._demand_host().refusals_of(self)
 
     async def joined(self, timeout: float | None = None) -> None:
         """Wait until this peer has all edits that a reachable peer had at the call.

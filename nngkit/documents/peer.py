@@ -40,7 +40,7 @@ from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.messages import TEXT
 from nngkit.documents.sync.replica import Settings
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
-from nngkit.errors import ConfigError, TimedOut
+from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 from nngkit.protocols import TLS, Pipe
 
 __all__ = ["DocumentPeer"]
@@ -219,6 +219,11 @@ class DocumentPeer(UnderTrio):
         """The open documents, by name."""
         return {name: known.document for name, known in self._host.open_documents.items()}
 
+    @property
+    def damaged(self) -> dict[str, StoreDamaged]:
+        """Documents that could not be loaded, by name; the others are not affected. Empty: none was found so far."""
+        return dict(self._host.damaged)
+
     def versions(self, name: str) -> Versions:
         """Return the version vector of an open document, to compare peers. Raises KeyError."""
         return dict(self._host.open_documents[name].copy.replica.versions)
@@ -274,6 +279,7 @@ class DocumentPeer(UnderTrio):
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             while len(exchange.members.present()) < n:
                 self._host.check_open()
+                self._host.check_denied()
                 await exchange.activity.wait()
                 await trio.lowlevel.checkpoint()
             return

@@ -57,6 +57,13 @@ class Shared:
         return self._node
 
     @property
+    def initial(self) -> Any:
+        """The initial content, for a document to come. Raises NngkitError if it is in one already."""
+        if self._node is not None:
+            raise NngkitError(f"this {type(self).__name__} is in a document already; use a new one")
+        return self._first
+
+    @property
     def document(self) -> Owner:
         """The document that holds it."""
         _ = self.node
@@ -76,8 +83,7 @@ class Shared:
 
         Raises NngkitError if it is in a document: it cannot be in two places.
         """
-        if self._node is not None:
-            raise NngkitError(f"this {type(self).__name__} is in a document already; use a new one")
+        _ = self.initial
         return self._prelim()
 
     def _prelim(self) -> Prelim:

@@ -304,8 +304,10 @@ class Document:
     def array(self, name: str) -> Array:
         return cast(Array, self._wrap(self._loop.do(self._inner.array, name)))
 
+    seed = _calls(_document.Document.seed)
     plain = _calls(_document.Document.plain)
     digest = _calls(_document.Document.digest)
+    refused = _reads(_document.Document.refused)
     saved_versions = _calls(_document.Document.saved_versions)
     durable = _awaits(_document.Document.durable)
     synced = _awaits(_document.Document.synced)

@@ -31,6 +31,7 @@ __all__ = [
     "STREAMS",
     "Edit",
     "EditStream",
+    "Harmful",
     "Oldest",
     "Versions",
     "covers",
@@ -58,6 +59,10 @@ class EditStream(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.origin.hex()}@{self.epoch}"
+
+
+class Harmful(ValueError):
+    """An update that damages the engine, which no peer makes by mistake; the content may have had to be rebuilt."""
 
 
 Versions = dict[EditStream, int]

@@ -129,6 +129,35 @@ def test_intact_documents_of_a_damaged_store_are_recovered(store: Path, tmp_path
     assert_fails(nngkit("doc", "recover", str(store), str(tmp_path / "rest")), 2, "rest")
 
 
+@pytest.mark.slow
+def test_one_damaged_document_stops_no_other(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "table.txt").write_text("untouched")
+    doc("import", tmp_path / "table.txt", "--store", store)
+    data = bytearray(store.read_bytes())
+    data[data.index("漢".encode())] ^= 1
+    store.write_bytes(data)
+    (tmp_path / "home").mkdir()
+    store = store.rename(tmp_path / "home" / "docs.sqlite")
+    status = nngkit("doc", "status", "minutes", "table", "--store", str(store), "--json")
+    assert status.returncode == 0
+    told = valid(status.stdout, "doc-status.json")
+    assert [one["document"] for one in told["store"]["documents"]] == ["table"]
+    assert [one["document"] for one in told["store"]["damaged"]] == ["minutes"]
+    assert [one["document"] for one in told["documents"]] == ["table"]
+    for action in (("export", tmp_path / "out"), ("compact",)):
+        done = nngkit("doc", *map(str, action), "--store", str(store))
+        assert done.returncode == 1
+        assert "table" in done.stdout
+        assert "'minutes'" in done.stderr
+        assert "nngkit doc recover" in done.stderr
+    assert (tmp_path / "out" / "table.txt").read_text() == "untouched"
+    with serving(tmp_path / "home") as (running, join):
+        assert doc("cat", "table", "--join", join).stdout == "untouched"
+        assert_fails(nngkit("doc", "cat", "minutes", "--join", join, "--timeout", "0.5"), 4, "minutes")
+        running.end()
+        assert "nngkit doc recover" in running.rest()[1]
+
+
 # ---- files
 
 
@@ -334,6 +363,23 @@ def test_the_page_is_served_if_it_is_built(built: bool, tmp_path: Path) -> None:
                 assert "--join 'ws://" in first
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_a_token_that_serve_made_is_kept_for_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "docs.token"
+    joins = []
+    for _ in range(2):
+        with serving(tmp_path / "home") as (running, join):
+            joins.append(join.partition("#token=")[2])
+            running.end()
+        assert file.stat().st_mode & 0o777 == 0o600
+        file.chmod(0o644)
+    assert joins[0] == joins[1] == file.read_text().strip()
+    with serving(tmp_path / "home", "--token", "given") as (running, join):
+        assert join.endswith("#token=given")
+        running.end()
+    assert file.read_text().strip() == joins[0]
 
 
 def test_serving_without_a_token_needs_an_option(tmp_path: Path) -> None:

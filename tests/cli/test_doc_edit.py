@@ -204,18 +204,36 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
     assert text_of(tmp_path / "home" / "docs.sqlite") == "Third: Ada was here.\nGrace 漢 too.XYZ"
 
 
-def test_quitting_warns_about_edits_on_no_disk(tmp_path: Path) -> None:
+def test_quitting_asks_before_it_discards_edits_on_no_disk(tmp_path: Path) -> None:
     with Terminal("doc", "edit", "a", "--listen", "tcp://127.0.0.1:0", "--timeout", "0.2", columns=100) as terminal:
         terminal.shows("on no disk yet")
         terminal.send("lost")
         terminal.shows("lost")
         terminal.send(SAVE)
         terminal.shows("NOT saved")
+        terminal.send(LEAVE * 2 + "D" + LEAVE)  # typed ahead: it answers no question
+        terminal.shows("D discards the text")
+        terminal.shows("lostD")
+        terminal.send("!")
+        terminal.shows("lostD!", "Ctrl-Q quit")
         terminal.send(LEAVE)
-        terminal.shows("Ctrl-Q again quits")
-        terminal.send(LEAVE)
+        terminal.shows("D discards the text")
+        terminal.send("D")
         assert terminal.end() == 0
         assert any("not known to be on any disk" in line for line in terminal.screen.lines)
+
+
+def test_text_on_no_disk_is_in_a_file_after_a_signal(tmp_path: Path) -> None:
+    options = ("--listen", "tcp://127.0.0.1:0", "--timeout", "0.2")
+    with Terminal("doc", "edit", "notes/a", *options, columns=200, TMPDIR=str(tmp_path)) as terminal:
+        terminal.shows("on no disk yet")
+        terminal.send("precious")
+        terminal.shows("precious")
+        terminal.process.send_signal(signal.SIGHUP)
+        assert terminal.end() == 128 + signal.SIGHUP
+        [path] = tmp_path.glob("nngkit-*/a.txt")
+        assert path.read_text() == "precious"
+        assert any(str(path) in line for line in terminal.screen.lines)
 
 
 def test_a_wrong_token_is_shown_in_the_status_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nngkit.documents.document import Document
 from nngkit.documents.engine.yjs_update import uint
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Map, Text
-from nngkit.errors import BadMessage, TooLarge
+from nngkit.errors import BadMessage, EditRefused, TooLarge
 from tests.documents import networks
 
 
@@ -33,6 +33,9 @@ class Heard:
     async def joined(self, document: Document, timeout: float | None) -> None: ...
     async def save_version(self, document: Document, name: str) -> Saved:
         return Saved(name, 0.0, 0, {})
+
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
+        return ()
 
     def saved(self, document: Document) -> tuple[Saved, ...]:
         return ()

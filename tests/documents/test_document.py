@@ -18,7 +18,7 @@ from nngkit.documents.document import Document
 from nngkit.documents.engine.codepoints import patched
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
-from nngkit.errors import Closed, ConfigError, Full, NngkitError
+from nngkit.errors import Closed, ConfigError, EditRefused, Full, NngkitError
 
 LETTERS = st.text(st.sampled_from("ab\néß漢😀🇬👨‍👩\u0301\u200d\U0010ffff\x00"), max_size=8)
 PLACES = st.floats(0, 1)
@@ -47,6 +47,9 @@ class Wire:
     async def joined(self, document: Document, timeout: float | None) -> None: ...
     async def save_version(self, document: Document, name: str) -> Saved:
         return Saved(name, 0.0, 0, {})
+
+    def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
+        return ()
 
     def saved(self, document: Document) -> tuple[Saved, ...]:
         return ()

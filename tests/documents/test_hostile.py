@@ -26,6 +26,9 @@ class ExchangeHost:
     def accepts(self, doc: str) -> bool:
         return False
 
+    def why_closed(self, doc: str) -> str:
+        return "not open"
+
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         raise AssertionError("there is no document")
 
@@ -37,6 +40,9 @@ class ExchangeHost:
 
     def peer_left(self, peer: EditStream) -> None:
         """Do nothing."""
+
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        raise AssertionError("there is no document")
 
     def record_refusal(self, peer: str, what: str, why: str) -> None:
         self.refusals.append((peer, what, why))

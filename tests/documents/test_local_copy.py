@@ -131,8 +131,8 @@ def test_invalid_edit_changes_nothing_and_is_reported_with_its_author() -> None:
     ((who, why),) = world.refusals
     assert who == ADA
     assert "edit 1" in why
-    assert world.replica.versions == {ADA: 1}  # its number is taken, with an empty edit
-    assert world.disk.entries[-1][1] == b""
+    assert world.replica.versions == {}
+    assert world.disk.entries == []
 
 
 def test_edit_in_our_name_is_reported() -> None:

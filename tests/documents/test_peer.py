@@ -12,6 +12,7 @@ import trio
 import trio.lowlevel
 
 from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
+from nngkit.documents.sync import exchange
 from nngkit.documents.sync.addresses import with_token
 from nngkit.documents.sync.messages import (
     Aware,
@@ -329,6 +330,33 @@ async def test_joining_needs_an_address_and_the_token() -> None:
             with pytest.raises(AccessDenied, match="token"):
                 await stranger.open("minutes").joined(PATIENCE)
         assert any("token" in refusal.why for refusal in a.refusals)
+
+
+async def test_refusal_after_a_restart_is_reported_as_at_first_contact_and_ends_with_the_right_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "JOIN_RETRY", 0.05)
+    monkeypatch.setattr(exchange, "DENIED_RETRY", 0.1)
+
+    def home(token: str, port: int = 0) -> DocumentPeer:
+        return DocumentPeer(listen=f"ws://127.0.0.1:{port}", token=token, accept=lambda _: True)
+
+    async with home("first") as first:
+        [repair] = first.repair_addresses
+    port = int(repair.split(":")[2].split("/")[0])
+    async with DocumentPeer(join=repair, token="first") as friend:
+        doc = friend.open("minutes")
+        async with home("first", port):
+            await friend.wait_for_peers(1, PATIENCE)
+        async with home("second", port):
+            await aeventually(lambda: any("AccessDenied" in one.why for one in friend.refusals), timeout=PATIENCE)
+            assert [one.what for one in friend.refusals] == ["join"]
+            for wait in (doc.joined, doc.synced):
+                with trio.fail_after(PATIENCE), pytest.raises(AccessDenied, match="token"):
+                    await wait()
+        async with home("first", port) as again:
+            await aeventually(lambda: any(info.stream == again.me for info in friend.peers), timeout=PATIENCE)
+            await doc.joined(PATIENCE)
 
 
 async def test_bus_path_with_a_token_is_secret() -> None:

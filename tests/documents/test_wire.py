@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.documents.sync import messages as m
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import EPOCHS, ORIGIN, STREAMS, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
@@ -145,6 +146,10 @@ PINNED: dict[str, tuple[Any, str]] = {
     "awareness": (
         m.Aware(ME, "minutes", 9, b"\xa1fclient\x18M"),
         f"850282{STREAM_A}676d696e75746573094aa166636c69656e74184d",
+    ),
+    "heartbeat, refusing": (
+        m.Heartbeat(ME, refused=(("drawing", RefusedEdit(OTHER, 7, "XML")),)),
+        f"840182{STREAM_A}a2617601677265667573656481856764726177696e67486f726967696e4242020763584d4c80",
     ),
     "bye": (m.Bye(ME), f"820382{STREAM_A}"),
     "hello": (
@@ -350,6 +355,7 @@ def is_list_of_many(kind: str, path: tuple[Any, ...]) -> bool:
     many: dict[str, list[tuple[Any, ...]]] = {
         "update": [(4,), (4, 0, 1), (4, 1, 1)],
         "heartbeat": [(2, "repair"), (2, "client"), (3,), (3, 0, 3), (3, 1, 3)],
+        "heartbeat, refusing": [(2, "refused"), (3,)],
         "hello": [(3, "documents")],
         "nack": [(4,)],
         "want": [(5,)],
@@ -389,6 +395,8 @@ AT_THE_LIMIT: dict[str, tuple[Callable[[int], Any], int]] = {
     "addresses": (lambda n: heartbeat(repair=("tcp://*:1",) * n), m.ADDRESSES),
     "an address": (lambda n: heartbeat(repair=("x" * n,)), m.TEXT),
     "clients": (lambda n: heartbeat(clients=(("d", 1),) * n), m.DOCUMENTS),
+    "refused edits": (lambda n: heartbeat(refused=(("d", RefusedEdit(ME, 1, "")),) * n), m.DOCUMENTS),
+    "why an edit is refused": (lambda n: heartbeat(refused=(("d", RefusedEdit(ME, 1, "x" * n)),)), m.TEXT),
     "a client": (lambda n: heartbeat(clients=(("d", n),)), EPOCHS),
     "a document's name": (lambda n: m.Has(ME, "x" * n, True), 200),
     "an awareness": (lambda n: m.Aware(ME, "d", 1, b"x" * n), m.AWARENESS_LIMIT),

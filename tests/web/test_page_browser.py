@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
+import pytest
 import trio
 from selenium import webdriver
 
 from nngkit.documents.document import Document
+from nngkit.documents.engine import yjs
 from nngkit.documents.shared import Map
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.testing import aeventually
@@ -65,6 +68,38 @@ async def test_a_page_and_a_program_edit_text_and_table_together(browser: webdri
             await aeventually(lambda: str(body) == "Tea 中 👩‍🚀 at four", what="only the page's own edits are undone")
             await equal(page, doc)
         assert home.refusals == ()
+
+
+async def test_page_says_not_saved_from_an_edit_on_that_its_peer_refuses(
+    browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = yjs.YjsDocument._read
+
+    def strict(self: yjs.YjsDocument, update: bytes) -> Any:
+        if b"@" in update:
+            raise ValueError("not an update: it holds an @")
+        return read(self, update)
+
+    monkeypatch.setattr(yjs.YjsDocument, "_read", strict)
+    said = "return document.getElementById('state-text').textContent"
+    async with peer(store=tmp_path / "docs.sqlite") as home, serving(home, store=True) as server:
+        doc = home.open("minutes")
+        async with joined(browser, server) as page:
+            await page.types("Tea")
+            await page.sees(said, "All changes saved")
+            await page.types("@")
+            await page.sees(said, "Not saved")
+            await page.is_in("refused")
+            await page.types(" at four")
+            await page.sees(said, "Not saved")
+            assert "it holds an @" in await page.script("return document.getElementById('notice').textContent")
+            assert str(doc.text("body")) == "Tea"
+            doc.text("body").insert(0, "Green ")
+            await page.shows("Green Tea@ at four")
+            await page.sees(said, "Not saved")
+        async with joined(browser, server) as page:  # the browser has kept them
+            await page.shows("Green Tea@ at four")
+            await page.sees(said, "Not saved")
 
 
 async def test_cursors_and_people_are_visible_on_both_sides(browser: webdriver.Chrome) -> None:

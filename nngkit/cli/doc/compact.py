@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from nngkit.cli.doc.log import plural
 from nngkit.cli.doc.opening import in_trio, stored
 from nngkit.cli.output import json_line, out
+from nngkit.cli.stderr import say
 from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.store import Store
-from nngkit.errors import NotFound
+from nngkit.errors import NotFound, StoreDamaged
 
 __all__ = ["run"]
 
+NAME: Final = "nngkit doc compact"
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compact the named documents, or all of the store."""
+    """Compact the named documents, or all of the store. Return 1 if any is damaged."""
+
+    damaged: list[str] = []
 
     async def work() -> None:
         with stored(arguments.store) as store:
             for name in _selected(arguments.names, store):
-                done = await store.compact(name, load_engine())
+                try:
+                    done = await store.compact(name, load_engine())
+                except StoreDamaged as damage:
+                    damaged.append(name)
+                    say(NAME, f"not compacted: {damage}")
+                    continue
                 fields = {
                     "event": "compacted",
                     "document": name,
@@ -34,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                     else f"{name}: {plural(done.records, 'record')}, {done.before} bytes, now {done.after}"
                 )
 
-    return in_trio(work)
+    return in_trio(work) or int(bool(damaged))
 
 
 def _selected(names: list[str], store: Store) -> list[str]:

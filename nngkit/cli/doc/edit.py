@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 from nngkit.cli.doc import external_editor
 from nngkit.cli.doc.caret import Caret, Size
-from nngkit.cli.doc.keys import Decoder, Event, Key
+from nngkit.cli.doc.keys import Decoder, Event, Key, Typed
 from nngkit.cli.doc.opening import checked_root, in_trio, meets_others, opened, user
 from nngkit.cli.doc.screen import Screen, can_edit, sequences
 from nngkit.cli.doc.session import Session
@@ -34,6 +37,7 @@ READ: Final = 65536  # bytes read at once
 ESCAPE: Final = 0.05  # seconds after which an escape is the key itself and not the start of a sequence
 FRAME: Final = 0.02  # seconds between two drawings; changes in between are drawn together
 HANGUP: Final = 128 + signal.SIGHUP
+QUESTION: Final = "on no disk: D discards the text and quits, any other key goes on"
 KEYS: Final = "Ctrl-S save  Ctrl-Z undo  Ctrl-Y redo  Ctrl-Q quit"
 
 
@@ -46,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     done: dict[str, Any] = {}
     code = 0
     warned: list[str] = []
+    rescued: list[Path] = []
 
     async def work() -> None:
         nonlocal code
@@ -63,13 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
                 code = await editor.run()
             finally:
                 done.update(left(document, session))
+                if not done["kept"] and not editor.discarded:
+                    rescued.append(rescue(arguments.name, str(session.text)))
 
     ended = in_trio(work, warned.append)  # printed after the screen is restored
     for text in dict.fromkeys(warned):
         say(NAME, text)
     if done:
         if not done["kept"]:
-            say(NAME, f"{arguments.name}: the last edits are not known to be on any disk")
+            where = "".join(f"; the text is in {path}" for path in rescued)
+            say(NAME, f"{arguments.name}: the last edits are not known to be on any disk{where}")
         if arguments.json:
             print(json_line(done))
     return ended or code
@@ -86,6 +94,13 @@ def left(document: Document, session: Session) -> dict[str, Any]:
     }
 
 
+def rescue(name: str, text: str) -> Path:
+    """Write a text that is on no disk to a new file, readable by its owner only; return its path."""
+    path = Path(tempfile.mkdtemp(prefix="nngkit-")) / f"{name.rpartition('/')[2]}.txt"
+    path.write_bytes(text.encode())
+    return path
+
+
 class _Editor:
     """The editor's loop. `timeout`: seconds that saving to a peer's disk may take."""
 
@@ -99,7 +114,9 @@ class _Editor:
         self._cursor = self._text.cursor(0, before=True)
         self._top = self._text.cursor(0, before=True)
         self._goal: int | None = None
-        self._leaving = False
+        self._asking = False  # whether to discard the text
+        self._typed_ahead = False  # input that was there before the question does not answer it
+        self.discarded = False
         self._code = 0
 
     async def run(self) -> int:
@@ -128,6 +145,8 @@ class _Editor:
     async def _read(self) -> None:
         while True:
             await trio.lowlevel.wait_readable(0)
+            answers = self._asking and not self._typed_ahead
+            self._typed_ahead = False
             try:
                 data = os.read(0, READ)
             except OSError:
@@ -141,6 +160,10 @@ class _Editor:
                     await trio.lowlevel.wait_readable(0)
                 events += self._decoder.flush() if waited.cancelled_caught else self._decoder.feed(os.read(0, READ))
             for event in events:
+                if answers and event in (Typed("d"), Typed("D")):
+                    self.discarded = True
+                    return
+                answers = False
                 if await self._press(event):
                     return
             self._session.notify()
@@ -150,7 +173,7 @@ class _Editor:
         name = event.name if isinstance(event, Key) else ""
         if name == "leave":
             return await self._leave()
-        self._leaving = False
+        self._asking = False
         self._session.message = ""
         match name:
             case "save":
@@ -196,16 +219,18 @@ class _Editor:
         self._session.notify()
 
     async def _leave(self) -> bool:
+        """Return True to quit. A text that is on no disk is discarded only if the user says so."""
         session = self._session
-        if self._leaving or session.is_as_it_began:
+        if session.is_as_it_began:
             return True
         session.message = "quitting ..."
         self._draw()
         await session.save(self._timeout)
         if session.is_kept:
             return True
-        session.message = "not on any disk: Ctrl-Q again quits anyway"
-        self._leaving = True
+        session.message = QUESTION
+        self._asking = True
+        self._typed_ahead = bool(select.select([0], [], [], 0)[0])
         return False
 
     # ------------------------------------------------------------------ drawing

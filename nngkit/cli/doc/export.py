@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Final
 
 from nngkit.cli.doc.folders import path_of, write
 from nngkit.cli.doc.opening import found, in_trio, meets_others, opened, stored
 from nngkit.cli.doc.values import to_json
 from nngkit.cli.output import json_line, out
+from nngkit.cli.stderr import say
 from nngkit.documents import Document
-from nngkit.errors import ConfigError
+from nngkit.errors import ConfigError, StoreDamaged
 
 __all__ = ["run"]
 
+NAME: Final = "nngkit doc export"
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export the named documents; without names, those of the store and of the peers."""
+    """Export the named documents; without names, those of the store and of the peers. Return 1 if any is damaged."""
     folder = Path(arguments.dir)
     if arguments.store is None and not meets_others(arguments) and not arguments.listen:
         raise ConfigError("--store", "there is nothing to export from: give a store, or peers (--join, --dial)")
@@ -30,15 +34,23 @@ def run(arguments: argparse.Namespace) -> int:
         with stored(arguments.store) as store:
             names = store.names()
 
+    damaged: list[str] = []
+
     async def work() -> None:
         async with opened(arguments) as peer:
             if not arguments.names and meets_others(arguments):
                 await peer.wait_for_peers(1, arguments.timeout)
                 names[:] = sorted({*names, *(name for other in peer.peers for name in other.documents)})
             for name in names:
-                _export(await found(peer, name, arguments), folder, arguments)
+                try:
+                    document = await found(peer, name, arguments)
+                except StoreDamaged as damage:
+                    damaged.append(name)
+                    say(NAME, f"not exported: {damage}")
+                else:
+                    _export(document, folder, arguments)
 
-    return in_trio(work)
+    return in_trio(work) or int(bool(damaged))
 
 
 def _export(document: Document, folder: Path, arguments: argparse.Namespace) -> None:

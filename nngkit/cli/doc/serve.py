@@ -8,14 +8,14 @@
         nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=9f0c...'
 
 The link is printed once, on stdout, and grants access. Browsers do not send the part after # to the server. Everything
-is stored in DIR/docs.sqlite. The peer relays, as a page connects to it alone.
+is stored in DIR/docs.sqlite, and the token that it made in DIR/docs.token. The peer relays, as a page connects to it
+alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -29,15 +29,16 @@ import trio
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.output import json_line, utc
 from nngkit.cli.stderr import say
+from nngkit.cli.tokens import kept
 from nngkit.documents import DocumentPeer
-from nngkit.errors import ConfigError
+from nngkit.errors import ConfigError, StoreDamaged
 
 __all__ = ["run"]
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
+TOKEN: Final = "docs.token"  # it stays, so that links and peers are admitted after a restart
 LISTEN: Final = "ws://127.0.0.1:4712"  # fixed: browsers store offline edits by address
-SECRET: Final = 16  # random bytes of a token; in hex, which never looks like an option
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,12 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.listen = arguments.listen or [LISTEN]
     arguments.timeout = None
     given = settings(arguments)
-    if given["token"] is None and not arguments.no_token:
-        given["token"] = secrets.token_hex(SECRET)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError("DIR", f"{folder}: {error.strerror or error}", arguments.dir) from error
+    if given["token"] is None and not arguments.no_token:
+        given["token"] = kept(folder / TOKEN)
     path = folder / STORE
     known: list[str] = []
     if path.exists():
@@ -68,7 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         peer = DocumentPeer(**{**given, "relay": True, "store": path, "accept": accept})
         async with peer, trio.open_nursery() as nursery:
             for name in filter(accept, known):
-                peer.open(name)
+                try:
+                    peer.open(name)
+                except StoreDamaged as damage:
+                    say(NAME, f"not served: {damage}")
             url = None if arguments.no_page else await _page(peer, arguments, nursery)
             _report(peer, url, given["token"], arguments)
             await trio.sleep_forever()

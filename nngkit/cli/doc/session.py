@@ -134,7 +134,7 @@ class Session:
             nursery.start_soon(self._watch_people)
             nursery.start_soon(self._watch_peers)
             nursery.start_soon(self._watch_disks)
-            nursery.start_soon(self._wait_for_denial)
+            nursery.start_soon(self._watch_denial)
             if self.stored:
                 nursery.start_soon(self._watch_disk)
 
@@ -147,12 +147,17 @@ class Session:
             await trio.sleep(LOOK)
             self.notify()
 
-    async def _wait_for_denial(self) -> None:
-        try:
-            await self.peer.wait_for_peers(1)
-        except AccessDenied as error:
-            self._denied = str(error)
-        self.notify()
+    async def _watch_denial(self) -> None:
+        while True:
+            denied = None
+            try:
+                await self.peer.wait_for_peers(1)
+            except AccessDenied as error:
+                denied = str(error)
+            if denied != self._denied:
+                self._denied = denied
+                self.notify()
+            await trio.sleep(LOOK)
 
     async def _watch_disk(self) -> None:
         try:

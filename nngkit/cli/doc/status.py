@@ -16,7 +16,7 @@ import trio
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
 from nngkit.cli.output import columns, json_line, out, utc
 from nngkit.documents import Document, DocumentPeer
-from nngkit.errors import ConfigError, TimedOut
+from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 
 __all__ = ["disks", "run"]
 
@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         async with opened(arguments) as peer:
             if meets_others(arguments):
                 await peer.wait_for_peers(1, arguments.timeout)
-            documents = [peer.open(name) for name in arguments.names]
+            damaged = {each["document"] for each in kept["damaged"]} if kept is not None else ()
+            documents = [peer.open(name) for name in arguments.names if name not in damaged]
             while True:
                 fields = await _look(peer, documents, kept, arguments)
                 out(json_line(fields) if arguments.json else _text(fields))
@@ -58,10 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _kept(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the status of the store, read before the peer opens it."""
-    documents = []
+    documents, damaged = [], []
     with stored(arguments.store) as store:
         for name in store.names():
-            loaded = store.load(name)
+            try:
+                loaded, versions = store.load(name), store.versions(name)
+            except StoreDamaged as damage:
+                damaged.append({"document": name, "why": str(damage)})
+                continue
             documents.append(
                 {
                     "document": name,
@@ -69,10 +74,10 @@ def _kept(arguments: argparse.Namespace) -> dict[str, Any]:
                     "streams": len(loaded.versions),
                     "snapshot": loaded.size,
                     "log": loaded.log,
-                    "versions": len(store.versions(name)),
+                    "versions": len(versions),
                 }
             )
-        return {"path": store.path, "origin": store.origin.hex(), "documents": documents}
+        return {"path": store.path, "origin": store.origin.hex(), "documents": documents, "damaged": damaged}
 
 
 async def _look(
@@ -158,6 +163,7 @@ def _text(fields: dict[str, Any]) -> str:
             for each in fields["store"]["documents"]
         ]
         parts.append(columns(("STORED", "EDITS", "STREAMS", "SNAPSHOT", "LOG", "VERSIONS"), rows))
+        parts += [f"damaged: {each['document']}: {each['why']}" for each in fields["store"]["damaged"]]
     if fields["peers"]:
         rows = [
             (

@@ -144,7 +144,8 @@ class EngineDocument(Protocol):
     def apply(self, update: bytes, origin: object = None) -> None:
         """Apply a remote update. RuntimeError inside a transaction.
 
-        Raises ValueError, and changes nothing, if it is no valid update or does not connect to the content.
+        Raises ValueError, and changes nothing, if it is no valid update or does not connect to the content; Harmful if
+        the content had to be rebuilt from its earlier updates for that.
         """
 
     def check(self, update: bytes) -> None:

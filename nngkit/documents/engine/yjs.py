@@ -37,6 +37,7 @@ from nngkit.documents.engine.yjs_changes import Follower
 from nngkit.documents.engine.yjs_cursors import Cursors
 from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
 from nngkit.documents.engine.yjs_undo import YjsUndo
+from nngkit.documents.versions import Harmful
 
 __all__ = ["ENGINE", "Yjs", "YjsDocument"]
 
@@ -212,15 +213,16 @@ class YjsDocument:
             except BaseException as error:
                 if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
-                if not isinstance(error, ValueError):  # a ValueError comes from the decoder, which changes nothing
-                    self._renew()
-                raise ValueError(f"not an update: {error}") from error
+                if isinstance(error, ValueError):  # it comes from the decoder, which changes nothing
+                    raise ValueError(f"not an update: {error}") from error
+                self._renew()
+                raise Harmful(f"not an update: {error}") from error
             # Connected structs of one client are all applied. Those of several may wait for each other forever.
             if len(parsed.ends) > 1:
                 state = yjs_update.read_state(self.doc.get_state())
                 if any(state.get(client, 0) < end for client, end in parsed.ends.items()):
                     self._renew()
-                    raise ValueError("not an update: its items build on each other")
+                    raise Harmful("not an update: its items build on each other")
             self._pairs.note(parsed, self._known)
             for client, end in parsed.ends.items():
                 if end > self._known.get(client, 0):

@@ -27,6 +27,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NoReturn
 
+from nngkit.documents.versions import Harmful
 from nngkit.envelope import MAX_DEPTH
 
 __all__ = ["Pairs", "Parsed", "in_ascii", "missing", "parse", "read_state", "uint"]
@@ -34,6 +35,7 @@ __all__ = ["Pairs", "Parsed", "in_ascii", "missing", "parse", "read_state", "uin
 _CLOCKS: Final = 2**31  # the engine counts in 32 bits; a document of 2 billion characters is rejected
 _CLIENTS: Final = 2**53
 _KINDS: Final = {2: "JSON of old Yjs", 5: "embedded object", 9: "subdocument", 11: "move"}
+_PARENTS: Final = (7, 0, 1, 10)  # a shared type; deleted with its content; deleted; not in the update
 _PAIR: Final = re.compile("[\U00010000-\U0010ffff]")
 _TYPES: Final = 3  # 0 array, 1 map, 2 text; above them XML and weak links
 
@@ -156,7 +158,7 @@ def uint(number: int) -> bytes:
 
 
 class _UpdateReader:
-    __slots__ = ("at", "copied", "cut_clients", "cut_clocks", "data", "out", "pairs", "rewrite")
+    __slots__ = ("at", "copied", "cut_clients", "cut_clocks", "data", "items", "out", "pairs", "parents", "rewrite")
 
     def __init__(self, data: bytes, *, rewrite: bool) -> None:
         self.data = data
@@ -166,6 +168,8 @@ class _UpdateReader:
         self.cut_clients = array("Q")
         self.cut_clocks = array("I")
         self.pairs: dict[int, list[TextItem]] = {}
+        self.items: dict[int, tuple[array[int], bytearray]] = {}  # each client's: clocks where they begin, and kinds
+        self.parents: list[tuple[int, int]] = []  # items that are used as parents
         self.copied = 0  # everything before it is in `out`
 
     def wrong(self, why: str) -> NoReturn:
@@ -233,9 +237,12 @@ class _UpdateReader:
             if not count:
                 self.wrong(f"no structs of client {client}")
             connected = False
+            clocks, kinds = self.items[client] = array("I"), bytearray()
             for _ in range(count):
                 info = self.byte()
                 kind = info & 0x1F
+                clocks.append(clock)
+                kinds.append(kind)
                 if kind == 10:  # a gap: its items must be in the document already
                     clock = self.length(clock)
                     connected = False
@@ -255,6 +262,7 @@ class _UpdateReader:
                 if clock > needs.get(client, 0):
                     needs[client] = clock
         self.end()
+        self.check_parents(ends)
         return Parsed(ends, tuple(starts), needs, self.pairs, (self.cut_clients, self.cut_clocks))
 
     def length(self, clock: int) -> int:
@@ -266,7 +274,16 @@ class _UpdateReader:
             self.wrong("a clock over 31 bits")
         return clock + count
 
-    def id(self, client: int, clock: int, needs: dict[int, int], behind: int = 0) -> None:
+    def check_parents(self, ends: Mapping[int, int]) -> None:
+        """Refuse an item inside another that is no shared type: it would damage the engine."""
+        for client, clock in self.parents:
+            if clock < ends.get(client, 0):
+                clocks, kinds = self.items[client]
+                at = bisect_right(clocks, clock) - 1
+                if at >= 0 and kinds[at] not in _PARENTS:
+                    raise Harmful(f"not an update: item {clock} of client {client} has others inside, but is no type")
+
+    def id(self, client: int, clock: int, needs: dict[int, int], behind: int = 0) -> tuple[int, int]:
         on, at = self.uint(_CLIENTS), self.uint()
         self.cut_clients.append(on)
         self.cut_clocks.append(at + behind)
@@ -275,6 +292,7 @@ class _UpdateReader:
                 self.wrong("an item that references itself or a later one")
         elif at >= needs.get(on, 0):
             needs[on] = at + 1
+        return on, at
 
     def item(self, info: int, kind: int, client: int, clock: int, needs: dict[int, int]) -> int:
         """Read one item; return the clock after it."""
@@ -287,7 +305,7 @@ class _UpdateReader:
             if parent == 1:
                 self.string()
             elif parent == 0:
-                self.id(client, clock, needs)
+                self.parents.append(self.id(client, clock, needs))
             else:
                 self.wrong("a parent that is neither a root nor an item")
             if info & 0x20:

@@ -16,13 +16,14 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Protocol
 
 import trio
 
 from nngkit.background import Background
 from nngkit.documents.sync import addresses
-from nngkit.documents.sync.decisions import Ask, AskAll
+from nngkit.documents.sync.decisions import Ask, AskAll, Offer
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
@@ -44,11 +45,22 @@ from nngkit.documents.sync.messages import (
     Welcome,
 )
 from nngkit.documents.sync.receiver import BusReceiver
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream, Versions
-from nngkit.errors import AccessDenied, BadMessage, Closed, ConfigError, NngkitError, NotFound, TimedOut, TooLarge
+from nngkit.errors import (
+    AccessDenied,
+    BadMessage,
+    Closed,
+    ConfigError,
+    EditRefused,
+    NngkitError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+)
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 from nngkit.redial import SilentPeers
 
@@ -58,6 +70,8 @@ log = logging.getLogger("nngkit.documents")
 
 LINGER: Final = 0.5  # seconds to write the last messages
 JOIN_RETRY: Final = 1.0  # seconds between two attempts to join
+DENIED_RETRY: Final = 5.0  # seconds after a refused one
+CONNECTING: Final = 10.0  # seconds for the BUS of a peer that was joined; then it is asked again
 REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 KiB at 50 KB/s
 QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, and repaired later
 
@@ -67,6 +81,9 @@ class ExchangeHost(Protocol):
 
     def accepts(self, doc: str) -> bool:
         """Return True after opening an unknown document that a peer announced; False to ignore it."""
+
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open, for peers that ask for it."""
 
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Report that something happened to a document; `content`: its content changed."""
@@ -79,6 +96,9 @@ class ExchangeHost(Protocol):
 
     def peer_left(self, peer: EditStream) -> None:
         """Report that a peer has left."""
+
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        """Report that `peer` refuses a local edit."""
 
     def record_refusal(self, peer: str, what: str, why: str) -> None:
         """Report rejected input."""
@@ -112,7 +132,7 @@ class Exchange:
         self.members = Members(me)
         self.round_trips = RoundTrips()
         self.counts = Counter[str]()
-        self.denied: AccessDenied | None = None
+        self.denied: dict[str, AccessDenied] = {}  # by the address that refused to be joined
         self.activity = trio.Event()  # set and replaced whenever something happened
         self._host = host
         self._rng = rng
@@ -303,7 +323,10 @@ class Exchange:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
+        refused = {doc: one for doc, one in reversed(heartbeat.refused) if one.stream.origin == self.me.origin}
         for one in heartbeat.docs:
+            if one.doc in self._copies:
+                self._refused_by(self._copies[one.doc], member.stream, refused.get(one.doc))
             if one.doc in self._copies or self._host.accepts(one.doc):
                 self._handle_document(one.doc, one, member, now)
             else:
@@ -316,6 +339,10 @@ class Exchange:
                 self._expected.add(pipe.id)
                 if pipe.origin is None:
                     self._beating.expect(self._interval, pipe)
+
+    def _refused_by(self, copy: LocalCopy, peer: EditStream, refused: RefusedEdit | None) -> None:
+        if copy.replica.refused_by(peer, refused) and refused is not None:
+            self._host.edit_refused(copy, peer, f"edit {refused.seq}: {refused.why}")
 
     def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
         copy = self._copies.get(doc)
@@ -373,6 +400,8 @@ class Exchange:
         if step.edited:  # for edits of others the regular heartbeat is enough: sixteen peers at once would be a storm
             self._pace.company(len(self.members.present()), self.members.editing(now))
             self._pace.changed(now, self._rng.uniform(0.5, 1.0))
+        if step.refused:
+            self._pace.hurry(now)
         self._host.document_changed(copy, content=step.changed)
 
     def _send_heartbeat(self, now: float) -> None:
@@ -388,9 +417,16 @@ class Exchange:
                 break
         clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
-        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients)))
+        refused = self._refusals([one.doc for one in docs])
+        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused)))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
+
+    def _refusals(self, docs: Iterable[str]) -> tuple[tuple[str, RefusedEdit], ...]:
+        """Return the refused edits of present peers, and of their earlier streams."""
+        origins = {member.stream.origin for member in self.members.present()}
+        found = ((doc, one) for doc in docs for one in self._copies[doc].replica.history.refused)
+        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), DOCUMENTS))
 
     async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
         await self._host.room()  # a reply may be large
@@ -400,6 +436,11 @@ class Exchange:
             reply = await self.ask(question.peer, request, REPLY_TIMEOUT)
             if isinstance(question, AskAll) and isinstance(reply, Diff):
                 body = await self._repair_client.body(question.peer, reply, REPLY_TIMEOUT)
+        except EditRefused as error:
+            copy.failed(question, trio.current_time())
+            if isinstance(question, Offer):
+                offered = RefusedEdit(self.me, copy.replica.versions.get(self.me, 1), error.why)
+                self._refused_by(copy, question.peer, offered)
         except NotFound:
             copy.unknown_document(question, trio.current_time())
         except NngkitError as error:
@@ -426,6 +467,22 @@ class Exchange:
             return None
         return self._copies.get(doc)
 
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open."""
+        return self._host.why_closed(doc)
+
+    def cut(self, peer: EditStream) -> None:
+        """Cut off a peer: end its connections, and ignore it from now on."""
+        self.counts["cut"] += 1
+        pipes = self.members.cut(peer)
+        for pipe in self.bus.pipes:
+            if pipe.id in pipes:
+                self.bus.disconnect(pipe)
+
+    def has_cut(self, peer: EditStream) -> bool:
+        """Return True if `peer` was cut off."""
+        return self.members.has_cut(peer)
+
     def notify(self, copy: LocalCopy) -> None:
         """Have a document stepped."""
         self.wake(copy.name)
@@ -441,26 +498,51 @@ class Exchange:
     # ------------------------------------------------------------------ joining
 
     async def _join(self, address: str) -> None:
-        """Ask a REP address for its BUS addresses, and dial them; retry until it answers."""
+        """Ask a REP address for its BUS addresses and dial them; again whenever its peer is lost.
+
+        The peer may return with other addresses or another token: a refusal is reported then as at first contact.
+        """
+        pause = JOIN_RETRY
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
                     reply = await ask(req, Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT)
                 if not isinstance(reply, Welcome):
                     raise BadMessage("reply", "not a welcome", address)
-                for url in reply.bus:
-                    if (bus := addresses.resolved(url, address)) is not None:
+                self.denied.pop(address, None)
+                pause = JOIN_RETRY
+                found = [addresses.resolved(url, address) for url in reply.bus]
+                for bus in found:
+                    if bus is not None:
                         self.dial(bus)
-                return
+                if not any(found):
+                    return
+                await self._lost(reply.sender.origin)
             except AccessDenied as denied:
-                self.denied = denied
+                if address not in self.denied:
+                    self._host.record_refusal(address, "join", f"AccessDenied: {denied}")
+                self.denied[address] = denied
+                pause = DENIED_RETRY  # a token has to be changed first
                 for name in self._copies:
                     self.wake(name)
                 self.wake()
-                return
             except ConfigError as error:  # the welcome holds an invalid address
                 self._host.record_refusal(address, "welcome", str(error))
                 return
             except NngkitError as error:
                 log.debug("cannot join at %s: %s", address, error)
-            await trio.sleep(JOIN_RETRY)
+            await trio.sleep(pause)
+
+    async def _lost(self, origin: bytes) -> None:
+        """Wait until no connected peer has `origin`; for `CONNECTING` seconds it may not have connected yet."""
+
+        def present() -> bool:
+            return any(member.stream.origin == origin for member in self.members.present())
+
+        with trio.move_on_after(CONNECTING):
+            while not present():
+                await self.activity.wait()
+                await trio.lowlevel.checkpoint()
+        while present():
+            await self.activity.wait()
+            await trio.lowlevel.checkpoint()

@@ -6,6 +6,7 @@ order. An early edit is held back, within a cap; beyond the cap it is requested 
     history.take(stream, seq, edit, via, now)        deliver, hold back, or ignore a duplicate
     history.edited(payload, now)                     a local edit
     history.ready                                    edits to apply, until they are taken from the list
+    history.refuse(stream, seq, why)                 one of these cannot be applied: it was not received
     history.lacking(stream), history.ranges(stream)  edits known to exist that are not here
     history.resend(ranges)                           edits for another peer
 
@@ -22,7 +23,8 @@ from typing import Final
 
 from nngkit.documents import versions as vectors
 from nngkit.documents.sync.messages import BUS_LIMIT, EDITS, HEADS, Range, Updates
-from nngkit.documents.versions import Edit, EditStream, Versions
+from nngkit.documents.sync.refused import RefusedEdits
+from nngkit.documents.versions import EPOCHS, Edit, EditStream, Versions
 
 __all__ = ["Counts", "Deliver", "History", "Settings"]
 
@@ -68,7 +70,8 @@ class Deliver:
 class Counts:
     """Counters, of edits unless noted. `gaps`: times that one was missing.
 
-    `differed`: times that equal versions had different contents. `refused`: impossible edits. `old`: of streams too old
+    `differed`: times that equal versions had different contents. `refused`: impossible edits, and those that
+    the content could not take. `old`: of streams too old
     for the vector.
     """
 
@@ -104,6 +107,7 @@ class History:
         self.held: dict[EditStream, dict[int, tuple[Edit, EditStream | None]]] = {}
         self.held_edits = self.held_bytes = 0
         self.ready: list[Deliver] = []
+        self.refused = RefusedEdits()
         self.counts = Counts()
         self.changed_at = float("-inf")
         self.changes = 0  # number of changes
@@ -139,6 +143,9 @@ class History:
         held = self.held.get(stream)
         if seq <= here or (held is not None and seq in held):
             self.counts.duplicates += 1
+            return
+        if (why := self.refused.reason(stream, seq, edit.deps)) is not None:
+            self.refuse(stream, seq, why)
             return
         if seq == here + 1 and self.waits_for(edit) is None:
             self._hand_over(stream, seq, edit, via, now)
@@ -200,6 +207,45 @@ class History:
         self.counts.delivered += 1
         self.ready.append(Deliver(stream, seq, edit, via))
 
+    def refuse(self, stream: EditStream, seq: int, why: str) -> bool:
+        """Record that edit `seq` cannot be applied, nor what follows it; versions end before it.
+
+        Returns False if it was known.
+        """
+        self.counts.refused += 1
+        if not self.refused.add(stream, seq, why):
+            return False
+        pending = [stream]
+        while pending:
+            self._withdraw(pending.pop())
+            for other, edits in list(self.held.items()):
+                for number in sorted(edits):
+                    because = self.refused.reason(other, number, edits[number][0].deps)
+                    if because is not None and self.refused.add(other, number, because):
+                        pending.append(other)
+                        break
+        return True
+
+    def _withdraw(self, stream: EditStream) -> None:
+        """Undo the delivery of the refused edits of `stream`, and drop those held."""
+        last = self.refused.limit(stream, EPOCHS)
+        if (here := self.versions.get(stream, 0)) > last:
+            self._digest = self._oldest = None
+            self.changes += 1
+            self.counts.delivered -= here - last
+            for seq in range(last + 1, here + 1):
+                if (gone := self._log.pop((stream, seq), None)) is not None:
+                    self._log_bytes -= _weight(gone)
+            if last:
+                self.versions[stream] = last
+            else:
+                del self.versions[stream]
+                self._recent.pop(stream, None)
+        if self.heads.get(stream, 0) > last:
+            self.heads[stream] = last
+        for seq in [seq for seq in self.held.get(stream, ()) if seq > last]:
+            self.release(stream, seq)
+
     def release(self, stream: EditStream, seq: int) -> None:
         """Remove a held edit."""
         edit, _ = self.held[stream].pop(seq)
@@ -218,6 +264,7 @@ class History:
 
     def _set(self, stream: EditStream, seq: int, now: float) -> None:
         self.versions[stream] = seq
+        self.refused.received(stream, seq)
         self.exists(stream, seq)
         self._undeclared[stream] = None
         self._recent[stream] = now
@@ -256,7 +303,8 @@ class History:
     # ------------------------------------------------------------------ known edits
 
     def exists(self, stream: EditStream, seq: int) -> None:
-        """Record that edit `seq` of `stream` exists somewhere."""
+        """Record that edit `seq` of `stream` exists somewhere; refused edits are not wanted."""
+        seq = self.refused.limit(stream, seq)
         if seq <= self.heads.get(stream, 0) or self.is_old(stream):
             return
         if stream not in self.heads and len(self.heads) >= 2 * vectors.STREAMS:

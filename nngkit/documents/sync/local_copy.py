@@ -10,12 +10,15 @@ Events from the peer (or the tests' simulated network), and the resulting action
     copy.unknown_document(ask, now)       a peer does not have the document
     copy.failed(ask, now)                 a peer did not reply
 
-Input from a peer that is invalid, or does not connect, leaves the content unchanged and is reported to `refused`.
+Input from a peer that is invalid, or does not connect, leaves the content unchanged and is reported to `refused`. Such
+an edit has not been received: it is neither logged nor relayed, nor is what follows it (`refused.py`). A peer whose
+update damages the engine is reported to `cut` too; for `WARY` seconds after it, updates of unknown streams are not
+tried, as each may cost a rebuild of the content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -35,13 +38,15 @@ from nngkit.documents.sync.messages import (
     Updates,
     Want,
 )
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
-from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
+from nngkit.documents.versions import Edit, EditStream, Harmful, Versions, covers, merge
 
 __all__ = ["Content", "EditLog", "LocalCopy", "Step"]
 
 GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
 MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
+WARY: Final = 2.0  # seconds; rebuilding a document of 10,000 edits takes 0.03 s
 
 
 class Content(Protocol):
@@ -50,7 +55,7 @@ class Content(Protocol):
     def apply(self, update: bytes, origin: object = None) -> bool:
         """Apply a remote update. Returns True if it changed anything.
 
-        Raises ValueError, and applies nothing, if invalid.
+        Raises ValueError, and applies nothing, if invalid; Harmful if that took a rebuild of the content.
         """
 
     def changes_since(self, state: bytes | None = None) -> bytes:
@@ -80,7 +85,8 @@ class EditLog(Protocol):
 class Step:
     """Actions: messages to publish on the BUS, requests with their questions, and the time of the next step.
 
-    `changed`: the content changed. `edited`: local edits are among the changes.
+    `changed`: the content changed. `edited`: local edits are among the changes. `refused`: edits were refused, which
+    the next heartbeat tells their authors.
     """
 
     publish: list[BusMessage]
@@ -88,12 +94,13 @@ class Step:
     wake: float
     changed: bool
     edited: bool
+    refused: bool
 
 
 class LocalCopy:
     """One document. `token` goes into its requests; `relay`: received edits are published again, for other peers.
 
-    `refused` is called with (peer, reason) for rejected input.
+    `refused` is called with (peer, reason) for rejected input, `cut` with a peer whose update damaged the engine.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class LocalCopy:
         token: str | None = None,
         relay: bool = False,
         refused: Callable[[EditStream | None, str], None],
+        cut: Callable[[EditStream], None] = lambda _: None,
     ) -> None:
         self.replica = replica
         self.content = content
@@ -112,10 +120,13 @@ class LocalCopy:
         self._token = token
         self._relay = relay
         self._refused = refused
+        self._cut = cut
+        self._wary_until = float("-inf")
         self._pending: list[BusMessage] = []
         self._pending_bytes = 0  # approximate bytes of the last pending message
         self._changed = False
         self._edited = False
+        self._news = False  # an edit was refused
 
     @property
     def name(self) -> str:
@@ -137,14 +148,16 @@ class LocalCopy:
         if isinstance(message, DocumentHeartbeat):
             if via is not None:
                 self.replica.receive_heartbeat(via, message, now)
+        elif self._is_wary_of(message.stream, now):
+            self.replica.counts.overflow += 1  # heartbeats show that it exists, and it is requested
         elif (why := self.replica.heard(message, via, now)) is not None:
             self._refused(via, why)
         else:
-            self._catch_up()
+            self._catch_up(now)
 
     def step(self, now: float) -> Step:
         """Apply what is deliverable; return what is to be sent."""
-        self._catch_up()
+        self._catch_up(now)
         decisions = self.replica.evaluate(now)
         asks = decisions.asks
         if decisions.needs_digest:
@@ -152,30 +165,52 @@ class LocalCopy:
             decisions = self.replica.evaluate(now)
             asks = asks + decisions.asks
         pending, self._pending = self._pending, []
-        changed, edited = self._changed, self._edited
-        self._changed = self._edited = False
-        return Step(pending, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited)
+        changed, edited, refused = self._changed, self._edited, self._news
+        self._changed = self._edited = self._news = False
+        return Step(pending, [(ask, self._request(ask)) for ask in asks], decisions.wake, changed, edited, refused)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, now: float) -> None:
         """Apply and log what is deliverable, at once: versions that are reported must be in the content."""
         for one in self.replica.ready():
-            self._deliver(one)
+            why = self.replica.history.refused.reason(one.stream, one.seq, one.edit.deps)
+            if why is None:
+                why = self._apply(one.edit.payload, one.via or one.stream, now)
+            if why is not None:
+                self._refuse(one, why)
+                continue
+            self._changed = True
+            if self._log is not None:
+                self._log.append(one.stream, one.seq, one.edit)
+            if self._relay:
+                self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
 
-    def _deliver(self, one: Deliver) -> None:
-        edit = one.edit
-        self._changed = True
+    def _apply(self, payload: bytes, via: EditStream, now: float) -> str | None:
+        """Apply an edit; return the reason if the content cannot take it."""
         try:
-            if edit.payload:
-                self.content.apply(edit.payload, one.via)
+            if payload:  # a peer of an earlier version stored and sends an edit that it refused as empty
+                self.content.apply(payload, via)
         except ValueError as error:
-            # Its number counts as delivered, with an empty edit. A peer that could apply it has different content,
-            # which is found when the document is quiet.
-            self._refused(one.stream, f"edit {one.seq}: {error}")
-            edit = Edit(b"", edit.deps)
-        if self._log is not None:
-            self._log.append(one.stream, one.seq, edit)
-        if self._relay:
-            self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
+            self._suspect(via, error, now)
+            return str(error)
+        return None
+
+    def _refuse(self, one: Deliver, why: str) -> None:
+        if self.replica.refuse(one.stream, one.seq, why):
+            self._news = True
+            self._refused(one.stream, f"edit {one.seq}: {why}")
+
+    def _suspect(self, peer: EditStream, error: ValueError, now: float) -> None:
+        """Cut off a peer whose update damaged the engine."""
+        if isinstance(error, Harmful):
+            self._wary_until = now + WARY
+            self._cut(peer)
+
+    def _is_wary_of(self, stream: EditStream, now: float) -> bool:
+        return now < self._wary_until and stream != self.replica.me and stream not in self.replica.versions
+
+    def refusal(self, versions: Mapping[EditStream, int]) -> RefusedEdit | None:
+        """Return an edit within `versions` that is refused here."""
+        return self.replica.history.refused.among(versions)
 
     def _publish(self, updates: Updates) -> None:
         """Queue for the BUS, joined with the preceding run; the next heartbeat announces edits too large for it."""
@@ -220,14 +255,17 @@ class LocalCopy:
                         self._refused(peer, "the reply is about another document")
                         self.replica.failed(peer, now)
                         return
+                    if self._is_wary_of(one.stream, now):
+                        self.replica.failed(peer, now)
+                        return
                     if (why := self.replica.heard(one, peer, now)) is not None:
                         self._refused(peer, why)
                         self.replica.failed(peer, now)
                         return
-                    self._catch_up()
+                    self._catch_up(now)
                 self.replica.answered(peer, now, rest=rest)
             case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
-                if self._merge(peer, body, versions, now):
+                if self._merge(peer, body, versions, now) is None:
                     self.replica.caught_up(peer)
             case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
@@ -246,23 +284,28 @@ class LocalCopy:
         else:
             self.replica.failed(ask.peer, now)
 
-    def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> bool:
+    def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> tuple[str, str] | None:
+        """Apply an update; return the code and the reason of a refusal, as in Refused."""
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
             self._refused(peer, "it claims more edits of this peer than exist")
             self.replica.failed(peer, now)
-            return False
+            return "bad", "it claims more edits of this peer than exist"
+        if self._is_wary_of(peer, now):
+            self.replica.failed(peer, now)
+            return "busy", "updates of new peers have to wait"
         try:
             changed = self.content.apply(update, peer)
         except ValueError as error:
+            self._suspect(peer, error, now)
             self._refused(peer, f"update: {error}")
-            self.replica.failed(peer, now)
-            return False
+            self.replica.content_refused(peer, now)
+            return "refused", str(error)
         if self._log is not None and (changed or not covers(self.replica.versions, versions)):
             self._log.append_merge(update, merge(self.replica.versions, versions))
         self._changed = self._changed or changed
         self.replica.merged(peer, versions, now, changed=changed)
-        self._catch_up()
-        return True
+        self._catch_up(now)
+        return None
 
     # ------------------------------------------------------------------ replies
 
@@ -280,6 +323,6 @@ class LocalCopy:
         """Apply a pushed update, or return the reason for refusing it."""
         if not self.replica.has(give.deps):  # meant for an earlier state of ours
             return Refused(self.replica.me, "behind", "the update depends on edits that are not here")
-        if not self._merge(give.sender, give.update, give.versions, now):
-            return Refused(self.replica.me, "bad", "not a valid update")
+        if (refusal := self._merge(give.sender, give.update, give.versions, now)) is not None:
+            return Refused(self.replica.me, *refusal)
         return Given(self.replica.me, self.name, self.replica.history.shared_versions())

@@ -18,7 +18,7 @@ __all__ = ["Member", "Members"]
 
 SILENT: Final = 3.0  # seconds of silence after which a peer is not asked any more: 15 heartbeats of 0.2 s
 LATELY: Final = 1.0  # seconds after an edit for which a peer counts as editing
-ENDED: Final = 256  # closed connections remembered, because messages of theirs may still be read
+ENDED: Final = 256  # closed connections remembered, because messages of theirs may still be read; and peers cut off
 MOST: Final = 1024  # members: a mesh of that many would send 1,700 heartbeats a second to each
 
 
@@ -57,6 +57,7 @@ class Members:
         self.early = 0
         self._authors: dict[int, EditStream] = {}
         self._ended: dict[int, bool] = {}
+        self._cut: dict[EditStream, bool] = {}
 
     def present(self) -> list[Member]:
         """Return the members that sent a message recently."""
@@ -69,6 +70,8 @@ class Members:
     def heard(self, message: BusMessage, pipe: int, address: str | None, now: float) -> Member | str | None:
         """Return the member that sent a message; None to ignore it; a string, the reason, to reject it."""
         author = self._authors.get(pipe)
+        if author in self._cut or (isinstance(message, Heartbeat) and message.sender in self._cut):
+            return None
         if isinstance(message, Heartbeat):
             if pipe in self._ended:  # a late heartbeat identifies the messages after it, but revives no peer
                 self._authors.setdefault(pipe, message.sender)
@@ -126,6 +129,17 @@ class Members:
             return None
         member.pipes.discard(pipe)
         return None if member.pipes else self.known.pop(author)
+
+    def cut(self, peer: EditStream) -> set[int]:
+        """Ignore a peer from now on; return its connections."""
+        self._cut[peer] = True
+        if len(self._cut) > ENDED:
+            del self._cut[next(iter(self._cut))]
+        return {pipe for pipe, author in self._authors.items() if author == peer}
+
+    def has_cut(self, peer: EditStream) -> bool:
+        """Return True if the peer is ignored."""
+        return peer in self._cut
 
     def silent(self, now: float) -> list[Member]:
         """Mark and return members that have just become silent; any message revives them."""

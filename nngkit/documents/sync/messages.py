@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.versions import Edit, EditStream, Versions
 
 __all__ = [
@@ -96,6 +97,7 @@ class Heartbeat:
     """Presence of the sender, its REP addresses in `repair`, and its state of some documents.
 
     `relay`: it forwards messages of others. `clients`: its engine client id in each document, to attribute edits.
+    `refused`: documents, and the first edit of a present peer that the sender's content could not take.
     """
 
     sender: EditStream
@@ -104,6 +106,7 @@ class Heartbeat:
     repair: tuple[str, ...] = ()
     relay: bool = False
     clients: tuple[tuple[str, int], ...] = ()
+    refused: tuple[tuple[str, RefusedEdit], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,8 @@ class Has:
 class Refused:
     """Refusal of a request, with the reason.
 
-    `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad" or "too-large".
+    `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad", "too-large" or "refused"
+    (the content cannot take the edits).
     """
 
     sender: EditStream

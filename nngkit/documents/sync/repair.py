@@ -35,7 +35,7 @@ from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.sync.wire_reader import VERSION_WHAT
 from nngkit.documents.versions import EditStream, Versions
-from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, NotFound, TimedOut, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
 
@@ -82,7 +82,7 @@ class RepairClient:
         """Send a request to `peer` and return its reply.
 
         Raises TimedOut, Broken, BadMessage, AccessDenied (the token is wrong), NotFound (it does not have the
-        document).
+        document), EditRefused.
         """
         socket = self._sockets.get(peer)
         if socket is None:
@@ -153,6 +153,8 @@ async def ask(
             raise Broken(f"{reply.sender}: {reply.why}")
         if reply.code == "busy":
             raise TimedOut(f"{reply.sender}: {reply.why}")
+        if reply.code == "refused":
+            raise EditRefused(str(reply.sender), reply.why)
         if reply.code == "unknown-document":
             raise NotFound(f"{reply.sender}: {reply.why}")
         raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
@@ -164,11 +166,17 @@ class RepairHost(Protocol):
 
     me: EditStream
 
+    def has_cut(self, peer: EditStream) -> bool:
+        """Return True if the peer was cut off."""
+
     def welcome(self) -> Welcome:
         """Return our addresses and documents."""
 
     def find_copy(self, doc: str) -> LocalCopy | None:
         """Return a document, opened if the peer accepts it; else None."""
+
+    def why_closed(self, doc: str) -> str:
+        """Return why a document is not open."""
 
     def notify(self, copy: LocalCopy) -> None:
         """Schedule a step of a document."""
@@ -237,6 +245,8 @@ class RepairServer:
         if self._token is not None and not secrets.compare_digest((request.token or "").encode(), self._token.encode()):
             self._refused(where, "request", "the token is wrong or missing")
             return Refused(me, "token", "the token is wrong or missing")
+        if self._host.has_cut(request.sender):
+            return Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, Hello):
             return self._host.welcome()
@@ -246,7 +256,7 @@ class RepairServer:
                 return Chunks(me, request.transfer, chunks)
             copy = self._host.find_copy(request.doc)
             if copy is None:
-                return Refused(me, "unknown-document", f"document {request.doc} is not open here")
+                return Refused(me, "unknown-document", self._host.why_closed(request.doc))
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
             self._refused(where, "request", str(error))
@@ -269,4 +279,7 @@ class RepairServer:
                 return given
             case Have():
                 yes = await self._host.wait_for_versions(copy, request.versions, request.durable, request.wait)
+                refused = None if yes else copy.refusal(request.versions)
+                if refused is not None:
+                    return Refused(self._host.me, "refused", refused.why)
                 return Has(self._host.me, copy.name, yes)

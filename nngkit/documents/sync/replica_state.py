@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 from nngkit.documents.sync.decisions import NEVER, Gap, PeerState
 from nngkit.documents.sync.history import Counts, Deliver, History, Settings
 from nngkit.documents.sync.messages import DocumentHeartbeat, Range, Updates
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.versions import Edit, EditStream, Versions
 
@@ -64,6 +65,7 @@ class ReplicaState:
         self._want_failures = 0
         self._snapshot_source: EditStream | None = None  # the peer that sent an edit too old for the vector
         self._catching: list[float] = []  # start of each pending `joined`
+        self.refusals: dict[EditStream, RefusedEdit] = {}  # the first of our edits that each peer refuses
 
     @property
     def versions(self) -> Versions:
@@ -143,6 +145,7 @@ class ReplicaState:
 
     def left(self, peer: EditStream) -> None:
         """Record that `peer` has left; edits that only it had are not expected any more."""
+        self.refusals.pop(peer, None)
         if self._peers.pop(peer, None) is not None:
             if self._wanted_from == peer:
                 self._wanted_from = None
@@ -175,6 +178,25 @@ class ReplicaState:
             self._wanted_from = None
             self._want_failures = min(self._want_failures + 1, 6)
             self._want_due = now + 0.05 * 2**self._want_failures * self._rng.uniform(0.7, 1.3)
+
+    def content_refused(self, peer: EditStream, now: float) -> None:
+        """Record that the content could not take an update of `peer`, which is asked again once either has changed."""
+        self.failed(peer, now)
+        if (known := self._peers.get(peer)) is not None:
+            known.fruitless = self.history.digest(), known.versions
+
+    def refuse(self, stream: EditStream, seq: int, why: str) -> bool:
+        """Record that the content could not take an edit. Returns False if that was known."""
+        return self.history.refuse(stream, seq, why)
+
+    def refused_by(self, peer: EditStream, refused: RefusedEdit | None) -> bool:
+        """Record the first of our edits that `peer` refuses, None: it refuses none. Returns True for a new refusal."""
+        if refused is None:
+            self.refusals.pop(peer, None)
+            return False
+        known = self.refusals.get(peer)
+        self.refusals[peer] = refused
+        return known is None or (known.stream, known.seq) != (refused.stream, refused.seq)
 
     def merged(self, peer: EditStream, versions: Mapping[EditStream, int], now: float, *, changed: bool) -> None:
         """Record that an update of `peer` with all of `versions` was applied. `changed`: it changed the content."""

@@ -55,6 +55,7 @@ from nngkit.documents.sync.messages import (
     Want,
     Welcome,
 )
+from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.wire_reader import WireReader
 from nngkit.documents.versions import ORIGIN, Edit, stream_from, to_wire
 from nngkit.errors import BadMessage
@@ -81,6 +82,8 @@ def _wire(message: BusMessage | SyncRequest | SyncReply) -> list[Any]:
                 about["relay"] = True
             if message.clients:
                 about["client"] = message.clients
+            if message.refused:
+                about["refused"] = [[doc, *one.stream, one.seq, one.why] for doc, one in message.refused]
             docs = [[one.doc, one.versions, one.content, to_wire(one.heads)] for one in message.docs]
             return [1, list(message.sender), about, docs]
         case Aware(sender, doc, clock, state):
@@ -193,6 +196,11 @@ def _heartbeat(reader: WireReader) -> Heartbeat:
     for entry in reader.lists(about, "client", DOCUMENTS):
         clients.append((entry.doc(), entry.whole()))
         entry.end()
+    refused = []
+    for entry in reader.lists(about, "refused", DOCUMENTS):
+        doc, stream = entry.doc(), stream_from([entry.next(), entry.next()], what=reader.what, peer=reader.peer)
+        refused.append((doc, RefusedEdit(stream, entry.seq(), envelope.shown(entry.text()))))
+        entry.end()
     return Heartbeat(
         sender,
         tuple(docs),
@@ -200,6 +208,7 @@ def _heartbeat(reader: WireReader) -> Heartbeat:
         repair=reader.texts(about, "repair", ADDRESSES),
         relay=envelope.field(about, "relay", bool, what=reader.what, peer=reader.peer, default=False),
         clients=tuple(clients),
+        refused=tuple(refused),
     )
 
 

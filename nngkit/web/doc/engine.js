@@ -1,21 +1,22 @@
 // A Y.Doc as the replica sees it: updates in, updates out, a state vector and a digest. Knows Yjs, but no peers.
 //
 //     const engine = new Engine(new Y.Doc());
-//     engine.onEdit = (update) => replica.edited(update, now);      // after each transaction of this page only
+//     engine.onEdit = (update, why) => replica.edited(update, now, why);   // after each transaction of this page only
 //     engine.apply(update);                                         // edits of other peers
 
 import * as Y from "yjs";
 import { contentDigest } from "./digest.js";
+import { unstorable } from "./storable.js";
 
 export const REMOTE = Symbol("from a peer"); // origin of transactions that are not this page's
 
 export class Engine {
-  onEdit = () => {};
+  onEdit = () => {}; // (update, null or why peers cannot store it)
 
   constructor(ydoc) {
     this.ydoc = ydoc;
-    ydoc.on("update", (update, origin) => {
-      if (origin !== REMOTE) this.onEdit(update);
+    ydoc.on("update", (update, origin, _, transaction) => {
+      if (origin !== REMOTE) this.onEdit(update, unstorable(transaction));
     });
   }
 

@@ -163,7 +163,7 @@ export class Peer {
   #enter(room) {
     room.replica.connected(this.home.stream, this.home.maxUpdate, this.#options.now());
     room.presence.forget();
-    room.refusal = null;
+    room.homeRefusal = null;
     this.#step(room);
   }
 
@@ -229,7 +229,7 @@ export class Peer {
       this.#lost("refused", reply.why, reply.code);
       return;
     }
-    room.refusal = reply?.kind === "refused" ? reply : null;
+    room.homeRefusal = reply?.kind === "refused" && !(request.kind === "give" && room.replica.own.length) ? reply : null;
     if (reply === null) room.replica.failed(this.#options.now());
     else room.replica.answered(reply, this.#options.now());
     this.#step(room);
@@ -333,7 +333,7 @@ export class Peer {
 }
 
 export class Room {
-  refusal = null; // the home's refusal of this document
+  homeRefusal = null; // the home's refusal of this document
   saved = null; // digest of the versions that the home has on its disk
   saving = false;
   askAgain = -Infinity;
@@ -348,11 +348,14 @@ export class Room {
     const engine = new Engine(this.ydoc);
     this.replica = new Replica({ doc, stream, engine, random, versions, own });
     this.ydoc.on("update", () => { this.edited = now(); });
-    engine.onEdit = (written) => {
-      this.replica.edited(written, now());
+    engine.onEdit = (written, why) => {
+      this.replica.edited(written, now(), why);
       soon();
     };
   }
+
+  /** Why something here cannot be stored, { code, why }: the document, or (code "refused") the own edits from one on. */
+  get refusal() { return this.replica.refusal ?? this.homeRefusal; }
 
   /** True if the home has everything on its disk. */
   get isSaved() { return this.replica.inSync && this.saved === hex(versionsDigest(this.replica.versions)); }

@@ -11,7 +11,8 @@
 // 2. An edit is applied after all earlier edits of its stream and all its deps; until then it is in `held`.
 // 3. Every edit of this page, of this load or an earlier one, is in `own` until its home has confirmed it.
 // 4. At most one request is in progress, and none without a connection.
-// 5. Held and known edits are bounded; those over the cap are requested again later, as a whole.
+// 5. Own edits from `refusal` on stay in `own` and are not sent: peers cannot store that one, nor what follows it.
+// 6. Held and known edits are bounded; those over the cap are requested again later, as a whole.
 
 import { Transfer, same } from "./transfer.js";
 import { covers, isOld, prune, raise, versionsDigest } from "./versions.js";
@@ -33,6 +34,7 @@ export class Replica {
   versions;
   own; // [{ stream, seq, update, at }], oldest first; `at`: when it was made
   refused = 0; // invalid edits and replies
+  refusal = null; // the first own edit that cannot be stored: { code: "refused", why, stream, seq, local: found here }
   onOwn = () => {}; // (records, true: written | false: arrived), for the offline store
   onApplied = () => {}; // (update, Map of the versions it brought)
 
@@ -55,6 +57,7 @@ export class Replica {
   #gapSince = null;
   #giveNow = false; // the home lacks edits that nothing in progress will bring
   #giveWhole = false; // the whole document
+  #giveMost = Infinity; // own edits in one give; fewer after a refusal, to find the one that is refused
   #tries = 0;
   #notBefore = -Infinity; // time of the next request
 
@@ -80,14 +83,14 @@ export class Replica {
   get homeVersions() { return this.#home ? new Map(this.#home.versions) : new Map(); }
   get heldCount() { return this.#heldCount; }
   /** True if the home has refused this page's edits, so that it will not get them. */
-  get stuck() { return Boolean(this.#home?.refusedGive); }
+  get stuck() { return Boolean(this.#home?.refusedGive || this.refusal); }
   /** True if connected with nothing pending in either direction, as far as is known. */
   get inSync() { return this.#joined && this.own.length === 0 && this.#gap(this.#ranges()) === 0 && !this.#wanted; }
 
   // ---- events ----------------------------------------------------------------------------------------------------
 
-  /** An edit of this page; `update` is already in the engine. */
-  edited(update, now) {
+  /** An edit of this page; `update` is already in the engine. `why`: the reason if peers cannot store it. */
+  edited(update, now, why = null) {
     const seq = ++this.#seq;
     const deps = new Map();
     for (const [stream, number] of this.versions) {
@@ -97,7 +100,8 @@ export class Replica {
     this.#advance(this.stream, seq, now);
     const record = { stream: this.stream, seq, update, at: now };
     this.own.push(record);
-    this.#outbox.push({ seq, payload: update, deps });
+    if (why) this.#refuse(record, why, true);
+    if (!this.refusal) this.#outbox.push({ seq, payload: update, deps });
     this.onOwn([record], true);
     this.onApplied(update, new Map([[this.stream, seq]]));
   }
@@ -114,6 +118,8 @@ export class Replica {
     this.#wanted = true;
     this.#tries = 0;
     this.#notBefore = now;
+    this.#giveMost = Infinity;
+    if (!this.refusal?.local) this.refusal = null; // another home, or a newer one, may store it
   }
 
   disconnected() {
@@ -138,10 +144,11 @@ export class Replica {
         else this.#transfer = { transfer: new Transfer(reply.body), versions: reply.versions };
       } else if (reply.kind === "chunks" && asked.kind === "pull") this.#takeChunks(reply, now);
       else if (reply.kind === "given" && asked.kind === "give") {
+        this.#giveMost = Infinity;
         raise(this.#home.versions, asked.carried); // also streams so old that no vector names them
         this.#homeHas(reply.versions);
       }
-      else if (reply.kind === "refused") this.#notDone(asked, reply.code);
+      else if (reply.kind === "refused") this.#notDone(asked, reply.code, reply.why);
       else throw new Error(`${reply.kind} in reply to ${asked.kind}`);
     } catch {
       this.refused += 1;
@@ -188,9 +195,10 @@ export class Replica {
       const small = ranges.length <= MOST_RANGES && this.#gap(ranges) <= MOST_MISSING && this.#tries < MOST_NACKS;
       choices.push([this.#gapSince + GRACE, small ? () => ({ kind: "nack", doc, ranges }) : want]);
     }
-    if (!this.#home.refusedGive) {
+    const sendable = this.#sendable();
+    if (!this.#home.refusedGive && (!this.refusal || sendable.length)) {
       if (this.#giveNow || this.#giveWhole) choices.push([-Infinity, () => this.#give()]);
-      else if (this.own.length) choices.push([this.own[0].at + PATIENCE, () => this.#give()]);
+      else if (sendable.length) choices.push([sendable[0].at + PATIENCE, () => this.#give()]);
     }
     if (this.#home.differsSince !== null) choices.push([Math.max(this.#home.differsSince, this.#lastChange) + QUIET, want]);
     return choices.reduce((first, choice) => (choice[0] < first[0] ? choice : first), [Infinity, null]);
@@ -206,10 +214,10 @@ export class Replica {
     let whole = this.#giveWhole;
     let size = 0;
     let full = false;
-    for (const { stream, seq, update } of this.own) {
+    for (const { stream, seq, update } of this.#sendable()) {
       besides.delete(stream);
       carried.set(stream, seq);
-      full ||= records.length > 0 && size + update.length > maxUpdate;
+      full ||= records.length === this.#giveMost || (records.length > 0 && size + update.length > maxUpdate);
       if (full) continue; // for the next request
       whole ||= seq !== (mine.get(stream) ?? theirs.get(stream) ?? 0) + 1; // earlier ones went to an earlier home
       records.push(update);
@@ -218,7 +226,8 @@ export class Replica {
     }
     this.#giveNow = this.#giveWhole = false;
     if (!whole && records.length && covers(theirs, besides)) {
-      return { kind: "give", doc: this.doc, update: this.engine.merge(records), versions: mine, carried: mine, whole: false };
+      const update = this.engine.merge(records);
+      return { kind: "give", doc: this.doc, update, versions: mine, carried: mine, whole: false, count: records.length };
     }
     return { kind: "give", doc: this.doc, update: this.engine.changesSince(null), versions: new Map(this.versions), carried, whole: true };
   }
@@ -356,8 +365,12 @@ export class Replica {
   }
 
   /** The home's heartbeat. */
-  #heartbeatReceived({ versionsDigest: theirs, contentDigest, heads }, now) {
+  #heartbeatReceived({ versionsDigest: theirs, contentDigest, heads, refused }, now) {
     this.#homeHas(heads);
+    for (const { stream, seq, why } of refused) {
+      const record = this.own.find((one) => one.stream === stream && one.seq === seq);
+      if (record) this.#refuse(record, why);
+    }
     raise(this.#known, [...heads].filter(([stream]) => stream !== this.stream && !isOld(stream, this.versions)));
     if (theirs === null) this.#home.differsSince = null;
     if (theirs === null || now - this.#lastChange < QUIET) return; // either side is changing
@@ -378,7 +391,22 @@ export class Replica {
     const arrived = this.own.filter(({ stream, seq }) => seq <= (this.#home.versions.get(stream) ?? 0));
     if (!arrived.length) return;
     this.own = this.own.filter(({ stream, seq }) => seq > (this.#home.versions.get(stream) ?? 0));
+    if (arrived.some(({ stream, seq }) => stream === this.refusal?.stream && seq === this.refusal.seq)) this.refusal = null;
     this.onOwn(arrived, false);
+  }
+
+  /** Return the own edits before the refused one. */
+  #sendable() {
+    if (!this.refusal) return this.own;
+    const at = this.own.findIndex(({ stream, seq }) => stream === this.refusal.stream && seq >= this.refusal.seq);
+    return at < 0 ? this.own : this.own.slice(0, at);
+  }
+
+  /** Record that peers cannot store an own edit, unless an earlier one is refused already. */
+  #refuse(record, why, local = false) {
+    if (this.refusal && !this.#sendable().includes(record)) return;
+    this.refusal = { code: "refused", why, stream: record.stream, seq: record.seq, local };
+    this.#outbox = this.#outbox.filter(({ seq }) => record.stream === this.stream && seq < record.seq);
   }
 
   /** Return the edits that the home has and we neither have nor hold: [{ stream, first, last }]. */
@@ -427,12 +455,19 @@ export class Replica {
     return sum + this.#heldCount + (this.#transfer ? 1 + this.#transfer.transfer.taken : 0);
   }
 
-  #notDone(asked, code) {
+  #notDone(asked, code, why = "") {
     if (asked.kind === "pull") this.#transfer = code === "no reply" ? this.#transfer : null;
     if (asked.kind !== "give") return;
-    if (code !== "no reply" && code !== "busy") this.#home.refusedGive = true; // it would be refused again
     this.#giveNow = true;
     this.#giveWhole = asked.whole;
+    if (code === "no reply" || code === "busy") return;
+    const [record] = this.#sendable();
+    if (!["refused", "bad", "too-large"].includes(code) || !record) this.#home.refusedGive = true; // it would be refused again
+    else if (asked.count > 1) this.#giveMost = Math.ceil(asked.count / 2);
+    else {
+      this.#refuse(record, why);
+      this.#giveWhole = false;
+    }
   }
 
   #retryLater(now) {

@@ -151,11 +151,16 @@ export function decodeBus(bytes) {
       sized(4);
       const about = is.map(value[2], "about");
       is.version(about);
+      const refused = is.optional(about, "refused", (rows) => is.array(rows, 0, MOST_DOCUMENTS, "refused edits").map((row) => {
+        is.array(row, 5, 5, "refused edit");
+        return { doc: is.doc(row[0]), stream: is.stream(row.slice(1, 3)), seq: is.whole(row[3], "number", 1), why: is.text(row[4], "reason") };
+      }), []);
       const docs = is.array(value[3], 0, MOST_DOCUMENTS, "documents").map((row) => {
         is.array(row, 4, 4, "document's heartbeat");
         return {
           doc: is.doc(row[0]), versionsDigest: is.bytesOrNull(row[1], "digest of versions", 8),
           contentDigest: is.bytesOrNull(row[2], "digest of content", 16), heads: is.versions(row[3], MOST_HEADS),
+          refused: refused.filter(({ doc }) => doc === row[0]),
         };
       });
       return {

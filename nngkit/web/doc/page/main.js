@@ -118,8 +118,13 @@ function showState(view) {
   const { peer, keep, room } = view;
   const unsent = room !== null && room.replica.own.length > 0;
   const stopped = view.stopped ?? (room?.refusal?.code === "unknown-document" ? fault("unknown-document", room.refusal.why, {}) : null);
+  const lost = room?.replica.refusal;
+  if (lost && at("notice").dataset.why !== lost.why) {
+    at("notice").dataset.why = lost.why; // said once
+    notice(`Your last changes cannot be saved: ${lost.why}. Nor can what follows them: copy what you need, and enter it in another way.`);
+  }
   const words = {
-    online: () => (room === null ? "Connected" : room.refusal ? `The peer refuses this document: ${room.refusal.why}`
+    online: () => (room === null ? "Connected" : lost ? "Not saved" : room.refusal ? `The peer refuses this document: ${room.refusal.why}`
       : !room.replica.joined ? "Synchronizing" : unsent ? "Sending" : room.isSaved ? "All changes saved" : "Up to date"),
     connecting: () => (unsent ? "Offline, trying to connect" : "Connecting"),
     offline: () => (room === null ? "Offline, trying to connect"
@@ -127,8 +132,8 @@ function showState(view) {
     refused: () => stopped.short,
   };
   // Retries are not announced one by one: "offline" stays until the page is connected.
-  const state = stopped ? "refused" : peer.state === "connecting" && at("state").dataset.state === "offline" ? "offline" : peer.state;
-  const text = words[state]();
+  const state = stopped || (lost && peer.state === "online") ? "refused" : peer.state === "connecting" && at("state").dataset.state === "offline" ? "offline" : peer.state;
+  const text = words[stopped ? "refused" : lost ? "online" : state]();
   if (at("state").dataset.state !== state) at("state").dataset.state = state;
   if (at("state-text").textContent !== text) at("state-text").textContent = text;
   showFault(view, stopped);

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { encode } from "cborg";
 import * as Y from "yjs";
 import { Engine, REMOTE } from "../engine.js";
 import { Replica } from "../replica.js";
@@ -24,7 +25,7 @@ class Page {
     this.text = this.ydoc.getText("body");
     const engine = new Engine(this.ydoc);
     this.replica = new Replica({ doc: "d", stream: this.stream, engine, random, versions: kept?.versions, own: kept?.own });
-    engine.onEdit = (update) => this.replica.edited(update, this.now ?? 0);
+    engine.onEdit = (update, why) => this.replica.edited(update, this.now ?? 0, why);
   }
   kept() {
     return { update: Y.encodeStateAsUpdate(this.ydoc), versions: this.replica.versions, own: this.replica.own };
@@ -297,3 +298,54 @@ for (let seed = 1; seed <= 150; seed++) {
     }
   });
 }
+
+test("an edit that cannot be stored is not sent, nor what follows it; what came before it is", () => {
+  const home = new Home(1);
+  const page = new Page(2);
+  page.join(home);
+  page.text.insert(0, "before ");
+  page.ydoc.getMap("map").set("deep", 2n ** 64n);
+  page.text.insert(0, "after ");
+  for (const bytes of page.settle(home, 0.1)) home.receive(bytes);
+  assert.equal(home.ydoc.getText("body").toString(), "before ");
+  assert.match(page.replica.refusal.why, /64 bits/);
+  assert.equal(page.replica.stuck, true);
+  page.receive(home.heartbeat(), 0.2);
+  page.settle(home, 5);
+  assert.equal(page.replica.own.length, 2);
+  page.join(home, 6); // found here: another home cannot store it either
+  assert.match(page.replica.refusal.why, /64 bits/);
+  assert.equal(page.replica.inSync, false);
+});
+
+test("a home that refuses a give is given fewer edits, until the refused one is known", () => {
+  const home = new Home(1);
+  const page = new Page(2);
+  for (const word of ["a", "b", "c", "unfit", "d"]) page.text.insert(page.text.length, word);
+  const answer = home.answer.bind(home);
+  const refused = () => encode([15, [home.origin, 1], "refused", "unfit"]);
+  home.answer = (request) => (Buffer.from(request).includes("unfit") ? refused() : answer(request));
+  page.replica.connected(home.stream, MAX_UPDATE, 0);
+  for (let now = 0; now < 60; now += 1) page.settle(home, now);
+  assert.equal(home.ydoc.getText("body").toString(), "abc");
+  assert.equal(page.replica.refusal.why, "unfit");
+  assert.equal(page.replica.own.length, 2);
+  home.answer = answer; // a newer home
+  page.join(home, 60);
+  page.settle(home, 61);
+  assert.equal(home.ydoc.getText("body").toString(), "abcunfitd");
+  assert.deepEqual([page.replica.refusal, page.replica.own.length], [null, 0]);
+});
+
+test("a heartbeat of the home ends or begins a refusal", () => {
+  const home = new Home(1);
+  const page = new Page(2);
+  page.join(home);
+  page.text.insert(0, "x");
+  const row = { kind: "heartbeat", doc: "d", versionsDigest: null, contentDigest: null, heads: new Map() };
+  page.replica.received({ ...row, refused: [{ stream: page.stream, seq: 1, why: "unfit" }] }, 0.1, home.stream);
+  assert.equal(page.replica.refusal.why, "unfit");
+  assert.deepEqual(page.settle(home, 9), []);
+  page.replica.received({ ...row, refused: [], heads: new Map([[page.stream, 1]]) }, 9.1, home.stream);
+  assert.equal(page.replica.refusal, null);
+});

@@ -27,6 +27,15 @@ test("a heartbeat carries no address, as a page has no REP endpoint", () => {
   assert.deepEqual([read.kind, read.name, read.docs[0].heads], ["heartbeat", "Ann", new Map([[ME, 1]])]);
 });
 
+test("a heartbeat names refused edits, each with its document", () => {
+  const row = (doc) => `84 61 ${doc} f6 f6 80`;
+  const refused = `85 61 64 48 0102030405060708 09 07 63 584d4c`; // of document d
+  const heartbeat = (rows) => wire.decodeBus(bytes(`84 01 ${STREAM} a2 61 76 01 67 72656675736564 ${rows} 82 ${row("64")} ${row("65")}`));
+  const read = heartbeat(`81 ${refused}`);
+  assert.deepEqual(read.docs.map((one) => one.refused), [[{ doc: "d", stream: ME, seq: 7, why: "XML" }], []]);
+  assert.throws(() => heartbeat(`81 84 61 64 48 0102030405060708 09 07`), wire.BadMessage);
+});
+
 test("awareness holds its state as a map inside bytes", () => {
   const state = { client: 4, user: { name: "Ann" }, cursor: null };
   const read = wire.decodeBus(wire.encodeAwareness(ME, "d", 3, state));
