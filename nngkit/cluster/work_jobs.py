@@ -24,7 +24,7 @@ from nngkit.cluster.work_messages import (
     Message,
     Ref,
 )
-from nngkit.cluster.work_operations import Op
+from nngkit.cluster.work_operations import Op, end_op
 from nngkit.cluster.work_proposing import forgetting_ops
 from nngkit.cluster.work_queue import WorkQueue
 from nngkit.cluster.work_state import Job, JobTable
@@ -49,6 +49,7 @@ class HostJobs:
         wall: float,
         rng: Rng,
         limits: WorkLimits | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.id, self.term, self.table = id, term, table
         self.limits = limits or WorkLimits()
@@ -57,6 +58,7 @@ class HostJobs:
         self.wake_at = now
         self._rng = rng
         self._wall = wall - now
+        self._ahead = ahead
         self._operations: list[Op] = []
         self._intake = Intake(term, table, self.limits, self.stats, self._operations)
         self._queue = WorkQueue()
@@ -70,6 +72,8 @@ class HostJobs:
         self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
         self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
         self._starts: dict[int, list[Ref]] = {}
+        self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
+        self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
         self._ends: list[tuple[Job, int, str, str]] = []  # to be proposed
         self._results: list[tuple[Job, bytes]] = []  # to be proposed
         self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
@@ -80,6 +84,7 @@ class HostJobs:
         self._effects = WorkEffects()
         self._sweep_at = now + SWEEP
         self._inherit(now)
+        self.tell_time(now)
 
     def _inherit(self, now: float) -> None:
         """Begin the term with the table's jobs: workers may have any of the unfinished ones."""
@@ -93,10 +98,19 @@ class HostJobs:
             if job.outcome >= 0:
                 job.status = FINISHING
                 continue
-            job.status = UNKNOWN
             job.attempts = job.tries
-            self._lost[serial] = now + self.limits.grace, job
+            if (due := job.not_before - self._wall) > now:
+                if job.tries:  # its last start has failed: no worker has it
+                    job.term = NO_TERM
+                self._delay(job, due)
+            else:
+                job.status = UNKNOWN
+                self._lost[serial] = now + self.limits.grace, job
             self._set_deadline(job, now)
+
+    def tell_time(self, now: float) -> None:
+        """Write the time of the log's clock: a voter that becomes host goes on from the last one that it heard."""
+        self._operations.append(end_op(round(now + self._wall, 3), []))
 
     def tick(self, now: float) -> None:
         """Do what is due: lost jobs, visibilities, delays, deadlines, forgetting. Sets `wake_at`."""
@@ -132,7 +146,9 @@ class HostJobs:
             due.append(serial)
         for serial in due:
             _, job = lost.pop(serial)
-            job.suspect = True
+            # One of an earlier term without a recorded start was only queued, like most: if it was started, it asks for
+            # no other treatment before it has lost a worker in this term.
+            job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
             self._requeue(job, "lost", "the worker was lost")
         return wake
 
