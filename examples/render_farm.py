@@ -151,7 +151,7 @@ async def main(options: argparse.Namespace) -> int:
         try:
             tiles: list[bytes] = []
             began = time.monotonic()
-            async for points in host.map("tile", scenes(columns, rows), in_flight=count, tries=20, visibility=PATIENCE):
+            async for points in host.map("tile", scenes(columns, rows), in_flight=count, tries=20, timeout=PATIENCE):
                 tiles.append(points)
                 if farm.killed < options.kills and len(tiles) * (options.kills + 1) > count * (farm.killed + 1):
                     farm.kill(rng)

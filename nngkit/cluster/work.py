@@ -24,10 +24,12 @@ Invariants:
 3. Only one end of a job is proposed in a term, and the table has only one of all terms.
 4. A job is granted only while `granting`, against credit, and if its start is recorded: in the table, or as the first
    start of a job that was accepted in this term. So it starts at most `tries` times; once more if it was started and
-   not reported when a term ended. A job whose worker was lost or hung is granted without a start: the worker asks once
-   it has a slot for it, and the start is recorded then. So jobs that only waited there lose the first try at most.
+   not reported when a term ended. A job whose worker was lost is granted without a start: the worker asks once it has
+   nothing else to do, and the start is recorded then. So jobs that were beside one that kills its workers, or waited
+   there, lose the first try at most.
 5. An unfinished job is in a queue, in `_delayed`, `_lost` or `_running`, or an operation about it is proposed.
-6. The visibility of a grant ends; so each unfinished job is granted again, or ends.
+6. The visibility of a grant ends without a sign of its worker's node; so each job of one that is gone is granted again,
+   or ends.
 
 This file has what comes in and goes out, `work_grants` the grants, `work_jobs` the states of jobs and their times.
 
@@ -47,7 +49,6 @@ from nngkit.cluster.work_limits import (
     FINISHING,
     GRANTED,
     LOST,
-    QUEUED,
     RECORDING,
     UNKNOWN,
     JobEnd,
@@ -190,8 +191,7 @@ class WorkHost(HostGrants):
                     continue
                 self._recording -= 1
                 if job.status == RECORDING:
-                    job.status = QUEUED
-                    self._queue.add_first(job)
+                    self._queue_first(job)
             stats.forgotten += changes.forgotten
 
     def _accept(self, jobs: list[Job], now: float) -> None:

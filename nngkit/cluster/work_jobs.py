@@ -62,6 +62,7 @@ class HostJobs:
         self._operations: list[Op] = []
         self._intake = Intake(term, table, self.limits, self.stats, self._operations)
         self._queue = WorkQueue()
+        self._suspects = WorkQueue()  # jobs that are to run alone
         self._links: dict[int, dict[int, Credit]] = {}
         self._running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
         self._lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
@@ -71,6 +72,7 @@ class HostJobs:
         self._recording = 0  # jobs whose start is proposed
         self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
         self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
+        self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
         self._starts: dict[int, list[Ref]] = {}
         self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
         self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
@@ -167,7 +169,7 @@ class HostJobs:
                 ref = Ref(job.serial, job.term, job.fence, job.attempts)
                 self._down.setdefault(job.link, []).append(ref)
                 job.suspect = True
-                self._requeue(job, "timeout", f"no result within {visibility} s")
+                self._requeue(job, "lost", f"no sign of its worker for {visibility:g} s")
         return wake
 
     def _sweep(self, now: float) -> None:
@@ -226,8 +228,12 @@ class HostJobs:
         if job.attempts >= job.spec.tries:
             self._end(job, DEAD, kind, text)
             return
+        self._queue_first(job)
+
+    def _queue_first(self, job: Job) -> None:
+        """Put a job before the others."""
         job.status = QUEUED
-        self._queue.add_first(job)
+        (self._suspects if job.suspect else self._queue).add_first(job)
 
     def _renew(self, job: Job, now: float) -> None:
         """Begin the visibility anew: the worker has reported."""

@@ -41,7 +41,7 @@ def submit_op(
     keys: Sequence[bytes | None] | None,
 ) -> Op:
     """Return the operation that accepts jobs; numbers ascend."""
-    return [1, source.origin, source.epoch, floor, wall, int(wall * 1e6), list(spec), numbers, payloads, keys]
+    return [1, source.origin, source.epoch, floor, wall, int(wall * 1e6), spec.row(), numbers, payloads, keys]
 
 
 def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tries: Sequence[int]) -> Op:

@@ -496,7 +496,7 @@ class JobTable:
             if job.outcome < 0 and job.tries and job.not_before
         ]
         kept = [*self.kept], [*self.kept_keys]
-        return encode([VERSION, self._next, sources, [*map(list, specs)], jobs, *kept])
+        return encode([VERSION, self._next, sources, [spec.row() for spec in specs], jobs, *kept])
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the table by a snapshot. Raises BadMessage for one of a newer version."""
