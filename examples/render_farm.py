@@ -147,7 +147,7 @@ async def main(options: argparse.Namespace) -> int:
     count, rng = TILES[0] * TILES[1], random.Random(SEED)
     print(f"a picture of {columns} x {rows} points in {count} tiles, and {options.workers} workers in a tree")
     async with Host("farm", listen="tcp://127.0.0.1:0", id="host", fanout=2) as host:
-        farm = Farm(host.address or "", options.workers)
+        farm = Farm(host.address, options.workers)
         try:
             tiles: list[bytes] = []
             began = time.monotonic()

@@ -378,6 +378,7 @@ class Host(_Node):
     """Node that may be the host of its cluster: see nngkit.cluster.Host."""
 
     _of = _hosting.Host
+    address: HostedProperty[str] = hosted_property(_hosting.Host.address)
 
     @signature_of(_hosting.Host)
     def __init__(self) -> None: ...

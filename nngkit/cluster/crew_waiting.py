@@ -42,6 +42,9 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __contains__(self, job: object) -> bool:
+        return job in self._jobs
+
     def __iter__(self) -> Iterator[CrewJob]:
         return iter(self._jobs)
 

@@ -65,6 +65,7 @@ class _Life:
         self.code = 0
         self.failure: AccessDenied | None = None
         self._ending = False
+        self._joined = False  # it was in the cluster
         self._patience: float = arguments.drain_timeout
         self._lines = lines
         self._say = say
@@ -110,6 +111,7 @@ class _Life:
                     self._say(f"{error}; it goes on trying")
                 said = True
             else:
+                self._joined = True
                 return
 
     def _tell(self, role: str, term: int, host: str | None) -> None:
@@ -134,4 +136,5 @@ class _Life:
             if limit.cancelled_caught:
                 self._say(f"jobs were in progress after {self._patience:g} s; they go to other nodes")
             nursery.cancel_scope.cancel()
-        self._lines.event("left", "has left the cluster")
+        if self._joined:
+            self._lines.event("left", "has left the cluster")
