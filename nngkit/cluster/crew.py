@@ -118,10 +118,10 @@ class Crew:
         self._children: dict[int, dict[int, Credit]] = {}
         self._passed = Passed(self.limits.passed)
         self._waiting = Waiting()
-        self._alone: CrewJob | None = None  # it has the node for itself
+        self._alone: CrewJob | None = None  # the node is for it only, while it waits and while it runs
         self._running: dict[int, CrewJob] = {}
         self._stopping: set[CrewJob] = set()
-        self._asking = False  # it has its slot: the host has to count the start
+        self._asking = False  # it has its slot: Starting is to be sent
         self._results = CrewResults(id, self.limits, self.stats)
         self._mean: float | None = None  # seconds a job takes
         self._draining = False
@@ -157,7 +157,7 @@ class Crew:
         self._attached = True
         self.term = max(self.term, term)
         self._hold(self._here(), now, self._passed.refs())
-        self._asking = self._alone is not None and self._alone.serial in self._running and not self._alone.attempt
+        self._asking = self._asks
         self._results.send_all_again()
         self._set_sign()
         self._now = now
@@ -170,8 +170,22 @@ class Crew:
 
     def _here(self) -> list[CrewJob]:
         """Return the jobs that run or wait at the node itself."""
-        alone = [] if self._alone is None or self._alone.serial in self._running else [self._alone]
-        return [*self._running.values(), *self._waiting, *(job for job in alone if job not in self._stopping)]
+        kept = self._kept_for
+        return [*self._running.values(), *self._waiting, *(() if kept is None else (kept,))]
+
+    @property
+    def _kept_for(self) -> CrewJob | None:
+        """The job that waits until the node does nothing else."""
+        alone = self._alone
+        if alone is None or self._running.get(alone.serial) is alone or alone in self._stopping:
+            return None
+        return alone
+
+    @property
+    def _asks(self) -> bool:
+        """True if it has got its slot, and the host has to count its start."""
+        alone = self._alone
+        return alone is not None and not alone.attempt and self._running.get(alone.serial) is alone
 
     def _hold(self, jobs: Iterable[CrewJob], now: float, others: Iterable[Ref] = ()) -> None:
         """Tell the host which jobs are here."""
@@ -346,10 +360,8 @@ class Crew:
         """Start waiting jobs in free slots."""
         running, places = self._running, self._places
         free = self.slots - len(running) - len(self._stopping)
-        alone = self._alone
+        alone = self._kept_for
         if alone is not None:
-            if alone.serial in running:
-                return
             if running or self._stopping or not free:
                 self._sign_at = min(self._sign_at, self._hold_until(alone))
                 return
@@ -357,15 +369,14 @@ class Crew:
         while free > 0 and (job := alone or self._waiting.next(running, places)) is not None:
             places.take(job.kind)
             job.started = now
-            if job.timeout is not None:
-                self._sign_at = min(self._sign_at, now + job.timeout)
+            self._sign_at = min(self._sign_at, _end_of(job))
             self._results.drop_parts(job.serial)  # of an earlier grant
             running[job.serial] = job
             if alone is not None:
                 break
             self._effects.start.append(job)
             free -= 1
-        self._waiting.watch(now, self.stats.done + self.stats.failed)
+        self._waiting.watch(now)
 
     def _hold_until(self, job: CrewJob) -> float:
         """Return when a job goes back that waits until it is alone."""
@@ -380,8 +391,7 @@ class Crew:
             if not job.attempt and attempt:
                 job.attempt = attempt
                 job.started = now
-                if job.timeout is not None:
-                    self._sign_at = min(self._sign_at, now + job.timeout)
+                self._sign_at = min(self._sign_at, _end_of(job))
                 self._effects.start.append(job)
             return
         link = self._passed.link(serial, term, fence)
@@ -515,6 +525,12 @@ class Crew:
         self._give_up_alone()
         self._now = now
 
+    def leave(self, now: float) -> None:
+        """Give all jobs to other nodes. Those that run have failed, and lost no worker: they need not run alone."""
+        self.drain(now)
+        for job in list(self._running.values()):
+            self.failed(job, "lost", "its node has left the cluster", now)
+
     @property
     def busy(self) -> int:
         """Jobs of the node's own workers, results that are not taken included."""
@@ -523,10 +539,7 @@ class Crew:
     @property
     def working(self) -> int:
         """Jobs that the node's own workers do, or are to do."""
-        alone = (
-            self._alone is not None and self._alone.serial not in self._running and self._alone not in self._stopping
-        )
-        return len(self._running) + len(self._stopping) + len(self._waiting) + alone
+        return len(self._running) + len(self._stopping) + len(self._waiting) + (self._kept_for is not None)
 
     @property
     def owed(self) -> int:
@@ -548,7 +561,8 @@ class Crew:
         alone = self._alone
         if alone is None or alone.attempt:
             return
-        if self._running.pop(alone.serial, None) is not None:
+        if self._asks:
+            del self._running[alone.serial]
             self._places.free(alone.kind)
         self._alone = None
         self._return([alone])
@@ -563,7 +577,7 @@ class Crew:
         """Say which jobs are here, stop those whose time is over, give back and send again what is due."""
         self._now = now
         if now >= self._waiting.look_at:
-            back = self._waiting.surplus(now, self.stats.done + self.stats.failed)
+            back = self._waiting.surplus(now)
             self.stats.waited += len(back)
             self._return(back)
         if now >= self._sign_at:
@@ -572,8 +586,7 @@ class Crew:
             self._resend_at = NEVER
             if self._attached:
                 self._results.send_again(now - self.limits.resend)
-            alone = self._alone
-            self._asking = alone is not None and alone.serial in self._running and not alone.attempt
+            self._asking = self._asks
             if self._results or self._asking:
                 self._resend_at = now + self.limits.resend
 
@@ -584,8 +597,7 @@ class Crew:
             self._stopping.add(job)
             self.failed(job, "timeout", f"not done within {job.timeout:g} s", now)
             self._effects.stop.append(job)
-        alone = self._alone
-        if alone is not None and alone.serial not in self._running and now >= self._hold_until(alone):
+        if (kept := self._kept_for) is not None and now >= self._hold_until(kept):
             self._give_up_alone()
         self._fill(now)
         if self._attached:
@@ -599,8 +611,8 @@ class Crew:
         at = [_end_of(job) for job in self._running.values() if job.attempt]
         if self._attached:
             at += [job.renewed + job.visibility / SIGNS for job in self._here()]
-        if (alone := self._alone) is not None and alone.serial not in self._running:
-            at.append(self._hold_until(alone))
+        if (kept := self._kept_for) is not None:
+            at.append(self._hold_until(kept))
         self._sign_at = min(at, default=NEVER)
 
     def take_starts(self) -> list[CrewJob]:

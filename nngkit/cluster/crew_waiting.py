@@ -5,18 +5,18 @@
     waiting = Waiting()
     waiting.add(job, now)                    # behind the others
     job = waiting.next(places)               # the first one whose kind has a place; None: none
-    waiting.watch(now, ended)                # after each change: `ended` counts the node's jobs that have ended
+    waiting.watch(now)                       # after each change
     if now >= waiting.look_at:
-        back = waiting.surplus(now, ended)   # for another worker that has room
+        back = waiting.surplus(now)          # for another worker that has room
 
 A node asks for a little more than it has slots for, by the mean time of its last jobs. A job that takes longer than
 that keeps those behind it from workers that are idle. So each `PATIENCE` seconds those that have waited for so long go
-back, but for as many as have ended in that time: a node whose jobs flow keeps what it is about to start.
+back, but for as many of each kind as have started in that time: a node whose jobs flow keeps what it is about to start.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -30,13 +30,13 @@ NEVER: Final = float("inf")
 
 
 class Waiting:
-    """Jobs in the order of their grants. `stalled`: no job has ended while some of them waited for `PATIENCE`."""
+    """Jobs in the order of their grants. `stalled`: none of them has started for `PATIENCE`."""
 
     def __init__(self) -> None:
         self.look_at = NEVER
         self.stalled = False
         self._jobs: deque[CrewJob] = deque()
-        self._ended = 0  # jobs that had ended when the present look was set
+        self._started: Counter[str] = Counter()  # by kind, since the present look was set
         self._late = False  # the last look came late: the loop stood still, and the node could start none
 
     def __len__(self) -> int:
@@ -67,6 +67,7 @@ class Waiting:
                 break
             if not places.most or not places.full(job.kind):
                 found = job
+                self._started[job.kind] += 1
                 break
             held.append(job)  # for a place of its kind
         self._jobs.extendleft(reversed(held))
@@ -86,24 +87,26 @@ class Waiting:
         self._jobs.clear()
         return jobs
 
-    def watch(self, now: float, ended: int) -> None:
+    def watch(self, now: float) -> None:
         """Set the time of the next look, if jobs wait and none is set."""
         if not self._jobs:
             self.look_at = NEVER
         elif self.look_at == NEVER:
-            self.look_at, self._ended = now + PATIENCE, ended
+            self.look_at = now + PATIENCE
+            self._started.clear()
 
-    def surplus(self, now: float, ended: int) -> list[CrewJob]:
+    def surplus(self, now: float) -> list[CrewJob]:
         """Remove and return the jobs that go back. Sets the next look."""
         late = now > self.look_at + PATIENCE and not self._late
         self._late = late
         back: list[CrewJob] = []
         if not late:
-            flow = ended - self._ended
-            self.stalled = flow == 0 and bool(self._jobs)
-            back = [job for place, job in enumerate(self._jobs) if place >= flow and now >= job.granted + PATIENCE]
-            for job in back:
-                self._jobs.remove(job)
+            flow = self._started
+            self.stalled = not flow and bool(self._jobs)
+            jobs, self._jobs = self._jobs, deque()
+            for job in jobs:
+                flow[job.kind] -= 1
+                (self._jobs if flow[job.kind] >= 0 or now < job.granted + PATIENCE else back).append(job)
         self.look_at = NEVER
-        self.watch(now, ended)
+        self.watch(now)
         return back

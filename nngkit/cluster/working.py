@@ -78,7 +78,7 @@ class Workers:
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
         self._threads: trio.CapacityLimiter | None = None
-        self._threads_of: dict[CrewJob, str] = {}  # names of the threads that run plain functions
+        self._threads_of: dict[CrewJob, threading.Thread] = {}  # that run plain functions
         self._in_threads = 0  # runs of plain functions whose outcome is awaited
         self._choked = False  # too many threads were abandoned: no jobs of plain functions are taken
         self._token: trio.lowlevel.TrioToken | None = None
@@ -125,12 +125,15 @@ class Workers:
         self._concurrency += concurrency
 
     def _in_thread(self, function: Callable[[JobRun], Any], run: JobRun) -> Any:
-        """Call a plain function in its thread, which is known by name until it returns."""
-        self._threads_of[run._job] = threading.current_thread().name
+        """Call a plain function in its thread, which has the name of the job until it returns."""
+        thread = threading.current_thread()
+        before, thread.name = thread.name, f"job {run.id} ({run.kind})"
+        self._threads_of[run._job] = thread
         try:
             return function(run)
         finally:
             del self._threads_of[run._job]
+            thread.name = before
 
     async def _name_if_it_hangs(self, function: _Function, job: CrewJob) -> None:
         """Log the thread of a stopped job that does not return: Python cannot end it."""
@@ -138,7 +141,7 @@ class Workers:
         if (thread := self._threads_of.get(job)) is not None:
             log.warning(
                 "%s: job %d of %r was stopped, and its function %s has not returned since: the thread %r hangs",
-                *(self._shell.id, job.serial, job.kind, function.name, thread),
+                *(self._shell.id, job.serial, job.kind, function.name, thread.name),
             )
 
     def opened(self) -> None:

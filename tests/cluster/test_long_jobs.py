@@ -120,9 +120,10 @@ async def test_a_thread_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch, cap
             await aeventually(lambda: any("hangs" in record.message for record in caplog.records))
             (line,) = [record.message for record in caplog.records if "hangs" in record.message]
             assert f"w0: job {job.id} of 'x' was stopped, and its function " in line
-            assert "wait_for_it has not returned since: the thread" in line
+            assert f"wait_for_it has not returned since: the thread 'job {job.id} (x)' hangs" in line
         finally:
             released.set()
+            await aeventually(lambda: not any("(x)" in thread.name for thread in threading.enumerate()))
 
 
 async def test_what_waits_behind_a_long_job_goes_to_an_idle_worker(autojump_clock: MockClock) -> None:
@@ -147,6 +148,28 @@ async def test_what_waits_behind_a_long_job_goes_to_an_idle_worker(autojump_cloc
         long = ends.pop(b"long")
         assert long < 21.0
         assert max(ends.values()) < 1.5  # the same without the long one, and twice the patience of a node
+
+
+async def test_jobs_of_a_node_that_leaves_run_beside_each_other_elsewhere(autojump_clock: MockClock) -> None:
+    async with farm("w0") as (memory, host, (worker,)):
+        starts: list[int] = []
+
+        async def x(job: JobRun) -> bytes:
+            starts.append(job.try_number)
+            await trio.sleep(2.0)
+            return b""
+
+        async with Member("c", dial="mem://a", transport=memory.transport("w1"), id="w1") as leaving:
+            leaving.work("x", concurrency=8)(x)
+            await leaving.joined(5.0)
+            jobs = [await host.submit("x", b"", tries=2) for _ in range(8)]
+            await aeventually(lambda: len(starts) == 8)
+            worker.work("x", concurrency=8)(x)
+        left = trio.current_time()
+        for job in jobs:
+            await job.result(20.0)
+        assert trio.current_time() - left < 3.0
+        assert starts == [1] * 8 + [2] * 8
 
 
 async def test_a_job_that_kills_its_workers_takes_no_other_with_it(autojump_clock: MockClock) -> None:
