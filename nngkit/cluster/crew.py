@@ -376,7 +376,7 @@ class Crew:
                 break
             self._effects.start.append(job)
             free -= 1
-        self._waiting.watch(now)
+        self._waiting.watch(now, free <= 0 and self._ahead(self.slots) > 0)
 
     def _hold_until(self, job: CrewJob) -> float:
         """Return when a job goes back that waits until it is alone."""
@@ -625,7 +625,10 @@ class Crew:
         effects, self._effects = self._effects, CrewEffects()
         if not self._attached:
             return effects
-        up, self._up = self._up, []
+        rows = self._demand()
+        up: list[Message] = [Demand(rows)] if rows else []  # first: what goes back is not to come again
+        up += self._up
+        self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
             up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
@@ -636,8 +639,6 @@ class Crew:
                 self._resend_at = min(self._resend_at, self._now + self.limits.resend)
         if self._results.take(up, self._now):
             self._resend_at = min(self._resend_at, self._now + self.limits.resend)
-        if rows := self._demand():
-            up.append(Demand(rows))
         effects.up = up
         return effects
 

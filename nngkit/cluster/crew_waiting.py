@@ -5,13 +5,14 @@
     waiting = Waiting()
     waiting.add(job, now)                    # behind the others
     job = waiting.next(places)               # the first one whose kind has a place; None: none
-    waiting.watch(now)                       # after each change
+    waiting.watch(now, full)                 # after each change; full: no slot is free, and it asks for jobs ahead
     if now >= waiting.look_at:
         back = waiting.surplus(now)          # for another worker that has room
 
 A node asks for a little more than it has slots for, by the mean time of its last jobs. A job that takes longer than
 that keeps those behind it from workers that are idle. So each `PATIENCE` seconds those that have waited for so long go
 back, but for as many of each kind as have started in that time: a node whose jobs flow keeps what it is about to start.
+One in which none has started for so long asks for none ahead until one has ended, also if nothing waits yet.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEVER: Final = float("inf")
 
 
 class Waiting:
-    """Jobs in the order of their grants. `stalled`: none of them has started for `PATIENCE`."""
+    """Jobs in the order of their grants. `stalled`: for `PATIENCE`, no slot was free and no job started."""
 
     def __init__(self) -> None:
         self.look_at = NEVER
@@ -87,9 +88,9 @@ class Waiting:
         self._jobs.clear()
         return jobs
 
-    def watch(self, now: float) -> None:
-        """Set the time of the next look, if jobs wait and none is set."""
-        if not self._jobs:
+    def watch(self, now: float, full: bool) -> None:
+        """Set the time of the next look, if there is a reason and none is set."""
+        if not self._jobs and not full:
             self.look_at = NEVER
         elif self.look_at == NEVER:
             self.look_at = now + PATIENCE
@@ -102,11 +103,11 @@ class Waiting:
         back: list[CrewJob] = []
         if not late:
             flow = self._started
-            self.stalled = not flow and bool(self._jobs)
+            self.stalled = not flow
             jobs, self._jobs = self._jobs, deque()
             for job in jobs:
                 flow[job.kind] -= 1
                 (self._jobs if flow[job.kind] >= 0 or now < job.granted + PATIENCE else back).append(job)
         self.look_at = NEVER
-        self.watch(now)
+        self.watch(now, full=False)
         return back

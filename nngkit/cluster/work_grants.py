@@ -30,6 +30,7 @@ __all__ = ["HostGrants"]
 
 RUN: Final = 16  # jobs of one kind in a row while another kind of the group has jobs
 RETURN_PAUSE: Final = 0.1  # seconds until a job is granted again that came back at once several times
+AT_ONCE: Final = 0.02  # seconds after the grant: a node that returns a job as it waits too long takes more
 PLACING: Final = 1.0  # seconds that a worker may take to say that it has a job that runs alone: then it is an old one
 
 
@@ -205,7 +206,7 @@ class HostGrants(HostJobs):
             job = self.table.jobs.get(serial)
             if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, term, fence):
                 continue
-            at_once = job.status == GRANTED and now < job.due - job.spec.visibility + RETURN_PAUSE
+            at_once = job.status == GRANTED and now < job.due - job.spec.visibility + AT_ONCE
             self._leave(job)
             self.stats.returned += 1
             job.term = NO_TERM
