@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import nngkit
-from nngkit import devices, discovery, documents, fanout, journal, protocols, recording
+from nngkit import cluster, devices, discovery, documents, fanout, journal, protocols, recording
 from nngkit.protocols import sp
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
 SNIPPETS = {path.stem: path for path in sorted((DOCS / "snippets").glob("*.py"))}
 COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
-PACKAGES = (nngkit, protocols, discovery, documents, devices, fanout, journal, recording, sp)
+PACKAGES = (nngkit, protocols, cluster, discovery, documents, devices, fanout, journal, recording, sp)
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
 INTERNAL = {"background", "cbor", "cli", "envelope", "histogram", "hosted", "loop_waits", "loops", "portal", "web"}

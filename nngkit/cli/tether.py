@@ -67,7 +67,7 @@ _GUARD: Final = _Guard()
 
 
 class Tether:
-    """What ties one command to this process; the command needs a process group of its own."""
+    """Tie between one command, which needs a process group of its own, and this process."""
 
     def __init__(self, script: str) -> None:
         self._reading, self._writing = os.pipe()

@@ -1,4 +1,4 @@
-"""What a command has started by --exec dies with it, also if it is killed; what ended before is left alone."""
+"""Programs that --exec has started die with their command, also if it is killed; what ended before is left alone."""
 
 from __future__ import annotations
 

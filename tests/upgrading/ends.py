@@ -373,7 +373,7 @@ async def record_documents(folder: str, expected: int) -> None:
 
 
 async def fail_first(job: Any) -> bytes:
-    """Fail at the first try, in silence: nobody reads the standard error before the end."""
+    """Fail at the first try, in silence, as the standard error is read at the end."""
     logging.getLogger("nngkit.cluster").setLevel(logging.CRITICAL)
     if job.try_number == 1:
         raise ValueError("the first try")
