@@ -187,6 +187,15 @@ async def test_a_token_may_be_in_the_address_and_a_ticket_replaces_it() -> None:
         assert_fails(wrong, 1, "nngkit cluster tree: ", "wrong token")
 
 
+async def test_a_node_that_was_never_let_in_does_not_say_that_it_has_left() -> None:
+    async with a_host(token="s3cret") as (_, there):
+        for output in ((), ("--json",)):
+            with Running("join", "render", *there, "--kind", "x", *output, NNGKIT_TOKEN="wrong") as joined:
+                assert "refused this node: wrong token" in await in_thread(joined.says)
+                assert await in_thread(joined.end, signal.SIGTERM) == 143
+                assert not any("left" in text for text in joined.rest())
+
+
 async def test_the_live_tree_shows_changes_and_ends_with_the_terminals_ctrl_c() -> None:
     async with a_host() as (host, there):
         watch = ("cluster", "tree", "render", *there, "--watch", "--interval", "0.05")

@@ -79,7 +79,7 @@ class _Life:
                 except AccessDenied as error:
                     self.failure = error
                 except Closed:
-                    self._lines.event("left", "was drained, and has left the cluster")
+                    self._left("was drained, and has left the cluster")
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(follow)
@@ -136,5 +136,8 @@ class _Life:
             if limit.cancelled_caught:
                 self._say(f"jobs were in progress after {self._patience:g} s; they go to other nodes")
             nursery.cancel_scope.cancel()
+        self._left("has left the cluster")
+
+    def _left(self, text: str) -> None:
         if self._joined:
-            self._lines.event("left", "has left the cluster")
+            self._lines.event("left", text)
