@@ -17,7 +17,11 @@ was down: it goes on from that, but not behind the last entry.
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["LogClock"]
+
+DRIFT: Final = 2e-4  # by which two clocks may drift apart: crystals are within 1e-4 of their rate
 
 
 class LogClock:
@@ -25,13 +29,20 @@ class LogClock:
 
     def __init__(self) -> None:
         self._offset: float | None = None
+        self._heard_at = 0.0
 
     def heard(self, time: float, now: float) -> None:
-        """Take over the time of a live host's entry that came at `now`, in seconds of the monotonic clock."""
-        self._offset = time - now
+        """Take over the time of a live host's entry that came at `now`, in seconds of the monotonic clock.
+
+        One that comes later than others, as this voter was stopped or cut off, moves the clock by a drift at most.
+        """
+        offset = time - now
+        if self._offset is not None:
+            offset = max(offset, self._offset - DRIFT * (now - self._heard_at))
+        self._offset, self._heard_at = offset, now
 
     def lead(self, last: float, now: float, wall: float) -> float:
         """Return the time at `now` for a new host. `last`: time of the last entry; `wall`: its own wall clock."""
         time = max(wall, last) if self._offset is None else now + self._offset
-        self._offset = time - now
+        self._offset, self._heard_at = time - now, now
         return time

@@ -148,8 +148,8 @@ class HostJobs:
             due.append(serial)
         for serial in due:
             _, job = lost.pop(serial)
-            # One of an earlier term without a recorded start was only queued, like most: if it was started, it asks for
-            # no other treatment before it has lost a worker in this term.
+            # Most jobs of an earlier term that no worker reports were only queued. Those without a recorded start may run
+            # beside others, as those whose last start has failed may.
             job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
             self._requeue(job, "lost", "the worker was lost")
         return wake
@@ -192,8 +192,10 @@ class HostJobs:
         return job.serial <= self._inherited and term < self.term
 
     def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
-        """Tell the worker that it need not keep a result, unless the same result is being committed."""
+        """Tell the worker that it need not keep a result, unless it, or a failure of the job, is being committed."""
         if job is not None and job.outcome < 0 and job.status == FINISHING and self._counts(job, term, fence):
+            return
+        if serial in self._failed:
             return
         done = job is not None and job.outcome == 0 and self._counts(job, term, fence)
         self._rows(worker)[not done].append(serial)

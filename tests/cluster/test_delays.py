@@ -74,6 +74,8 @@ def test_a_worker_keeps_a_failure_until_the_pause_is_committed() -> None:
     effects = bench.host.take(bench.now)
     assert effects.entries
     assert not effects.unicasts
+    bench.fail(serial, fence)  # it is sent again
+    assert not bench.host.take(bench.now).unicasts
     bench.host.committed(effects.entries, bench.now)
     assert bench.host.take(bench.now).unicasts
 
@@ -122,6 +124,17 @@ def test_a_host_goes_on_from_the_clock_of_the_one_before() -> None:
         clock = LogClock()
         clock.heard(5000.0, 10.0)
         assert clock.lead(5000.0, 12.0, 5002.0 + wall) == 5002.0
+
+
+def test_an_entry_that_comes_late_does_not_hold_up_the_clock_and_drift_is_followed() -> None:
+    clock = LogClock()
+    clock.heard(5000.0, 10.0)
+    clock.heard(5001.0, 71.0)  # the voter was stopped for a minute
+    assert 5060.9 < clock.lead(5001.0, 71.0, 0.0) <= 5061.0
+    clock = LogClock()
+    for day in range(30):  # the host's clock loses 4 s a day
+        clock.heard(day * 86_396.0, day * 86_400.0)
+    assert clock.lead(0.0, 29 * 86_400.0, 0.0) == 29 * 86_396.0
 
 
 def test_after_a_restart_of_all_voters_the_wall_clock_says_how_long_they_were_down() -> None:

@@ -12,7 +12,8 @@ exit code 65        has failed, and is not tried again (EX_DATAERR)
 anything else       is tried again, at this node or another
 ==================  ==================================================
 
-A job that is cancelled, or whose timeout has passed, kills the program's process group, as does the end of this process.
+A job that is cancelled, or whose timeout has passed, kills the program's process group; so does the end of this
+process.
 """
 
 from __future__ import annotations
