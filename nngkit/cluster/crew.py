@@ -87,10 +87,8 @@ HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
 SIGNS: Final = 3  # of the node in one visibility: two may be lost or late
-HOLD: Final = (
-    0.25,
-    8,
-)  # seconds until a job that is to run alone goes back, at its grant 0, and at most how many doublings
+HOLD: Final = 0.25  # seconds until a job that is to run alone goes back, doubled with each of its grants
+DOUBLINGS: Final = 8  # of that at most: 64 s
 NEVER: Final = float("inf")
 
 
@@ -380,8 +378,7 @@ class Crew:
 
     def _hold_until(self, job: CrewJob) -> float:
         """Return when a job goes back that waits until it is alone."""
-        seconds, doublings = HOLD
-        return job.granted + seconds * 2.0 ** min(job.fence, doublings)
+        return job.granted + HOLD * 2.0 ** min(job.fence, DOUBLINGS)
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""

@@ -148,8 +148,8 @@ class HostJobs:
             due.append(serial)
         for serial in due:
             _, job = lost.pop(serial)
-            # Most jobs of an earlier term that no worker reports were only queued. Those without a recorded start may run
-            # beside others, as those whose last start has failed may.
+            # Most jobs of an earlier term that no worker reports were only queued: without a recorded start they may
+            # run beside others, as may those whose last start has failed.
             job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
             self._requeue(job, "lost", "the worker was lost")
         return wake
