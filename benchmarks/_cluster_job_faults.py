@@ -84,7 +84,7 @@ def hung(task: dict[str, Any]) -> None:
     """Stop a worker that does a job, or have a job hang, `rounds` times; report the job's time beyond its timeout.
 
     ``how``: "stopped" sends SIGSTOP to the worker's process, until the job has ended elsewhere; "hangs": the job sleeps
-    for ever at its first try. ``failed``: jobs that had not exactly two tries.
+    for ever at its first try, and has a timeout. ``failed``: jobs that had not exactly two tries.
     """
     report(url="")
     report(**trio.run(_hung, task))
@@ -102,7 +102,7 @@ async def _hung(task: dict[str, Any]) -> dict[str, float]:
                 end = await _stopped(fleet, node, visibility)
                 end["began"] += TAKES
             else:
-                end = await node.ask("submit", kind="hang", payload="", visibility=visibility)
+                end = await node.ask("submit", kind="hang", payload="", run_timeout=visibility)
         beyond.append(end["ended"] - end["began"] - visibility)
         tries = json.loads(end["result"])[2]
         if tries != 2:

@@ -333,12 +333,18 @@ class NodeProcess:
     # ---- jobs that it submits
 
     async def do_submit(
-        self, kind: str, payload: str, key: str | None = None, timeout: float = 60.0, **options: Any
+        self,
+        kind: str,
+        payload: str,
+        key: str | None = None,
+        timeout: float = 60.0,
+        run_timeout: float | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
-        """Submit a job and wait for its end."""
+        """Submit a job, which may run for `run_timeout`, and wait for its end."""
         began = time.monotonic()
         with trio.fail_after(timeout):
-            job = await self.node.submit(kind, payload.encode(), key=key, **options)
+            job = await self.node.submit(kind, payload.encode(), key=key, timeout=run_timeout, **options)
         accepted = time.monotonic()
         result = await job.result(timeout)
         return {"began": began, "accepted": accepted, "ended": time.monotonic(), "result": result.decode()}

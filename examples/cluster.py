@@ -49,7 +49,7 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(Host("office", listen="tcp://127.0.0.1:0", id="host", token="s3cret"))
         host.on_client_added(send_added.send_nowait)
-        clients = [Member("office", dial=host.address or "", id=name, token="s3cret") for name in CLIENTS]
+        clients = [Member("office", dial=host.address, id=name, token="s3cret") for name in CLIENTS]
         endpoints = [host, *[await stack.enter_async_context(client) for client in clients]]
         for endpoint in endpoints:
 

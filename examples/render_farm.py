@@ -147,11 +147,11 @@ async def main(options: argparse.Namespace) -> int:
     count, rng = TILES[0] * TILES[1], random.Random(SEED)
     print(f"a picture of {columns} x {rows} points in {count} tiles, and {options.workers} workers in a tree")
     async with Host("farm", listen="tcp://127.0.0.1:0", id="host", fanout=2) as host:
-        farm = Farm(host.address or "", options.workers)
+        farm = Farm(host.address, options.workers)
         try:
             tiles: list[bytes] = []
             began = time.monotonic()
-            async for points in host.map("tile", scenes(columns, rows), in_flight=count, tries=20, visibility=PATIENCE):
+            async for points in host.map("tile", scenes(columns, rows), in_flight=count, tries=20, timeout=PATIENCE):
                 tiles.append(points)
                 if farm.killed < options.kills and len(tiles) * (options.kills + 1) > count * (farm.killed + 1):
                     farm.kill(rng)

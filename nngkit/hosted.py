@@ -19,6 +19,7 @@ __all__ = ["Hosted", "HostedProperty", "direct_call", "hosted_property", "loop_c
 
 T = TypeVar("T")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 P = ParamSpec("P")
 
 
@@ -76,18 +77,18 @@ def loop_call(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Ho
     return call
 
 
-class HostedProperty(Generic[R]):
+class HostedProperty(Generic[R_co]):
     """Thread-safe property that never waits."""
 
-    def __init__(self, getter: Callable[[Any], R], doc: str | None) -> None:
+    def __init__(self, getter: Callable[[Any], R_co], doc: str | None) -> None:
         self._getter = getter
         self.__doc__ = doc
 
     @overload
     def __get__(self, of: None, cls: type) -> Self: ...
     @overload
-    def __get__(self, of: Hosted[Any], cls: type) -> R: ...
-    def __get__(self, of: Hosted[Any] | None, cls: type) -> R | Self:
+    def __get__(self, of: Hosted[Any], cls: type) -> R_co: ...
+    def __get__(self, of: Hosted[Any] | None, cls: type) -> R_co | Self:
         if of is None:
             return self
         return self._getter(of._open_object()[1])

@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("NNGKIT_CI") == "1"
-LIVE_ON = ("multiprocessing.resource_tracker", "tests/preloaded.py")  # processes that end with this one
+LIVE_ON = ("multiprocessing.resource_tracker", "tests/preloaded.py", "nngkit-guard")  # processes that end with this one
 GRACE = 2.0  # seconds a thread may take to end after the test that started it; on a loaded machine a join takes some
 
 # ---- which tests run -------------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ COMMANDS = importlib.import_module("nngkit.cli.main").COMMANDS
 PACKAGES = (nngkit, protocols, calls, cluster, discovery, documents, devices, fanout, journal, recording, sp)
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
-INTERNAL = {"background", "cbor", "cli", "envelope", "histogram", "hosted", "loop_waits", "loops", "portal", "web"} | {
-    "redial",
-    "silence",
+INTERNAL = {
+    *("background", "cbor", "cli", "envelope", "histogram", "hosted", "loop_waits", "loops", "portal", "redial"),
+    *("silence", "web"),
 }
 
 

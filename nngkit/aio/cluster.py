@@ -262,10 +262,10 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     # ---- jobs
 
     @as_in(_endpoint.Endpoint.work)
-    def work(self, kind: str, *, concurrency: int = 1) -> Callable[[F], F]:
+    def work(self, kind: str, *, concurrency: int = 1, timeout: float | None = None) -> Callable[[F], F]:
         def decorate(function: F) -> F:
             register = functools.partial(
-                self._inner.work(kind, concurrency=concurrency), self._work_bridge.handler(function)
+                self._inner.work(kind, concurrency=concurrency, timeout=timeout), self._work_bridge.handler(function)
             )
             if self._host is None:
                 register()
@@ -288,6 +288,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
         deadline: float | None = None,
         delay: float = 0.0,
         stream: bool = False,
+        timeout: float | None = None,
     ) -> Job:
         portal, inner = self._open_object()
         submit = functools.partial(
@@ -299,6 +300,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
             deadline=deadline,
             delay=delay,
             stream=stream,
+            timeout=timeout,
         )
 
         def unused(job: _jobs.Job) -> None:  # accepted at the moment of the cancellation; see Endpoint.submit
@@ -376,6 +378,7 @@ class Host(_Node):
     """Node that may be the host of its cluster: see nngkit.cluster.Host."""
 
     _of = _hosting.Host
+    address: HostedProperty[str] = hosted_property(_hosting.Host.address)
 
     @signature_of(_hosting.Host)
     def __init__(self) -> None: ...

@@ -190,9 +190,9 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     # ---- jobs
 
     @as_in(_endpoint.Endpoint.work)
-    def work(self, kind: str, *, concurrency: int = 1) -> Callable[[F], F]:
+    def work(self, kind: str, *, concurrency: int = 1, timeout: float | None = None) -> Callable[[F], F]:
         def decorate(function: F) -> F:
-            register: Callable[[F], F] = self._inner.work(kind, concurrency=concurrency)
+            register: Callable[[F], F] = self._inner.work(kind, concurrency=concurrency, timeout=timeout)
             return register(function) if self._host is None else self._host.portal.do(register, function)
 
         return decorate
@@ -211,6 +211,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
         deadline: float | None = None,
         delay: float = 0.0,
         stream: bool = False,
+        timeout: float | None = None,
     ) -> Job:
         portal, inner = self._open_object()
         submitted = portal.call(
@@ -224,6 +225,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
             deadline=deadline,
             delay=delay,
             stream=stream,
+            timeout=timeout,
         )
         return Job(submitted, portal)
 
@@ -340,6 +342,7 @@ class Host(_Node):
     """Node that may be the host of its cluster: see nngkit.cluster.Host."""
 
     _of = _hosting.Host
+    address: HostedProperty[str] = hosted_property(_hosting.Host.address)
 
     @signature_of(_hosting.Host)
     def __init__(self) -> None: ...

@@ -10,11 +10,12 @@ import os
 import subprocess
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import trio
 
 from nngkit.cli.shell import kill_group
+from nngkit.cli.tether import Tether
 from nngkit.errors import NngkitError
 
 __all__ = ["LineWorkers", "WorkerFailed"]
@@ -24,6 +25,11 @@ CHUNK = 65_536
 
 class WorkerFailed(NngkitError):
     """A worker gave no reply to a line."""
+
+
+class _Worker(NamedTuple):
+    process: trio.Process
+    tether: Tether
 
 
 class LineWorkers:
@@ -37,7 +43,7 @@ class LineWorkers:
         self._environment = environment
         self._timeout = timeout
         self._limit = limit
-        self._idle: list[trio.Process] = []
+        self._idle: list[_Worker] = []
         self.started = 0
 
     async def __aenter__(self) -> Self:
@@ -58,7 +64,7 @@ class LineWorkers:
         done = False
         try:
             with trio.fail_after(self._timeout):
-                reply = await self._ask(worker, line)
+                reply = await self._ask(worker.process, line)
             done = True
         except trio.TooSlowError:
             raise WorkerFailed("killed: it took too long") from None
@@ -69,20 +75,28 @@ class LineWorkers:
                 await _end(worker)
         return reply
 
-    async def _take(self) -> trio.Process:
+    async def _take(self) -> _Worker:
         while self._idle:
             worker = self._idle.pop()  # the one used last: its memory is warm, and others may stay swapped out
-            if _is_quiet(worker):
+            if _is_quiet(worker.process):
                 return worker
             await _end(worker)
         self.started += 1
-        return await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", self._script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,
-        )
+        tether = Tether(self._script)
+        try:
+            process = await trio.lowlevel.open_process(
+                tether.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=self._environment,
+                start_new_session=True,
+                pass_fds=tether.pass_fds,
+            )
+        except BaseException:
+            tether.end()
+            raise
+        tether.started(process.pid)
+        return _Worker(process, tether)
 
     async def _ask(self, worker: trio.Process, line: bytes) -> bytes:
         assert worker.stdin is not None
@@ -117,10 +131,12 @@ def _is_quiet(worker: trio.Process) -> bool:
     return False
 
 
-async def _end(worker: trio.Process) -> None:
+async def _end(worker: _Worker) -> None:
+    process = worker.process
     with trio.CancelScope(shield=True):  # a killed process ends at once
-        await kill_group(worker)
-        await worker.wait()
-        for stream in (worker.stdin, worker.stdout):
+        await kill_group(process)
+        await process.wait()
+        worker.tether.end()
+        for stream in (process.stdin, process.stdout):
             if stream is not None:
                 await stream.aclose()

@@ -1,7 +1,7 @@
 """Shell commands that the program runs, in a process group of their own, which is killed whole at the end.
 
 A command may leave children behind that hold its pipes open; killing the group ends them too. A Ctrl-C in a terminal
-does not reach the group: the program decides.
+does not reach the group: the program decides. If the program is killed, the group is as well (tether.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from functools import partial
 from typing import Final
 
 import trio
+
+from nngkit.cli.tether import Tether
 
 __all__ = ["Ran", "kill_group", "run_shell", "shell_environment"]
 
@@ -72,41 +74,44 @@ async def run_shell(
     captured = subprocess.PIPE if most is not None else None
     output, errors = bytearray(), bytearray()
     too_large = timed_out = False
-    async with trio.open_nursery() as nursery:
-        process: trio.Process = await nursery.start(
-            partial(
-                trio.run_process,
-                ["/bin/sh", "-c", script],
-                stdin=body,
-                stdout=captured,
-                stderr=captured,
-                check=False,
-                env=environment,
-                start_new_session=True,
-                pass_fds=pass_fds,
-                deliver_cancel=kill_group,
+    with Tether(script) as tether:
+        async with trio.open_nursery() as nursery:
+            process: trio.Process = await nursery.start(
+                partial(
+                    trio.run_process,
+                    tether.command,
+                    stdin=body,
+                    stdout=captured,
+                    stderr=captured,
+                    check=False,
+                    env=environment,
+                    start_new_session=True,
+                    pass_fds=(*pass_fds, *tether.pass_fds),
+                    deliver_cancel=kill_group,
+                )
             )
-        )
 
-        async def read_errors() -> None:
-            assert process.stderr is not None
-            async for some in process.stderr:
-                errors.extend(some)
-                del errors[:-STDERR_KEPT]
+            tether.started(process.pid)
 
-        with trio.move_on_after(timeout) as limit:
-            if most is not None:
-                assert process.stdout is not None
-                nursery.start_soon(read_errors)
-                async for some in process.stdout:
-                    output.extend(some)
-                    if len(output) > most:
-                        too_large = True
-                        break
-            if not too_large:
-                await process.wait()
-        timed_out = limit.cancelled_caught
-        if timed_out or too_large:
-            nursery.cancel_scope.cancel()
+            async def read_errors() -> None:
+                assert process.stderr is not None
+                async for some in process.stderr:
+                    errors.extend(some)
+                    del errors[:-STDERR_KEPT]
+
+            with trio.move_on_after(timeout) as limit:
+                if most is not None:
+                    assert process.stdout is not None
+                    nursery.start_soon(read_errors)
+                    async for some in process.stdout:
+                        output.extend(some)
+                        if len(output) > most:
+                            too_large = True
+                            break
+                if not too_large:
+                    await process.wait()
+            timed_out = limit.cancelled_caught
+            if timed_out or too_large:
+                nursery.cancel_scope.cancel()
     assert process.returncode is not None
     return Ran(process.returncode, bytes(output), bytes(errors), timed_out, too_large)

@@ -20,30 +20,34 @@
 
 Credit: the node asks its parent for as many jobs of each group of kinds as it and its children have room for.
 
-A grant with attempt 0 is of a job whose earlier worker was lost: it may be what killed it, or have waited there. It
-waits for a slot, then asks (Starting), and is started when the host has counted that (Start). So a job loses no try
-because others beside it kill their workers.
+A grant with attempt 0 is of a job whose earlier worker was lost: it may be what killed it, or have been beside that. It
+has the node for itself: the node gives back what waits, takes no more, and as soon as nothing runs, it asks (Starting)
+and starts the job when the host has counted that (Start). So a job takes no other with it, and loses no try because
+others beside it kill their workers.
+
+While a job is here, the node says so (Holding) each third of its visibility: the host gives it to another only if the
+node is silent. What a node says of its children is theirs: it passes it on.
 
 Invariants:
 
-1. A grant is in one of: waiting, running, stopping, retained, or `_passed` (to a child).
+1. A grant is in one of: waiting, `_alone`, running, stopping, retained, or `_passed` (to a child).
 2. A result is kept until the host has taken it, and sent again after each attachment and every `resend` seconds.
 3. Lost is passed on only for jobs that are where the report comes from: a node that has moved has reported them before.
 4. A grant of a term before the node's own is dropped: the host of that term was deposed.
 5. At most `slots` jobs run, and of a kind at most its concurrency; stopping ones count until they are released.
-6. A job that runs for longer than its visibility, without progress, is stopped: by the host, or if its Stop was lost
-   or never sent as the job was reported by two nodes, by the crew itself.
+6. A job that runs for longer than its timeout is stopped, and fails. One whose grant is void, as the host has given it
+   to another, is stopped by the answer to the next Holding at the latest.
 7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
    Stop came there lists it again; so a Stop is answered with Lost, which follows that on the link. What is listed
    wrongly for another reason (a result was dropped, and its worker died) the host stops after the next attachment.
-8. A grant that waits behind a long job goes back when half of its visibility is over: for the host, that has begun
-   with the grant, and its end would take a try from a job that was never started.
+8. A grant that waits behind a longer job than expected goes back after `PATIENCE`: see crew_waiting.py. One that waits
+   until it is alone goes back after `HOLD`, doubled with each of its grants: first another node may be idle, but in the
+   end one has to become it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from nngkit.cluster.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
@@ -51,6 +55,7 @@ from nngkit.cluster.crew_passed import Passed
 from nngkit.cluster.crew_places import Kinds, Places
 from nngkit.cluster.crew_results import CrewResults, Failure
 from nngkit.cluster.crew_sharing import Decide, Offer, evenly
+from nngkit.cluster.crew_waiting import Waiting
 from nngkit.cluster.work import LOCAL
 from nngkit.cluster.work_credit import Asked, Credit, take_demand
 from nngkit.cluster.work_messages import (
@@ -81,8 +86,10 @@ __all__ = ["Crew"]
 HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
-MARGIN: Final = 1.0  # seconds after the visibility in which the host's own Stop arrives
-PATIENCE: Final = 0.5  # of its visibility that a job may wait here: the rest is for the way back
+SIGNS: Final = 3  # of the node in one visibility: two may be lost or late
+HOLD: Final = 0.25  # seconds until a job that is to run alone goes back, doubled with each of its grants
+DOUBLINGS: Final = 8  # of that at most: 64 s
+NEVER: Final = float("inf")
 
 
 class Crew:
@@ -101,7 +108,6 @@ class Crew:
         self.limits = limits or CrewLimits()
         self.stats = CrewStats()
         self.term = 0
-        self.wake_at = float("inf")
         self._places = Places(kinds, slots)
         self._decide = decide
         self._attached = False
@@ -109,10 +115,11 @@ class Crew:
         self._asked = Asked()
         self._children: dict[int, dict[int, Credit]] = {}
         self._passed = Passed(self.limits.passed)
-        self._waiting: deque[CrewJob] = deque()
+        self._waiting = Waiting()
+        self._alone: CrewJob | None = None  # the node is for it only, while it waits and while it runs
         self._running: dict[int, CrewJob] = {}
         self._stopping: set[CrewJob] = set()
-        self._asking: list[CrewJob] = []  # running jobs with a slot, whose start the host has to count
+        self._asking = False  # it has its slot: Starting is to be sent
         self._results = CrewResults(id, self.limits, self.stats)
         self._mean: float | None = None  # seconds a job takes
         self._draining = False
@@ -120,6 +127,13 @@ class Crew:
         self._returned: list[Ref] = []
         self._effects = CrewEffects()
         self._now = 0.0
+        self._sign_at = NEVER  # the next sign of the node, or end of a timeout
+        self._resend_at = NEVER
+
+    @property
+    def wake_at(self) -> float:
+        """When to call `tick`, in seconds of `now`."""
+        return min(self._sign_at, self._resend_at, self._waiting.look_at)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -140,11 +154,10 @@ class Crew:
             self._asked = Asked()
         self._attached = True
         self.term = max(self.term, term)
-        refs = [job.ref for job in (*self._running.values(), *self._waiting)]
-        refs += self._passed.refs()
-        self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
-        self._asking = [job for job in self._running.values() if not job.attempt]
+        self._hold(self._here(), now, self._passed.refs())
+        self._asking = self._asks
         self._results.send_all_again()
+        self._set_sign()
         self._now = now
 
     def detached(self, now: float) -> None:
@@ -152,6 +165,34 @@ class Crew:
         self._attached = False
         self._up = [each for each in self._up if isinstance(each, Lost | Returned | Results)]
         self._now = now
+
+    def _here(self) -> list[CrewJob]:
+        """Return the jobs that run or wait at the node itself."""
+        kept = self._kept_for
+        return [*self._running.values(), *self._waiting, *(() if kept is None else (kept,))]
+
+    @property
+    def _kept_for(self) -> CrewJob | None:
+        """The job that waits until the node does nothing else."""
+        alone = self._alone
+        if alone is None or self._running.get(alone.serial) is alone or alone in self._stopping:
+            return None
+        return alone
+
+    @property
+    def _asks(self) -> bool:
+        """True if it has got its slot, and the host has to count its start."""
+        alone = self._alone
+        return alone is not None and not alone.attempt and self._running.get(alone.serial) is alone
+
+    def _hold(self, jobs: Iterable[CrewJob], now: float, others: Iterable[Ref] = ()) -> None:
+        """Tell the host which jobs are here."""
+        refs = []
+        for job in jobs:
+            job.renewed = now
+            refs.append(job.ref)
+        refs += others
+        self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
 
     def child_up(self, link: int) -> None:
         """Begin with a child: it has no credit, and no jobs."""
@@ -222,10 +263,10 @@ class Crew:
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
         serial, term, fence, _ = ref
-        job = self._running.get(serial) or self._results.job(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
-            return True
-        return any((each.serial, each.term, each.fence) == (serial, term, fence) for each in self._waiting)
+        for job in (self._running.get(serial), self._results.job(serial), self._alone):
+            if job is not None and (job.serial, job.term, job.fence) == (serial, term, fence):
+                return True
+        return self._waiting.find(serial, term, fence) is not None
 
     # ---- grants
 
@@ -280,50 +321,64 @@ class Crew:
     def _hand_over(
         self, term: int, block: Block, start: int, end: int, link: int | None, credit: Credit | None, now: float
     ) -> None:
-        _, kind, visibility, stream, serials, fences, attempts, payloads = block
+        _, kind, visibility, stream, serials, fences, attempts, payloads, timeout = block
         if end - start < len(serials):
             serials, fences = serials[start:end], fences[start:end]
             attempts, payloads = attempts[start:end], payloads[start:end]
         if link is None:
             self.stats.granted += end - start
             for serial, fence, attempt, payload in zip(serials, fences, attempts, payloads, strict=True):
-                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload)
+                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload, timeout)
                 job.renewed = now
-                self._waiting.append(job)
+                if self._alone is not None:
+                    self._return([job])  # it was on its way
+                elif job.alone:
+                    self._take_alone(job, now)
+                else:
+                    self._waiting.add(job, now)
             self._fill(now)
-            if self._waiting:
-                self.wake_at = min(self.wake_at, now + visibility * PATIENCE)
+            self._sign_at = min(self._sign_at, now + visibility / SIGNS)
             return
         assert credit is not None
         credit.jobs -= end - start
         self.stats.passed += end - start
         number = next(number for number, each in self._children[link].items() if each is credit)
         self._passed.hand(link, term, serials, fences, attempts)
-        passed = Block(number, kind, visibility, stream, serials, fences, attempts, payloads)
+        passed = Block(number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
         self._effects.down.append((link, Grant(term, [passed])))
+
+    def _take_alone(self, job: CrewJob, now: float) -> None:
+        """Keep the node for one job: what waits goes back, and the host is told that this one has its worker."""
+        self._return(self._waiting.clear())
+        self._alone = job
+        job.granted = now
+        self._hold([job], now)
 
     def _fill(self, now: float) -> None:
         """Start waiting jobs in free slots."""
-        waiting, running, places = self._waiting, self._running, self._places
+        running, places = self._running, self._places
         free = self.slots - len(running) - len(self._stopping)
-        held: list[CrewJob] = []
-        while free > 0 and waiting:
-            job = waiting.popleft()
-            if job.serial in running:
-                waiting.appendleft(job)  # the earlier grant of the same job still runs: its Stop is on the way
-                break
-            if places.most and places.full(job.kind):
-                held.append(job)  # for a place of its kind
-                continue
+        alone = self._kept_for
+        if alone is not None:
+            if running or self._stopping or not free:
+                self._sign_at = min(self._sign_at, self._hold_until(alone))
+                return
+            self._asking = True
+        while free > 0 and (job := alone or self._waiting.next(running, places)) is not None:
             places.take(job.kind)
-            job.started = job.renewed = now
-            self.wake_at = min(self.wake_at, now + job.visibility + MARGIN)
+            job.started = now
+            self._sign_at = min(self._sign_at, _end_of(job))
             self._results.drop_parts(job.serial)  # of an earlier grant
             running[job.serial] = job
-            (self._effects.start if job.attempt else self._asking).append(job)
+            if alone is not None:
+                break
+            self._effects.start.append(job)
             free -= 1
-        if held:
-            waiting.extendleft(reversed(held))
+        self._waiting.watch(now, free <= 0 and self._ahead(self.slots) > 0)
+
+    def _hold_until(self, job: CrewJob) -> float:
+        """Return when a job goes back that waits until it is alone."""
+        return job.granted + HOLD * 2.0 ** min(job.fence, DOUBLINGS)
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
@@ -332,7 +387,8 @@ class Crew:
         if job is not None and (job.term, job.fence) == (term, fence):
             if not job.attempt and attempt:
                 job.attempt = attempt
-                job.started = job.renewed = now
+                job.started = now
+                self._sign_at = min(self._sign_at, _end_of(job))
                 self._effects.start.append(job)
             return
         link = self._passed.link(serial, term, fence)
@@ -342,14 +398,14 @@ class Crew:
 
     def _room(self, kind: str) -> int:
         """Return how many jobs of a kind the node's own workers can take."""
-        if self._draining or not self.slots or self._results.full:
+        if self._draining or not self.slots or self._results.full or self._alone is not None:
             return 0
         busy = len(self._running) + len(self._stopping)
         return self._places.room(kind, busy, self._waiting, self._ahead)
 
     def _ahead(self, slots: int) -> int:
         """Return how many jobs should wait beside running ones."""
-        if self._mean is None:
+        if self._mean is None or self._waiting.stalled:
             return 0
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
@@ -363,6 +419,7 @@ class Crew:
                 self._effects.stop.append(job)
             else:
                 self._places.free(job.kind)
+                self._alone = None
             self._drop_parts(serial)
             self.stats.stopped += 1
             return
@@ -375,11 +432,12 @@ class Crew:
         if link is not None:
             self._effects.down.append((link, Stop([ref])))
             return
-        for job in self._waiting:
-            if (job.serial, job.term, job.fence) == (serial, term, fence):
-                self._waiting.remove(job)
-                self.stats.stopped += 1
-                return
+        if (waiting := self._waiting.find(serial, term, fence)) is not None:
+            self._waiting.remove(waiting)
+            self.stats.stopped += 1
+        elif (alone := self._alone) is not None and (alone.serial, alone.term, alone.fence) == (serial, term, fence):
+            self._alone = None
+            self.stats.stopped += 1
 
     # ---- the node's own workers
 
@@ -400,7 +458,8 @@ class Crew:
             return False
         del self._running[job.serial]
         if job not in self._stopping:
-            self._places.free(job.kind)
+            self._free(job)
+        self._waiting.stalled = False
         took = max(0.0, now - job.started)
         self._mean = took if self._mean is None else self._mean + (took - self._mean) * 0.1  # of the last 10 or so
         self._results.add(job, result, failure, took)
@@ -412,8 +471,14 @@ class Crew:
         self._now = now
         if job in self._stopping:
             self._stopping.remove(job)
-            self._places.free(job.kind)
+            self._free(job)
             self._fill(now)
+
+    def _free(self, job: CrewJob) -> None:
+        """Note that nothing of a job runs any more."""
+        self._places.free(job.kind)
+        if job is self._alone:
+            self._alone = None
 
     def part(self, job: CrewJob, data: bytes, now: float) -> bool:
         """Send a part of the result. Return False if the grant is void. Raises ValueError over 128 KiB."""
@@ -421,44 +486,57 @@ class Crew:
             raise ValueError(f"a part of {len(data)} bytes is over {MOST_BATCH_BYTES}")
         if self._running.get(job.serial) is not job:
             return False
-        job.renewed = now
+        job.renewed = now  # for the host, it is a sign
         self._results.part(job, data)
         return True
 
     def progress(self, job: CrewJob, fraction: float, now: float) -> bool:
-        """Report progress, which renews the visibility. Return False if the grant is void."""
+        """Report progress. Return False if the grant is void."""
         if self._running.get(job.serial) is not job:
             return False
-        job.renewed = now
+        job.renewed = now  # for the host, it is a sign
         self._results.progress(job, fraction)
         return True
 
     def set_work(self, kinds: Kinds, slots: int, now: float) -> None:
         """Change what the node's own workers do: kinds, or kinds with the jobs of each at a time."""
         self._places.set(kinds, slots)
-        self._give_back([job for job in self._waiting if job.kind not in self.kinds])
-        asked = [job for job in self._running.values() if not job.attempt]
-        over = max(0, len(self._running) + len(self._stopping) - slots)
-        self._give_up([job for place, job in enumerate(asked) if place < over or job.kind not in self.kinds])
+        gone = [job for job in self._waiting if job.kind not in self.kinds]
+        for job in gone:
+            self._waiting.remove(job)
+        self._return(gone)
+        if (alone := self._alone) is not None and (alone.kind not in self.kinds or not slots):
+            self._give_up_alone()
         self._fill(now)
         self._now = now
+
+    def limit(self, job: CrewJob, timeout: float, now: float) -> None:
+        """Let a job that starts run for at most `timeout` seconds."""
+        job.timeout = timeout if job.timeout is None else min(job.timeout, timeout)
+        self._sign_at = min(self._sign_at, job.started + job.timeout)
 
     def drain(self, now: float) -> None:
         """Ask for no jobs for the node itself any more, and return those that have not started."""
         self._draining = True
-        self._give_back(list(self._waiting))
-        self._give_up([job for job in self._running.values() if not job.attempt])
+        self._return(self._waiting.clear())
+        self._give_up_alone()
         self._now = now
+
+    def leave(self, now: float) -> None:
+        """Give all jobs to other nodes. Those that run have failed, and lost no worker: they need not run alone."""
+        self.drain(now)
+        for job in list(self._running.values()):
+            self.failed(job, "lost", "its node has left the cluster", now)
 
     @property
     def busy(self) -> int:
         """Jobs of the node's own workers, results that are not taken included."""
-        return len(self._running) + len(self._stopping) + len(self._waiting) + len(self._results)
+        return self.working + len(self._results)
 
     @property
     def working(self) -> int:
         """Jobs that the node's own workers do, or are to do."""
-        return len(self._running) + len(self._stopping) + len(self._waiting)
+        return len(self._running) + len(self._stopping) + len(self._waiting) + (self._kept_for is not None)
 
     @property
     def owed(self) -> int:
@@ -470,19 +548,21 @@ class Crew:
         """Grants that are at children."""
         return len(self._passed)
 
-    def _give_back(self, jobs: Collection[CrewJob]) -> None:
-        for job in jobs:
-            self._waiting.remove(job)
+    def _return(self, jobs: Collection[CrewJob]) -> None:
+        """Return jobs that were not started, and are here no more."""
         self.stats.returned += len(jobs)
         self._returned += [job.ref for job in jobs]
 
-    def _give_up(self, jobs: Collection[CrewJob]) -> None:
-        """Return jobs that have a slot, and were not allowed to start yet."""
-        for job in jobs:
-            del self._running[job.serial]
-            self._places.free(job.kind)
-        self.stats.returned += len(jobs)
-        self._returned += [job.ref for job in jobs]
+    def _give_up_alone(self) -> None:
+        """Return the job that is to run alone, unless it was allowed to start."""
+        alone = self._alone
+        if alone is None or alone.attempt:
+            return
+        if self._asks:
+            del self._running[alone.serial]
+            self._places.free(alone.kind)
+        self._alone = None
+        self._return([alone])
 
     def _drop_parts(self, serial: int) -> None:
         if serial not in self._running or not self._running[serial].places:  # else they are of a later grant
@@ -491,30 +571,46 @@ class Crew:
     # ---- what is sent
 
     def tick(self, now: float) -> None:
-        """Send again what was not taken; give up jobs whose visibility is over, or will be. Sets `wake_at`."""
+        """Say which jobs are here, stop those whose time is over, give back and send again what is due."""
         self._now = now
-        self.wake_at = float("inf")
-        self._give_back([job for job in self._waiting if now >= job.renewed + job.visibility * PATIENCE])
-        over = [each for each in self._running.values() if now >= each.renewed + each.visibility + MARGIN]
-        self._give_up([job for job in over if not job.attempt])
-        for job in over:
-            if not job.attempt:
-                continue
+        if now >= self._waiting.look_at:
+            back = self._waiting.surplus(now)
+            self.stats.waited += len(back)
+            self._return(back)
+        if now >= self._sign_at:
+            self._look_at_jobs(now)
+        if now >= self._resend_at:
+            self._resend_at = NEVER
+            if self._attached:
+                self._results.send_again(now - self.limits.resend)
+            self._asking = self._asks
+            if self._results or self._asking:
+                self._resend_at = now + self.limits.resend
+
+    def _look_at_jobs(self, now: float) -> None:
+        """Stop jobs whose timeout is over, and tell the host of the others."""
+        for job in [job for job in self._running.values() if job.attempt and now >= _end_of(job)]:
             self.stats.expired += 1
             self._stopping.add(job)
-            self.failed(job, "timeout", f"no result within {job.visibility} s", now)
+            self.failed(job, "timeout", f"not done within {job.timeout:g} s", now)
             self._effects.stop.append(job)
+        if (kept := self._kept_for) is not None and now >= self._hold_until(kept):
+            self._give_up_alone()
         self._fill(now)
-        for job in self._running.values():
-            self.wake_at = min(self.wake_at, job.renewed + job.visibility + MARGIN)
-        for job in self._waiting:
-            self.wake_at = min(self.wake_at, job.renewed + job.visibility * PATIENCE)
-        unanswered = [job for job in self._running.values() if not job.attempt]
-        self._asking = [job for job in unanswered if job.renewed <= now - self.limits.resend or job in self._asking]
         if self._attached:
-            self._results.send_again(now - self.limits.resend)
-        if self._results or unanswered:
-            self.wake_at = min(self.wake_at, now + self.limits.resend)
+            here = self._here()
+            if any(now >= job.renewed + job.visibility / SIGNS for job in here):
+                self._hold([job for job in here if now >= job.renewed + job.visibility / (2 * SIGNS)], now)
+        self._set_sign()
+
+    def _set_sign(self) -> None:
+        """Set the time at which `_look_at_jobs` has something to do."""
+        at = [_end_of(job) for job in self._running.values() if job.attempt]
+        if self._attached:
+            at += [job.renewed + job.visibility / SIGNS for job in self._here()]
+        if (kept := self._kept_for) is not None:
+            at.append(self._hold_until(kept))
+        self._sign_at = min(at, default=NEVER)
 
     def take_starts(self) -> list[CrewJob]:
         """Return the jobs to start now, as `take` would: a worker that has ended one goes on at once."""
@@ -526,18 +622,20 @@ class Crew:
         effects, self._effects = self._effects, CrewEffects()
         if not self._attached:
             return effects
-        up, self._up = self._up, []
+        rows = self._demand()
+        up: list[Message] = [Demand(rows)] if rows else []  # first: what goes back is not to come again
+        up += self._up
+        self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
             up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
         if self._asking:
-            asking, self._asking = [job.ref for job in self._asking if self._running.get(job.serial) is job], []
-            up += [Starting(asking[at : at + MOST_ROWS]) for at in range(0, len(asking), MOST_ROWS)]
-            self.wake_at = min(self.wake_at, self._now + self.limits.resend)
+            self._asking = False
+            if self._alone is not None:
+                up.append(Starting([self._alone.ref]))
+                self._resend_at = min(self._resend_at, self._now + self.limits.resend)
         if self._results.take(up, self._now):
-            self.wake_at = min(self.wake_at, self._now + self.limits.resend)
-        if rows := self._demand():
-            up.append(Demand(rows))
+            self._resend_at = min(self._resend_at, self._now + self.limits.resend)
         effects.up = up
         return effects
 
@@ -552,6 +650,10 @@ class Crew:
                 jobs, slots = wanted.get(credit.kinds, (0, 0))
                 wanted[credit.kinds] = jobs + credit.jobs, slots + credit.slots
         return self._asked.changes(wanted)
+
+
+def _end_of(job: CrewJob) -> float:
+    return NEVER if job.timeout is None else job.started + job.timeout
 
 
 def _cut(text: str, most: int) -> str:

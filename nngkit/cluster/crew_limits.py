@@ -39,8 +39,8 @@ class CrewStats:
         granted: Jobs for the node's own workers.
         passed: Jobs passed to children.
         stale: Grants of a deposed host.
-        returned: Jobs returned without a start.
-        stopped: Jobs that were stopped; `expired`: by the crew itself.
+        returned: Jobs returned without a start; `waited`: those that waited behind longer jobs than expected.
+        stopped: Jobs that were stopped; `expired`: by the crew itself, after their timeout.
         done: Results; `failed`: failures.
         resent: Results sent again.
         refused: Results that the host refused.
@@ -52,6 +52,7 @@ class CrewStats:
     passed: int = 0
     stale: int = 0
     returned: int = 0
+    waited: int = 0
     stopped: int = 0
     expired: int = 0
     done: int = 0
@@ -63,11 +64,17 @@ class CrewStats:
 
 
 class CrewJob:
-    """A job for the node's own workers. `attempt` counts its starts from 1; `visibility` is in seconds."""
+    """A job for the node's own workers. `attempt` counts its starts from 1.
+
+    `visibility`: seconds without a sign of the node after which the host gives it to another; `timeout`: seconds that
+    it may run, or None. `alone`: it was at a worker that was lost, and runs without company.
+    """
 
     __slots__ = (
+        "alone",
         "attempt",
         "fence",
+        "granted",
         "kind",
         "payload",
         "places",
@@ -76,6 +83,7 @@ class CrewJob:
         "started",
         "stream",
         "term",
+        "timeout",
         "visibility",
     )
 
@@ -89,10 +97,14 @@ class CrewJob:
         visibility: float,
         stream: bool,
         payload: bytes,
+        timeout: float | None = None,
     ) -> None:
         self.serial, self.term, self.fence, self.attempt = serial, term, fence, attempt
         self.kind, self.visibility, self.stream, self.payload = kind, visibility, stream, payload
-        self.started = self.renewed = 0.0  # of the last progress or part; before the start, of the grant
+        self.timeout = timeout
+        self.alone = not attempt
+        self.granted = self.started = 0.0
+        self.renewed = 0.0  # when the host was last told that it is here
         self.places = 0  # parts so far
 
     @property

@@ -154,18 +154,18 @@ class Endpoint(NodeShell):
 
     # ---- jobs
 
-    def work(self, kind: str, *, concurrency: int = 1) -> Callable[[F], F]:
+    def work(self, kind: str, *, concurrency: int = 1, timeout: float | None = None) -> Callable[[F], F]:
         """Decorate the function that does jobs of a kind: it is called with a `JobRun` and returns the result, bytes.
 
         An async function runs as a task, a plain one in a worker thread. A generator yields parts of the result; the
         result is empty then. An exception makes the job fail: it is tried again, at this node or another, unless it is
-        JobFailed. `concurrency`: runs of it at a time.
+        JobFailed. `concurrency`: runs of it at a time. `timeout`: seconds that a run may take, beside that of the job.
 
         Raises ConfigError for a second function of a kind.
         """
 
         def decorate(function: F) -> F:
-            self._workers.register(check_kind(kind), function, concurrency)
+            self._workers.register(check_kind(kind), function, concurrency, timeout)
             if "_node" in self.__dict__:
                 self._set_work()
             return function
@@ -184,6 +184,7 @@ class Endpoint(NodeShell):
         deadline: float | None = None,
         delay: float = 0.0,
         stream: bool = False,
+        timeout: float | None = None,
     ) -> Job:
         """Submit a job; return it once the host has accepted it: it will end then, whichever nodes die.
 
@@ -198,10 +199,12 @@ class Endpoint(NodeShell):
                 one frees its key.
             priority: 0 to 15; jobs of a higher one are given out first.
             tries: Starts of the job, until it is given up as dead.
-            visibility: Seconds after a start, or the last progress, until it is given to another worker.
+            visibility: Seconds without a sign of the worker's node, until it is given to another. While the node is
+                alive and connected, it says each third of them that the function runs.
             deadline: Seconds until it fails, from its acceptance; None: never.
             delay: Seconds until it may start.
             stream: Send the parts that the function yields or sends to this node; see `Job.parts`.
+            timeout: Seconds that its function may run; then it is cancelled, and the job tried again. None: for ever.
 
         Raises:
             ConfigError: An unusable value.
@@ -217,6 +220,7 @@ class Endpoint(NodeShell):
             "deadline": None if deadline is None else float(deadline),
             "delay": float(delay),
             "stream": stream,
+            "timeout": None if timeout is None else float(timeout),
         }
         name = key.encode() if isinstance(key, str) else None if key is None else as_bytes("a key", key)
         return await self._workers.submit(check_kind(kind), as_bytes("a payload", payload), name, options)

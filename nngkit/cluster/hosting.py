@@ -37,6 +37,13 @@ class Host(Endpoint):
         check_voters(voters, id)
         super().__init__(cluster, listen=listen, id=id, voters=voters, alone=voters is None, **options)
 
+    @property
+    def address(self) -> str:
+        """Address at which other nodes reach it."""
+        address = super().address
+        assert address is not None  # a voter without one is not opened
+        return address
+
 
 class Member(Endpoint):
     """An endpoint that joins a cluster. With `listen` it may have children; see Endpoint for the options."""

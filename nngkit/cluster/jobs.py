@@ -33,10 +33,10 @@ class Running(Protocol):
         """Call a function in the thread of the loop, soon if this is another one."""
 
     def report_progress(self, job: CrewJob, fraction: float) -> None:
-        """Tell the submitter, and renew the visibility timeout."""
+        """Tell the submitter."""
 
     def send_part(self, job: CrewJob, part: bytes) -> None:
-        """Send a part of the result to the submitter, and renew the visibility timeout."""
+        """Send a part of the result to the submitter."""
 
 
 class Job:
@@ -167,13 +167,13 @@ class JobRun:
         self._job = job
 
     def progress(self, fraction: float) -> None:
-        """Report progress, from 0 to 1, and renew the visibility timeout. A plain function calls it in its thread."""
+        """Report progress, from 0 to 1. A plain function calls it in its thread."""
         if not 0.0 <= fraction <= 1.0:
             raise ValueError(f"progress is from 0 to 1, not {fraction!r}")
         self._node.in_loop(self._node.report_progress, self._job, fraction)
 
     def part(self, part: bytes) -> None:
-        """Send a part of the result to the submitter, and renew the visibility timeout. Works in a thread too.
+        """Send a part of the result to the submitter. Works in a thread too.
 
         Without ``stream=True`` at the submitter it is dropped. Raises JobFailed over 128 KiB.
         """

@@ -222,6 +222,7 @@ class Node(NodeCore):
         if self.voting is not None:
             self.voting.step_down(now)
         self._leaving = True
+        self.work.crew.leave(now)
         self.place.leave(now)
 
     # ---- time

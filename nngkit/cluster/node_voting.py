@@ -24,6 +24,7 @@ from nngkit.cluster.election_limits import (
     Recovered,
     Restored,
 )
+from nngkit.cluster.log_clock import LogClock
 from nngkit.cluster.node_work import WorkPart
 from nngkit.cluster.work_state import JobTable
 from nngkit.errors import BadMessage, Full
@@ -77,6 +78,7 @@ class VotingPart:
         self.id = id
         self.voters = dict(voters)
         self.table = JobTable()
+        self._clock = LogClock()
         self._work = work
         limits = ElectionLimits(lease=lease, heartbeat=lease / 5)
         self.voter = Voter(
@@ -118,6 +120,7 @@ class VotingPart:
     def peer_up(self, id: str, now: float) -> None:
         """Note the link to a voter."""
         self.voter.peer_up(id, now)
+        self._work.voter_up(now)
 
     def peer_down(self, id: str, now: float) -> None:
         """Note the loss of the link to a voter."""
@@ -180,7 +183,7 @@ class VotingPart:
             raise
         for event in effects.events:
             if isinstance(event, Elected):
-                self._work.elected(event.term, self.table, now)
+                self._work.elected(event.term, self.table, self._clock, now)
             elif isinstance(event, Deposed):
                 self._work.deposed()
                 self._unproposed.clear()
@@ -203,8 +206,11 @@ class VotingPart:
         if self._work.hosting:
             self._work.committed(entries, now)
         else:
+            before = self.table.clock
             for entry in entries:
                 self.table.apply(entry)
+            if self.table.clock != before and self.voter.host not in (None, self.id):
+                self._clock.heard(self.table.clock, now)
         if self.table.compact_bytes > LOG_BYTES:
             self.voter.compact(committed[-1][0], self.table.snapshot())
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from nngkit.cluster.crew import Crew
 from nngkit.cluster.crew_limits import CrewJob
 from nngkit.cluster.crew_sharing import Decide
+from nngkit.cluster.log_clock import LogClock
 from nngkit.cluster.submitting import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.work import LOCAL, WorkHost
 from nngkit.cluster.work_limits import JobEnd, Rng
@@ -122,9 +123,11 @@ class WorkPart:
 
     # ---- the election
 
-    def elected(self, term: int, table: JobTable, now: float) -> None:
+    def elected(self, term: int, table: JobTable, clock: LogClock, now: float) -> None:
         """Begin the queue of a term, from what the log has."""
-        self.host = WorkHost(self.id, term=term, table=table, now=now, wall=self._wall(now), rng=self._rng)
+        wall = self._wall(now)
+        time = clock.lead(table.clock, now, wall)
+        self.host = WorkHost(self.id, term=term, table=table, now=now, wall=time, ahead=wall - time, rng=self._rng)
 
     def deposed(self) -> None:
         """End the queue: another node has it, or none."""
@@ -134,6 +137,11 @@ class WorkPart:
         """Act on entries of the log, at the host."""
         assert self.host is not None
         self.host.committed(entries, now)
+
+    def voter_up(self, now: float) -> None:
+        """Note that a voter is connected: as host, tell it the time of the log."""
+        if self.host is not None:
+            self.host.tell_time(now)
 
     def set_granting(self, granting: bool) -> None:
         """Say whether jobs may be granted: while a majority of the voters holds to this host."""
@@ -260,12 +268,13 @@ class WorkPart:
     # ---- what can be read
 
     def counts(self) -> Iterator[tuple[str, int, int, int, int, int, int]]:
-        """Yield kind, waiting and running jobs; first of all kinds, with those that have ended in this term."""
+        """Yield kind, waiting and running jobs; first of all kinds, with those that have ended."""
         if self.host is None:
             return
-        depths, stats = self.host.depths(), self.host.stats
+        depths = self.host.depths()
         waiting, running = (sum(row[at] for row in depths.values()) for at in (0, 1))
-        yield "", waiting, running, stats.finished, stats.failed, stats.dead, stats.cancelled
+        done, failed, dead, cancelled = self.host.table.totals
+        yield "", waiting, running, done, failed, dead, cancelled
         for kind, (queued, granted) in sorted(depths.items()):
             yield kind, queued, granted, 0, 0, 0, 0
 

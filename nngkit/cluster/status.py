@@ -44,7 +44,7 @@ class VoterState:
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """Jobs of a kind ("": of all kinds): waiting, given to workers, and ended since this host's term began."""
+    """Jobs of a kind ("": of all kinds): waiting, given to workers, and of all kinds ended since the log began."""
 
     kind: str
     waiting: int = 0

@@ -203,13 +203,14 @@ class Submitter:
         deadline: float | None = None,
         delay: float = 0.0,
         stream: bool = False,
+        timeout: float | None = None,
     ) -> int:
         """Return the number of a new job. Raises Full beyond the limits, ConfigError for an invalid property."""
         limits = self.limits
         if len(self._jobs) >= limits.jobs or self._payload_bytes + len(payload) > limits.bytes:
             self._was_full = True
             raise Full(f"{len(self._jobs)} jobs are unfinished (`jobs` is {limits.jobs}, `bytes` {limits.bytes})")
-        spec = Spec(kind, priority, tries, visibility, deadline, delay, stream)
+        spec = Spec(kind, priority, tries, visibility, deadline, delay, stream, timeout)
         known = self._specs.get(spec)
         if known is None:
             if (wrong := check_spec(spec)) is not None:

@@ -2,7 +2,7 @@
 
 ::
 
-    host = WorkHost("a", term=7, table=table, now=now, wall=time.time(), rng=rng)   # anew at each Elected
+    host = WorkHost("a", term=7, table=table, now=now, wall=clock, rng=rng)   # anew at each Elected; see log_clock
     host.granting = election.holds_lease(now)     # before each take(); False: nothing is granted
     host.unicast(sender_id, message, now)         # Submit, Received, Cancel, Waiting
     host.receive(link, message, now)              # Demand, Results, Holding, Lost, Returned, Starting, ...
@@ -24,14 +24,17 @@ Invariants:
 3. Only one end of a job is proposed in a term, and the table has only one of all terms.
 4. A job is granted only while `granting`, against credit, and if its start is recorded: in the table, or as the first
    start of a job that was accepted in this term. So it starts at most `tries` times; once more if it was started and
-   not reported when a term ended. A job whose worker was lost or hung is granted without a start: the worker asks once
-   it has a slot for it, and the start is recorded then. So jobs that only waited there lose the first try at most.
+   not reported when a term ended. A job whose worker was lost is granted without a start: the worker asks once it has
+   nothing else to do, and the start is recorded then. So jobs that were beside one that kills its workers, or waited
+   there, lose the first try at most.
 5. An unfinished job is in a queue, in `_delayed`, `_lost` or `_running`, or an operation about it is proposed.
-6. The visibility of a grant ends; so each unfinished job is granted again, or ends.
+6. The visibility of a grant ends without a sign of its worker's node; so each job of one that is gone is granted again,
+   or ends.
 
 This file has what comes in and goes out, `work_grants` the grants, `work_jobs` the states of jobs and their times.
 
-Times: `now` is monotonic; wall clock times, only reported, are `now` plus the difference at the start of the term.
+Times: `now` is monotonic. Those in the table are of the log's clock, which is `now` plus the difference at the start of
+the term; those of JobEnd are of the host's wall clock, which is `ahead` seconds before that.
 """
 
 from __future__ import annotations
@@ -46,7 +49,6 @@ from nngkit.cluster.work_limits import (
     FINISHING,
     GRANTED,
     LOST,
-    QUEUED,
     RECORDING,
     UNKNOWN,
     JobEnd,
@@ -74,7 +76,7 @@ from nngkit.cluster.work_messages import (
     Taken,
     Waiting,
 )
-from nngkit.cluster.work_operations import cancel_op, end_op, tries_op
+from nngkit.cluster.work_operations import cancel_op, end_op, pause_op, tries_op
 from nngkit.cluster.work_proposing import entries_of, result_ops
 from nngkit.cluster.work_state import Job
 
@@ -85,7 +87,7 @@ LOCAL: Final = -1
 
 
 class WorkHost(HostGrants):
-    """The queue of one term. `wall`: wall clock seconds at `now`."""
+    """The queue of one term. `wall`: the log's clock at `now`, in seconds; `ahead`: the wall clock's lead over it."""
 
     # ---- what the node does
 
@@ -181,14 +183,15 @@ class WorkHost(HostGrants):
                 self._accept(jobs, now)
             if changes.finished:
                 self._finished(changes.finished, changes.payloads)
+            for job in changes.paused:
+                self._rows(self._failed.pop(job.serial))[0].append(job.serial)
             for job in changes.recorded:
                 if (grant := self._counting.pop(job.serial, None)) is not None:
                     self._counted(job, grant)
                     continue
                 self._recording -= 1
                 if job.status == RECORDING:
-                    job.status = QUEUED
-                    self._queue.add_first(job)
+                    self._queue_first(job)
             stats.forgotten += changes.forgotten
 
     def _accept(self, jobs: list[Job], now: float) -> None:
@@ -203,7 +206,7 @@ class WorkHost(HostGrants):
             self._queue.add(jobs)
 
     def _finished(self, jobs: Sequence[Job], payloads: Sequence[bytes]) -> None:
-        ends, term, reporting = self._effects.ended, self.term, self.limits.ends
+        ends, term, reporting, ahead = self._effects.ended, self.term, self.limits.ends, self._ahead
         taken, finishing, stopping = self._taken, self._finishing, self._stopping
         results = 0
         for job, payload in zip(jobs, payloads, strict=True):
@@ -237,9 +240,9 @@ class WorkHost(HostGrants):
                         error,
                         job.tries,
                         term,
-                        job.queued,
-                        started,
-                        finished,
+                        job.queued + ahead,
+                        started and started + ahead,
+                        finished + ahead,
                         payload,
                         job.result,
                     )
@@ -293,7 +296,8 @@ class WorkHost(HostGrants):
                 self.stats.retried += 1
                 pause = min(self.limits.longest_backoff, self.limits.backoff * 2.0 ** (job.attempts - 1))
                 self._delay(job, now + pause * self._rng.random())
-                self._rows(worker)[0].append(serial)
+                self._pauses.append((job, round((job.due + self._wall) * 1000)))
+                self._failed[serial] = worker
             else:
                 self._end(job, DEAD if retry else FAILED, kind, text)
 
@@ -328,6 +332,10 @@ class WorkHost(HostGrants):
         if self._to_count:
             jobs, self._to_count = self._to_count, []
             operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
+        if self._pauses:
+            paused, self._pauses = self._pauses, []
+            jobs, dues = [job for job, _ in paused], [due for _, due in paused]
+            operations.append(pause_op([job.serial for job in jobs], [job.attempts for job in jobs], dues))
         if self._ends:
             rows = [
                 (job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in self._ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from nngkit.cluster.work_jobs import DEAD, NO_TERM, HostJobs
@@ -29,7 +29,9 @@ from nngkit.cluster.work_state import (
 __all__ = ["HostGrants"]
 
 RUN: Final = 16  # jobs of one kind in a row while another kind of the group has jobs
-RETURN_PAUSE: Final = 0.1  # seconds until a job is granted again that was returned several times
+RETURN_PAUSE: Final = 0.1  # seconds until a job is granted again that came back at once several times
+AT_ONCE: Final = 0.02  # seconds after the grant: a node that returns a job as it waits too long takes more
+PLACING: Final = 1.0  # seconds that a worker may take to say that it has a job that runs alone: then it is an old one
 
 
 class HostGrants(HostJobs):
@@ -41,6 +43,10 @@ class HostGrants(HostJobs):
             size = 0
             for number, credit in groups.items():
                 room = credit.jobs - self._recording
+                if room > 0 and (block := self._take_alone(number, credit.kinds, link, now)) is not None:
+                    room -= 1
+                    credit.jobs -= 1
+                    blocks.append(block)
                 while room > 0:
                     ready, several = self._queue.best(credit.kinds)
                     if ready is None:
@@ -57,6 +63,23 @@ class HostGrants(HostJobs):
                             blocks, size = [], 0
             if blocks:
                 self._grants.append((link, Grant(self.term, blocks)))
+
+    def _take_alone(self, group: int, kinds: Collection[str], link: int, now: float) -> Block | None:
+        """Grant a job whose worker was lost: it runs alone at the next, so one is placed after the other.
+
+        Crews give each to the least busy node, as far as they know by then: of several at once, one node would get all
+        that it could run beside each other, and send back all but one.
+        """
+        if self._placing is not None and now < self._placing[2] + PLACING:
+            return None
+        ready, _ = self._suspects.best(kinds)
+        if ready is None:
+            return None
+        _, block = self._take_block(group, ready, 1, link, now)
+        if block is not None:
+            self._placing = block.serials[0], block.fences[0], now
+            self.wake_at = min(self.wake_at, now + PLACING)
+        return block
 
     def _take_block(self, group: int, ready: deque[Job], most: int, link: int, now: float) -> tuple[int, Block | None]:
         """Grant jobs of one spec from the head of a queue; return how much credit they use, recorded ones included."""
@@ -110,7 +133,7 @@ class HostGrants(HostJobs):
         if due < self.wake_at:
             self.wake_at = due
         self.stats.granted += len(serials)
-        return used, Block(group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads)
+        return used, Block(group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout)
 
     def _holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
         for ref in refs:
@@ -122,6 +145,8 @@ class HostGrants(HostJobs):
                 self._stopping[serial] = link, ref
             elif job.status == GRANTED:
                 job.link = link
+                self._placed(serial, fence)
+                self._renew(job, now)
             else:
                 self._leave(job)
                 self.stats.reported += 1
@@ -139,7 +164,6 @@ class HostGrants(HostJobs):
             job = self._present(serial, term, fence)
             if job is None or job.status != GRANTED:
                 continue
-            self._renew(job, now)
             if job.counted:
                 self._allow(job)
             elif job.attempts >= job.spec.tries:  # an earlier host has counted this start, and died
@@ -159,6 +183,11 @@ class HostGrants(HostJobs):
         job.counted = True
         self._starts.setdefault(job.link, []).append(Ref(job.serial, job.term, job.fence, job.attempts))
 
+    def _placed(self, serial: int, fence: int) -> None:
+        """Grant the next job that is to run alone: the last one has a worker, or is back."""
+        if self._placing is not None and self._placing[:2] == (serial, fence):
+            self._placing = None
+
     def _lose(self, refs: Iterable[Ref], now: float) -> None:
         at = now + self.limits.grace
         for serial, term, fence, _ in refs:
@@ -172,16 +201,17 @@ class HostGrants(HostJobs):
             self.wake_at = min(self.wake_at, at)
 
     def _return(self, refs: Iterable[Ref], now: float) -> None:
-        for serial, term, fence, attempt in refs:
+        for serial, term, fence, attempt in reversed(list(refs)):  # each goes to the head of its queue
+            self._placed(serial, fence)
             job = self.table.jobs.get(serial)
             if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, term, fence):
                 continue
+            at_once = job.status == GRANTED and now < job.due - job.spec.visibility + AT_ONCE
             self._leave(job)
             self.stats.returned += 1
             job.term = NO_TERM
             job.attempts = min(job.attempts, attempt - 1) if attempt else job.attempts
-            if job.grants > job.attempts + 2:
+            if at_once and not job.suspect and job.grants > job.attempts + 2:
                 self._delay(job, now + RETURN_PAUSE)
             else:
-                job.status = QUEUED
-                self._queue.add_first(job)
+                self._queue_first(job)

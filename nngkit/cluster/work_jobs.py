@@ -24,7 +24,7 @@ from nngkit.cluster.work_messages import (
     Message,
     Ref,
 )
-from nngkit.cluster.work_operations import Op
+from nngkit.cluster.work_operations import Op, end_op
 from nngkit.cluster.work_proposing import forgetting_ops
 from nngkit.cluster.work_queue import WorkQueue
 from nngkit.cluster.work_state import Job, JobTable
@@ -49,6 +49,7 @@ class HostJobs:
         wall: float,
         rng: Rng,
         limits: WorkLimits | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.id, self.term, self.table = id, term, table
         self.limits = limits or WorkLimits()
@@ -57,9 +58,11 @@ class HostJobs:
         self.wake_at = now
         self._rng = rng
         self._wall = wall - now
+        self._ahead = ahead
         self._operations: list[Op] = []
         self._intake = Intake(term, table, self.limits, self.stats, self._operations)
         self._queue = WorkQueue()
+        self._suspects = WorkQueue()  # jobs that are to run alone
         self._links: dict[int, dict[int, Credit]] = {}
         self._running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
         self._lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
@@ -69,7 +72,10 @@ class HostJobs:
         self._recording = 0  # jobs whose start is proposed
         self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
         self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
+        self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
         self._starts: dict[int, list[Ref]] = {}
+        self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
+        self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
         self._ends: list[tuple[Job, int, str, str]] = []  # to be proposed
         self._results: list[tuple[Job, bytes]] = []  # to be proposed
         self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
@@ -80,6 +86,7 @@ class HostJobs:
         self._effects = WorkEffects()
         self._sweep_at = now + SWEEP
         self._inherit(now)
+        self.tell_time(now)
 
     def _inherit(self, now: float) -> None:
         """Begin the term with the table's jobs: workers may have any of the unfinished ones."""
@@ -93,10 +100,19 @@ class HostJobs:
             if job.outcome >= 0:
                 job.status = FINISHING
                 continue
-            job.status = UNKNOWN
             job.attempts = job.tries
-            self._lost[serial] = now + self.limits.grace, job
+            if (due := job.not_before - self._wall) > now:
+                if job.tries:  # its last start has failed: no worker has it
+                    job.term = NO_TERM
+                self._delay(job, due)
+            else:
+                job.status = UNKNOWN
+                self._lost[serial] = now + self.limits.grace, job
             self._set_deadline(job, now)
+
+    def tell_time(self, now: float) -> None:
+        """Write the time of the log's clock: a voter that becomes host goes on from the last one that it heard."""
+        self._operations.append(end_op(round(now + self._wall, 3), []))
 
     def tick(self, now: float) -> None:
         """Do what is due: lost jobs, visibilities, delays, deadlines, forgetting. Sets `wake_at`."""
@@ -132,7 +148,9 @@ class HostJobs:
             due.append(serial)
         for serial in due:
             _, job = lost.pop(serial)
-            job.suspect = True
+            # Most jobs of an earlier term that no worker reports were only queued: without a recorded start they may
+            # run beside others, as may those whose last start has failed.
+            job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
             self._requeue(job, "lost", "the worker was lost")
         return wake
 
@@ -151,7 +169,7 @@ class HostJobs:
                 ref = Ref(job.serial, job.term, job.fence, job.attempts)
                 self._down.setdefault(job.link, []).append(ref)
                 job.suspect = True
-                self._requeue(job, "timeout", f"no result within {visibility} s")
+                self._requeue(job, "lost", f"no sign of its worker for {visibility:g} s")
         return wake
 
     def _sweep(self, now: float) -> None:
@@ -174,8 +192,10 @@ class HostJobs:
         return job.serial <= self._inherited and term < self.term
 
     def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
-        """Tell the worker that it need not keep a result, unless the same result is being committed."""
+        """Tell the worker that it need not keep a result, unless it, or a failure of the job, is being committed."""
         if job is not None and job.outcome < 0 and job.status == FINISHING and self._counts(job, term, fence):
+            return
+        if serial in self._failed:
             return
         done = job is not None and job.outcome == 0 and self._counts(job, term, fence)
         self._rows(worker)[not done].append(serial)
@@ -210,8 +230,12 @@ class HostJobs:
         if job.attempts >= job.spec.tries:
             self._end(job, DEAD, kind, text)
             return
+        self._queue_first(job)
+
+    def _queue_first(self, job: Job) -> None:
+        """Put a job before the others."""
         job.status = QUEUED
-        self._queue.add_first(job)
+        (self._suspects if job.suspect else self._queue).add_first(job)
 
     def _renew(self, job: Job, now: float) -> None:
         """Begin the visibility anew: the worker has reported."""

@@ -92,8 +92,9 @@ MOST_SECONDS: Final = 10 * 365 * 86400.0  # of a visibility, a delay or a deadli
 class Spec(NamedTuple):
     """Properties that jobs of one batch share. Times are in seconds.
 
-    ``visibility``: after a grant, until a job without a result is given to another worker. ``deadline``: from its
-    acceptance, or None. ``delay``: until it may start. ``stream``: its parts are sent to the submitter.
+    ``visibility``: without a sign of the worker's node, until a job is given to another. ``deadline``: from its
+    acceptance, or None. ``delay``: until it may start. ``stream``: its parts are sent to the submitter. ``timeout``:
+    that its function may run; None, which is left out of a row as rows had no such field once: for ever.
     """
 
     kind: str
@@ -103,6 +104,11 @@ class Spec(NamedTuple):
     deadline: float | None = None
     delay: float = 0.0
     stream: bool = False
+    timeout: float | None = None
+
+    def row(self) -> list[Any]:
+        """Return it as a row of a message or an entry."""
+        return list(self if self.timeout is not None else self[:-1])
 
 
 class SubmitGroup(NamedTuple):
@@ -228,7 +234,7 @@ class Results(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """Jobs that the subtree of the sender has, running or waiting."""
+    """Jobs that the subtree of the sender has, running or waiting. It renews their visibility."""
 
     refs: list[Ref]
 
@@ -263,7 +269,7 @@ class Parts(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Progress: rows of serial, term, fence, fraction. It renews the visibility of the job."""
+    """Progress: rows of serial, term, fence, fraction. It renews the visibility of the job, as parts do."""
 
     rows: list[tuple[int, int, int, float]]
 
@@ -285,6 +291,7 @@ class Block(NamedTuple):
     fences: list[int]
     attempts: list[int]
     payloads: list[bytes]
+    timeout: float | None = None
 
 
 class Grant(NamedTuple):
@@ -367,7 +374,7 @@ _KINDS: Final[dict[type, int]] = {
 def pack(message: Message) -> list[Any]:
     """Return the message as a row for `nngkit.envelope.encode`."""
     if isinstance(message, Submit):
-        groups = [[list(each.spec), each.numbers, each.payloads, each.keys] for each in message.groups]
+        groups = [[each.spec.row(), each.numbers, each.payloads, each.keys] for each in message.groups]
         return [1, message.epoch, message.floor, groups]
     if isinstance(message, Accepted):
         epoch, term, numbers, serials, jobs, size = message
@@ -378,7 +385,8 @@ def pack(message: Message) -> list[Any]:
     if isinstance(message, Grant):
         blocks = [
             [group, kind, visibility, stream, serials, _uniform(fences), _uniform(attempts), payloads]
-            for group, kind, visibility, stream, serials, fences, attempts, payloads in message.blocks
+            + ([] if timeout is None else [timeout])
+            for group, kind, visibility, stream, serials, fences, attempts, payloads, timeout in message.blocks
         ]
         return [30, message.term, blocks]
     if isinstance(message, Holding | Lost | Returned | Starting | Start | Stop):
@@ -401,7 +409,7 @@ def _ascending(column: list[int]) -> int | list[int]:
 
 def check_spec(spec: Spec) -> str | None:
     """Return what is wrong with the properties of a job; None if nothing is."""
-    kind, priority, tries, visibility, deadline, delay, stream = spec
+    kind, priority, tries, visibility, deadline, delay, stream, timeout = spec
     if type(kind) is not str or not kind or len(kind.encode()) > MOST_KIND or not kind.isprintable():
         return f"the kind is not printable text of 1 to {MOST_KIND} bytes"
     if type(priority) is not int or not 0 <= priority < PRIORITIES:
@@ -416,6 +424,8 @@ def check_spec(spec: Spec) -> str | None:
         return "the delay is not a time from 0 s to 10 years"
     if type(stream) is not bool:
         return "stream is not a bool"
+    if timeout is not None and (not is_seconds(timeout) or timeout < 0.01):
+        return "the timeout is not a time from 0.01 s to 10 years"
     return None
 
 

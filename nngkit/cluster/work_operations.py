@@ -16,6 +16,7 @@ __all__ = [
     "entry",
     "finish_op",
     "forget_op",
+    "pause_op",
     "received_op",
     "sources_op",
     "submit_op",
@@ -40,7 +41,7 @@ def submit_op(
     keys: Sequence[bytes | None] | None,
 ) -> Op:
     """Return the operation that accepts jobs; numbers ascend."""
-    return [1, source.origin, source.epoch, floor, wall, int(wall * 1e6), list(spec), numbers, payloads, keys]
+    return [1, source.origin, source.epoch, floor, wall, int(wall * 1e6), spec.row(), numbers, payloads, keys]
 
 
 def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tries: Sequence[int]) -> Op:
@@ -49,7 +50,10 @@ def finish_op(wall: float, serials: Sequence[int], results: Sequence[bytes], tri
 
 
 def end_op(wall: float, rows: Sequence[tuple[int, int, str, str, int, str]]) -> Op:
-    """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries, worker."""
+    """Return the operation that ends jobs otherwise: rows of serial, outcome, error kind, error text, tries, worker.
+
+    Without rows it tells the time only.
+    """
     return [3, wall, rows]
 
 
@@ -61,6 +65,14 @@ def cancel_op(wall: float, rows: Sequence[tuple[str, int, int, int, str]]) -> Op
 def tries_op(serials: Sequence[int], tries: Sequence[int]) -> Op:
     """Return the operation that records starts."""
     return [4, serials, tries]
+
+
+def pause_op(serials: Sequence[int], tries: Sequence[int], dues: Sequence[int]) -> Op:
+    """Return the operation that records failed starts, and in ms of the log's clock when the next may follow.
+
+    A voter of an earlier version takes the starts, and ignores the times.
+    """
+    return [4, serials, tries, dues]
 
 
 def received_op(source: Source, floor: int, numbers: Sequence[int]) -> Op:

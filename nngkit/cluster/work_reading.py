@@ -134,9 +134,9 @@ def _fraction(value: object, peer: str | None) -> float:
 def _submit(row: list[Any], peer: str | None) -> Submit:
     groups = []
     for spec_row, numbers, payloads, keys in _rows(row[3], 4, peer):
-        if type(spec_row) is not list or len(spec_row) != len(Spec._fields):
-            _bad(f"the properties of jobs are not an array of {len(Spec._fields)} fields", peer)
-        spec = Spec(*spec_row)
+        if type(spec_row) is not list or len(spec_row) < len(Spec._fields) - 1:
+            _bad(f"the properties of jobs are not an array of {len(Spec._fields) - 1} fields or more", peer)
+        spec = Spec(*spec_row[: len(Spec._fields)])
         if (wrong := check_spec(spec)) is not None:
             _bad(wrong, peer)
         _numbers(numbers, peer)
@@ -266,14 +266,23 @@ def _progress(row: list[Any], peer: str | None) -> Progress:
 
 def _grant(row: list[Any], peer: str | None) -> Grant:
     blocks = []
-    for group, kind, visibility, stream, serials, fences, attempts, payloads in _rows(row[2], 8, peer):
+    if type(row[2]) is not list or len(row[2]) > MOST_ROWS:
+        _bad(f"it is not an array of at most {MOST_ROWS} rows", peer)
+    for each in row[2]:
+        if type(each) is not list or len(each) < 8:
+            _bad("a row is not an array of 8 fields or more", peer)
+        group, kind, visibility, stream, serials, fences, attempts, payloads = each[:8]
+        timeout = each[8] if len(each) > 8 else None
         _text(kind, MOST_KIND, peer)
+        if timeout is not None and not is_seconds(timeout):
+            _bad("the timeout of a block is not a time", peer)
         if not is_seconds(visibility) or type(stream) is not bool:
             _bad("the visibility of a block is not a time, or stream not a bool", peer)
         count = len(_numbers(serials, peer))
         fences, attempts = _column(fences, count, peer), _column(attempts, count, peer)
         payloads = _bytes(payloads, count, peer)
-        blocks.append(Block(_number(group, peer), kind, visibility, stream, serials, fences, attempts, payloads))
+        number = _number(group, peer)
+        blocks.append(Block(number, kind, visibility, stream, serials, fences, attempts, payloads, timeout))
     return Grant(_number(row[1], peer), blocks)
 
 

@@ -15,14 +15,15 @@
 |---|---|---|
 | 1 submit | origin, epoch, floor, wall, base, spec, numbers, payloads, keys | new jobs, each with the next serial |
 | 2 finish | wall, serials, results, tries | jobs with a result |
-| 3 end | wall, rows of serial, outcome, error kind, error text, tries, worker | jobs that ended otherwise |
+| 3 end | wall, rows of serial, outcome, error kind, text, tries, worker | jobs that ended otherwise; none: the time |
 | 4 tries | serials, tries | starts recorded before they are granted |
+| 4 tries | serials, tries, dues in ms | failed starts: the next one is not before its due time |
 | 5 received | origin, epoch, floor, numbers | results that the submitter has |
 | 6 forget | serials | finished jobs that were kept long enough |
 | 7 sources | pairs of origin and epoch | submitters without jobs |
 | 8 cancel | wall, rows of origin, epoch, number, tries, worker | jobs with a key that a submitter wants no more |
 
-`wall` is the host's wall clock in seconds, only reported. The first serial of a table is `base`, the host's clock in
+`wall` and due times are seconds of the log's clock (log_clock.py). The first serial of a table is `base`, that clock in
 microseconds: a cluster whose voters have lost their memory reuses no serial that a worker may still hold.
 
 Invariants:
@@ -34,6 +35,9 @@ Invariants:
 4. Of one kind and key there is one job; later submissions get its end, unless it was cancelled by operation 8. That
    ends a job only if no other number waits for it; else it only takes the number off the job.
 5. `bytes` is the sum of the payloads of unfinished jobs, and of results and errors that are kept.
+
+The first version of a snapshot had no place for totals and pauses. Each is a row of a submitter without jobs and with
+an empty origin, which no node has: an older voter keeps it, and forgets it like any idle submitter.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, Final
 
-from nngkit.cluster.work_messages import Spec
+from nngkit.cluster.work_messages import OUTCOMES, Spec
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
@@ -84,7 +88,8 @@ class Source:
 class Job:
     """One accepted job. The second half of its attributes belongs to the host of the present term only.
 
-    ``outcome`` is an index of OUTCOMES, -1 while unfinished; ``queued`` and ``finished`` are wall clock seconds;
+    ``outcome`` is an index of OUTCOMES, -1 while unfinished; ``queued``, ``finished`` are seconds of the log's clock,
+    as is ``not_before``, the end of its delay or of the pause after a failure, and 0.0 from a recorded start on;
     ``tries`` counts recorded starts; ``also``: further pairs of source and number under the same key.
     """
 
@@ -99,6 +104,7 @@ class Job:
         "grants",
         "key",
         "link",
+        "not_before",
         "number",
         "outcome",
         "payload",
@@ -124,6 +130,7 @@ class Job:
         self.payload = payload
         self.key = key
         self.queued = queued
+        self.not_before = queued + spec.delay if spec.delay else 0.0
         self.tries = 0
         self.outcome = _UNFINISHED
         self.also: list[tuple[Source, int]] | None = None
@@ -161,6 +168,7 @@ class Changes:
         finished: Jobs that ended, in the order of the entry.
         payloads: Their payloads, which the table keeps no longer.
         recorded: Jobs whose tries were recorded, or that ended before.
+        paused: The same, whose failed start was recorded.
         settled: Submitters and those of their numbers that are in the table now, or were before.
         forgotten: Number of forgotten jobs.
     """
@@ -172,6 +180,7 @@ class Changes:
         "finished",
         "forgotten",
         "known",
+        "paused",
         "payloads",
         "recorded",
         "settled",
@@ -185,12 +194,16 @@ class Changes:
         self.finished: list[Job] = []
         self.payloads: list[bytes] = []
         self.recorded: list[Job] = []
+        self.paused: list[Job] = []
         self.settled: list[tuple[Source, Sequence[int]]] = []
         self.forgotten = 0
 
 
 class JobTable:
-    """All jobs that were accepted and not forgotten."""
+    """All jobs that were accepted and not forgotten.
+
+    `totals`: jobs that have ended, by index of OUTCOMES. `clock`: latest time of the entries.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
@@ -201,6 +214,8 @@ class JobTable:
         self.unfinished = 0
         self.bytes = 0
         self.compact_bytes = 0
+        self.totals = [0] * len(OUTCOMES)
+        self.clock = 0.0
         self._next = 0  # serial; 0: no job yet
         self._specs: dict[Spec, Spec] = {}
 
@@ -240,6 +255,7 @@ class JobTable:
         if source is None:
             source = self.sources[origin, epoch] = Source(origin, epoch)
         self._raise_floor(source, floor, changes)
+        self.clock = max(self.clock, wall)
         spec = self._shared(Spec(*spec_row))
         if not self._next:
             self._next = base
@@ -294,6 +310,7 @@ class JobTable:
 
     def _finish(self, operation: Op, changes: Changes) -> None:
         _, wall, serials, results, tries = operation
+        self.clock = max(self.clock, wall)
         jobs, kept, ended = self.jobs, self.kept, changes.finished
         payloads, size = changes.payloads, 0
         for serial, result, tried in zip(
@@ -315,10 +332,12 @@ class JobTable:
                 self.kept_keys[serial] = job
             ended.append(job)
             self.unfinished -= 1
+            self.totals[0] += 1
         self.bytes += size
 
     def _end(self, operation: Op, changes: Changes) -> None:
         _, wall, rows = operation
+        self.clock = max(self.clock, wall)
         for serial, outcome, kind, text, tries, worker in rows:
             job = self.jobs.get(serial)
             if job is None or job.outcome >= 0:
@@ -331,14 +350,16 @@ class JobTable:
             (self.kept if job.key is None else self.kept_keys)[serial] = job
             changes.finished.append(job)
             self.unfinished -= 1
+            self.totals[outcome] += 1
 
     def _tries(self, operation: Op, changes: Changes) -> None:
-        for serial, tries in zip(operation[1], operation[2], strict=True):
+        dues = operation[3] if len(operation) > 3 else None
+        for serial, tries, due in zip(operation[1], operation[2], dues or repeat(0), strict=False):
             job = self.jobs.get(serial)
             if job is not None:
                 if job.outcome < 0:
-                    job.tries = tries
-                changes.recorded.append(job)
+                    job.tries, job.not_before = tries, due / 1000
+                (changes.recorded if dues is None else changes.paused).append(job)
 
     def _cancel(self, operation: Op, changes: Changes) -> None:
         """End jobs with a key, or take one of the numbers that wait for a job off it.
@@ -347,6 +368,7 @@ class JobTable:
         ends so is free again: a retry under it gets a new job, instead of an end that it did not ask for.
         """
         _, wall, rows = operation
+        self.clock = max(self.clock, wall)
         for origin, epoch, number, tries, worker in rows:
             source = self.sources.get((origin, epoch))
             job = None if source is None else source.jobs.get(number)
@@ -372,6 +394,7 @@ class JobTable:
             self.kept[job.serial] = job
             changes.finished.append(job)
             self.unfinished -= 1
+            self.totals[_CANCELLED] += 1
 
     def _received(self, operation: Op, changes: Changes) -> None:
         _, origin, epoch, floor, numbers = operation
@@ -466,8 +489,14 @@ class JobTable:
                 texts = (*job.error, job.worker) if job.outcome else ("", "", "")
                 end = [job.outcome, job.result, *texts, job.finished]
             jobs.append([serial, first, job.number, spec, job.payload, job.key, job.queued, job.tries, also, end])
+        sources += [["", outcome, 1, total, [], []] for outcome, total in enumerate(self.totals) if total]
+        sources += [
+            ["", serial, 1, round(job.not_before * 1000), [], []]
+            for serial, job in sorted(self.jobs.items())
+            if job.outcome < 0 and job.tries and job.not_before
+        ]
         kept = [*self.kept], [*self.kept_keys]
-        return encode([VERSION, self._next, sources, [*map(list, specs)], jobs, *kept])
+        return encode([VERSION, self._next, sources, [spec.row() for spec in specs], jobs, *kept])
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the table by a snapshot. Raises BadMessage for one of a newer version."""
@@ -475,8 +504,9 @@ class JobTable:
         if type(content) is not list or len(content) != 7 or content[0] != VERSION:
             raise BadMessage(_WHAT, "a snapshot is not of a known version")
         self.__init__()  # type: ignore[misc]
-        _, self._next, sources, spec_rows, jobs, kept, kept_keys = content
-        order = [(row[0], row[1]) for row in sources]
+        _, self._next, all_sources, spec_rows, jobs, kept, kept_keys = content
+        order = [(row[0], row[1]) for row in all_sources]
+        sources = [row for row in all_sources if row[0]]
         without_key = set(kept)
         for origin, epoch, floor, last, _, gone in sources:
             source = self.sources[origin, epoch] = Source(origin, epoch)
@@ -486,11 +516,15 @@ class JobTable:
             name = order[first] if type(first) is int else tuple(first)
             job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued)
             job.tries = tries
+            if tries:
+                job.not_before = 0.0
+            self.clock = max(self.clock, queued)
             job.also = [(self._source_of((origin, epoch)), other) for origin, epoch, other in also] or None
             if end is not None:
                 job.outcome, job.result, kind, text, job.worker, job.finished = end
                 if job.outcome:
                     job.error = kind, text
+                self.clock = max(self.clock, job.finished)
                 self.bytes += _kept_bytes(job)
             else:
                 self.unfinished += 1
@@ -500,6 +534,11 @@ class JobTable:
                 self.keys[job.spec.kind, key] = job
         for origin, epoch, _, _, rows, _ in sources:
             self.sources[origin, epoch].jobs = {number: self.jobs[serial] for number, serial in rows}
+        for _, name, _, value, *_ in (row for row in all_sources if not row[0]):
+            if name < len(self.totals):
+                self.totals[name] = value
+            elif (paused := self.jobs.get(name)) is not None and paused.outcome < 0:
+                paused.not_before = value / 1000
         self.kept = {serial: self.jobs[serial] for serial in kept}
         self.kept_keys = {serial: self.jobs[serial] for serial in kept_keys}
 

@@ -6,10 +6,12 @@ The decisions are in node_work.py; this shell runs functions in tasks and thread
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
@@ -24,6 +26,7 @@ from nngkit.cluster.mapping import Ahead
 from nngkit.cluster.node import Node
 from nngkit.cluster.node_work import JobStart, JobStop, RoomForJobs
 from nngkit.cluster.submitting import JobAccepted, JobEnded, JobPart, JobProgressed
+from nngkit.cluster.work_messages import is_seconds
 from nngkit.errors import ConfigError, Full, JobFailed, TooLarge
 
 __all__ = ["Workers"]
@@ -31,6 +34,7 @@ __all__ = ["Workers"]
 log = logging.getLogger("nngkit.cluster")
 
 MOST_CONCURRENCY: Final = 10_000
+HANGS: Final = 1.0  # seconds after which the function of a stopped job is said to hang
 SPARE_THREADS: Final = 16  # threads of functions that hang, beside three for each run: few enough to hold their memory
 THREADS_LOOK: Final = 0.5  # seconds between two looks whether such threads have returned
 YIELD_EVERY: Final = 32  # jobs of one task in a row: about a millisecond of empty ones
@@ -54,11 +58,13 @@ class Shell(Protocol):
 
 
 class _Function:
-    """The function of a kind, and the jobs that wait for one of its tasks: at most `concurrency`."""
+    """The function of a kind, its name, and the jobs that wait for one of its tasks: at most `concurrency`."""
 
-    def __init__(self, handler: Handler, concurrency: int) -> None:
+    def __init__(self, handler: Handler, concurrency: int, timeout: float | None, name: str) -> None:
         self.handler = handler
         self.concurrency = concurrency
+        self.timeout = timeout
+        self.name = name
         self.tasks = 0
         self.waiting: deque[CrewJob] = deque()
 
@@ -72,6 +78,7 @@ class Workers:
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
         self._threads: trio.CapacityLimiter | None = None
+        self._threads_of: dict[CrewJob, threading.Thread] = {}  # that run plain functions
         self._in_threads = 0  # runs of plain functions whose outcome is awaited
         self._choked = False  # too many threads were abandoned: no jobs of plain functions are taken
         self._token: trio.lowlevel.TrioToken | None = None
@@ -101,15 +108,41 @@ class Workers:
 
     # ---- functions
 
-    def register(self, kind: str, function: Callable[..., Any], concurrency: int) -> None:
+    def register(self, kind: str, function: Callable[..., Any], concurrency: int, timeout: float | None = None) -> None:
         """Set the function of a kind. Raises ConfigError."""
         if kind in self._functions:
             raise ConfigError("kind", f"{kind!r} has a function", kind)
         if not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CONCURRENCY:
             why = f"{concurrency!r} is not a whole number from 1 to {MOST_CONCURRENCY}"
             raise ConfigError("concurrency", why, concurrency)
-        self._functions[kind] = _Function(Handler(function, self._thread_limiter), concurrency)
+        if timeout is not None and not (is_seconds(timeout) and timeout > 0):
+            raise ConfigError("timeout", f"{timeout!r} is not a time in seconds", timeout)
+        handler = Handler(function, self._thread_limiter)
+        if handler.plain and not handler.streams and not handler.two:
+            handler = Handler(partial(self._in_thread, function), self._thread_limiter)
+        name = getattr(function, "__qualname__", None) or repr(function)
+        self._functions[kind] = _Function(handler, concurrency, timeout, name)
         self._concurrency += concurrency
+
+    def _in_thread(self, function: Callable[[JobRun], Any], run: JobRun) -> Any:
+        """Call a plain function in its thread, which has the name of the job until it returns."""
+        thread = threading.current_thread()
+        before, thread.name = thread.name, f"job {run.id} ({run.kind})"
+        self._threads_of[run._job] = thread
+        try:
+            return function(run)
+        finally:
+            del self._threads_of[run._job]
+            thread.name = before
+
+    async def _name_if_it_hangs(self, function: _Function, job: CrewJob) -> None:
+        """Log the thread of a stopped job that does not return: Python cannot end it."""
+        await trio.sleep(HANGS)
+        if (thread := self._threads_of.get(job)) is not None:
+            log.warning(
+                "%s: job %d of %r was stopped, and its function %s has not returned since: the thread %r hangs",
+                *(self._shell.id, job.serial, job.kind, function.name, thread.name),
+            )
 
     def opened(self) -> None:
         """Note the loop: functions in threads report to it."""
@@ -135,12 +168,14 @@ class Workers:
         self._choked = choked
         if choked:
             log.warning(
-                "%s: %d threads of functions that hang: it takes no jobs of plain functions until some return",
-                self._shell.id,
-                abandoned,
+                "%s: %d threads of functions that hang: it takes no jobs of plain functions until some return (%s)",
+                *(self._shell.id, abandoned, ", ".join(sorted({job.kind for job in self._hanging()}))),
             )
             self._shell._background.start(self._watch_threads)
         self._shell._set_work()
+
+    def _hanging(self) -> list[CrewJob]:
+        return [job for job in list(self._threads_of) if job not in self._scopes]
 
     async def _watch_threads(self) -> None:
         while self._choked:
@@ -180,6 +215,8 @@ class Workers:
     def _queue(self, job: CrewJob) -> None:
         """Have a job done by one of the tasks of its function."""
         function = self._functions[job.kind]
+        if function.timeout is not None:
+            self._shell._node.work.crew.limit(job, function.timeout, trio.current_time())
         function.waiting.append(job)
         if function.tasks < function.concurrency:
             function.tasks += 1
@@ -213,6 +250,8 @@ class Workers:
                 self._scopes.pop(stopped, None)
                 if function.handler.plain:
                     self._look_at_threads()  # before the slot is free
+                    if stopped in self._threads_of:
+                        self._shell._background.start(self._name_if_it_hangs, function, stopped)
                 crew.released(stopped, trio.current_time())
                 self._shell._act_soon()
         function.tasks -= 1

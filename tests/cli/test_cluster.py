@@ -61,7 +61,6 @@ async def a_host(**options: Any) -> AsyncIterator[tuple[Host, tuple[str, str]]]:
 
     async with host:
         await host.joined(5)
-        assert host.address is not None
         yield host, ("--dial", host.address)
 
 
@@ -141,7 +140,7 @@ async def test_an_interrupt_cancels_the_job() -> None:
 
 
 async def test_state_and_tree_do_not_show_the_commands_own_node() -> None:
-    async with a_host() as (host, there), Member("render", dial=host.address or "", id="w1", slots=0) as worker:
+    async with a_host() as (host, there), Member("render", dial=host.address, id="w1", slots=0) as worker:
         await worker.joined(5)
         done = await in_thread(nngkit, "cluster", "status", "render", *there, "--json")
         state = valid(done.stdout, "cluster-status.json")
@@ -152,7 +151,7 @@ async def test_state_and_tree_do_not_show_the_commands_own_node() -> None:
 
 
 async def test_a_drained_node_leaves_and_an_unknown_one_is_an_error() -> None:
-    async with a_host() as (host, there), Member("render", dial=host.address or "", id="w1", slots=0) as worker:
+    async with a_host() as (host, there), Member("render", dial=host.address, id="w1", slots=0) as worker:
         await worker.joined(5)
         done = await in_thread(nngkit, "cluster", "drain", "render", "w1", *there, "--wait", "5", "--json")
         assert (done.returncode, done.stderr) == (0, "")
@@ -188,6 +187,15 @@ async def test_a_token_may_be_in_the_address_and_a_ticket_replaces_it() -> None:
         assert_fails(wrong, 1, "nngkit cluster tree: ", "wrong token")
 
 
+async def test_a_node_that_was_never_let_in_does_not_say_that_it_has_left() -> None:
+    async with a_host(token="s3cret") as (_, there):
+        for output in ((), ("--json",)):
+            with Running("join", "render", *there, "--kind", "x", *output, NNGKIT_TOKEN="wrong") as joined:
+                assert "refused this node: wrong token" in await in_thread(joined.says)
+                assert await in_thread(joined.end, signal.SIGTERM) == 143
+                assert not any("left" in text for text in joined.rest())
+
+
 async def test_the_live_tree_shows_changes_and_ends_with_the_terminals_ctrl_c() -> None:
     async with a_host() as (host, there):
         watch = ("cluster", "tree", "render", *there, "--watch", "--interval", "0.05")
@@ -195,7 +203,7 @@ async def test_the_live_tree_shows_changes_and_ends_with_the_terminals_ctrl_c() 
             await in_thread(terminal.shows, "render  host host of term", "jobs: 0 waiting", "host  (host)  tcp://127.0")
             assert terminal.screen.looks(4, 0) == (1,)  # bold
             assert all(len(line) <= 40 for line in terminal.screen.lines)
-            async with Member("render", dial=host.address or "", id="w1", slots=0) as worker:
+            async with Member("render", dial=host.address, id="w1", slots=0) as worker:
                 await worker.joined(5)
                 await in_thread(terminal.shows, "└─ w1")
             os.kill(terminal.process.pid, signal.SIGINT)

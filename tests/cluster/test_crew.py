@@ -89,14 +89,12 @@ def test_a_job_without_a_start_waits_for_a_slot_and_asks() -> None:
 
 
 def test_a_job_that_has_asked_may_be_stopped_given_up_and_returned() -> None:
-    for end in ("stop", "expire", "drain"):
+    for end in ("stop", "drain"):
         made = crew(1)
         made.from_parent(grant(2, attempt=0), NOW)
         made.take()
         if end == "stop":
             made.from_parent(Stop([Ref(2, 1, 1, 0)]), NOW)
-        elif end == "expire":
-            made.tick(NOW + 31)
         else:
             made.drain(NOW)
         effects = made.take()
@@ -280,14 +278,14 @@ def test_a_stopped_job_keeps_its_slot_until_it_is_released() -> None:
     assert not of(Results, effects)
 
 
-def test_a_job_without_a_stop_ends_after_its_visibility() -> None:
+def test_a_job_is_stopped_at_its_timeout_whatever_it_reports() -> None:
     made = crew(slots=1)
-    made.from_parent(grant(1), NOW)
+    made.from_parent(Grant(1, [block(1)._replace(timeout=40.0)]), NOW)
     (job,) = made.take().start
     made.progress(job, 0.5, NOW + 20.0)
-    made.tick(NOW + 40.0)
+    made.tick(NOW + 39.0)
     assert not made.take().stop
-    made.tick(NOW + 52.0)
+    made.tick(NOW + 40.0)
     effects = made.take()
     assert effects.stop == [job]
     (results,) = of(Results, effects)
@@ -348,7 +346,8 @@ def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others
     assert [job.serial for job in made.take().start] == [6]
     made.done(third, b"", NOW + 2)
     assert [job.serial for job in made.take().start] == [4]
-    made.tick(NOW + 15.0)
+    made.tick(NOW + 1.05)
+    made.tick(NOW + 2.1)
     assert of(Returned, made.take()) == [Returned([Ref(5, 1, 1, 1)])]
     made.from_parent(Stop([Ref(4, 1, 1, 1)]), NOW + 16)  # it keeps its place until it is released
     stopped = made.take().stop

@@ -490,20 +490,20 @@ async def test_a_thread_that_hangs_takes_no_place_from_the_next_jobs(
         try:
             for _ in range(3):
                 with pytest.raises(JobFailed, match="within"):
-                    await (await host.submit("x", b"hangs", tries=1, visibility=0.1)).result(10.0)
-                assert await (await host.submit("x", b"", tries=1, visibility=1.0)).result(10.0) == b"done"
-            hangs = await host.submit("x", b"hangs", tries=1, visibility=0.1)  # the fourth: none is left for the next
+                    await (await host.submit("x", b"hangs", tries=1, timeout=0.1)).result(10.0)
+                assert await (await host.submit("x", b"", tries=1)).result(10.0) == b"done"
+            hangs = await host.submit("x", b"hangs", tries=1, timeout=0.1)  # the fourth: none is left for the next
             with pytest.raises(JobFailed):
                 await hangs.result(10.0)
             await aeventually(lambda: any("threads" in record.message for record in caplog.records))
-            job = await host.submit("x", b"later", tries=1, visibility=0.2)
+            job = await host.submit("x", b"later", tries=1)
             with pytest.raises(TimedOut):
                 await job.result(0.3)
             assert b"later" not in starts
             released.set()
             assert await job.result(10.0) == b"done"
             assert [record.message for record in caplog.records if "threads" in record.message] == [
-                "w: 4 threads of functions that hang: it takes no jobs of plain functions until some return"
+                "w: 4 threads of functions that hang: it takes no jobs of plain functions until some return (x)"
             ]
         finally:
             released.set()

@@ -37,8 +37,7 @@ async def test_a_greeting_that_came_during_a_stall_is_in_time(
     assert [record.message for record in caplog.records if "greeted" in record.message] == []
 
 
-def _join(address: str | None, number: int) -> None:
-    assert address is not None
+def _join(address: str, number: int) -> None:
     with Bus(dial=address, recv_timeout=5.0) as neighbour:
         eventually(lambda: neighbour.pipes)
         neighbour.send(greeting_frame(Hello("c", f"m{number}", number + 1, voter=False)))

@@ -63,6 +63,8 @@ MESSAGES: list[Message] = [
     Parts([Part(1, 2, 3, 0, b"part")]),
     Progress([(1, 2, 3, 0.5)]),
     Grant(7, [Block(0, "a", 30.0, False, [9, 10], [1, 2], [1, 1], [b"x", b"y"])]),
+    Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"], 60.0)]),
+    Submit(1, 2, [SubmitGroup(Spec("a", timeout=60.0), [2], [b"x"], None)]),
     Stop([Ref(1, 2, 3, 4)]),
     Taken([1], [2]),
 ]
@@ -71,6 +73,18 @@ MESSAGES: list[Message] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_is_the_same_after_the_wire(message: Message) -> None:
     assert parse(decode(encode(pack(message)), what="message"), "ada") == message
+
+
+def test_without_a_timeout_rows_are_as_before_there_was_one_and_later_fields_are_ignored() -> None:
+    submit, grant = MESSAGES[0], Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"])])
+    row = pack(submit)
+    assert len(row[3][0][0]) == 7
+    row[3][0][0] += [None, "later"]
+    assert parse(row, "ada") == submit
+    row = pack(grant)
+    assert len(row[2][0]) == 8
+    row[2][0] += [None, "later"]
+    assert parse(row, "ada") == grant
 
 
 def test_a_kind_of_a_later_version_is_none() -> None:

@@ -9,6 +9,7 @@ import trio
 import nngkit.aio
 import nngkit.blocking
 from nngkit import Provider, Service, ServiceDiscovery
+from nngkit.cluster import Host, JobRun, Member
 from nngkit.devices import Device
 from nngkit.protocols import (
     Batch,
@@ -149,6 +150,23 @@ async def under_asyncio() -> None:
             break
         found: Provider = discovery.resolve("answer")
         assert found.weight == 7
+    async with nngkit.aio.Host("farm", listen=ANY) as host, nngkit.aio.Member("farm", dial=host.address) as member:
+        await member.joined(timeout=5)
+
+
+async def a_cluster() -> None:
+    async with Host("farm", listen=ANY) as host, Member("farm", dial=host.address) as worker:
+
+        @worker.work("square", timeout=5.0)
+        async def square(job: JobRun) -> bytes:
+            return str(int(job.payload) ** 2).encode()
+
+        assert [int(result) async for result in host.map("square", [b"2"])] == [4]
+
+
+def a_cluster_without_a_loop() -> None:
+    with nngkit.blocking.Host("farm", listen=ANY) as host, nngkit.blocking.Member("farm", dial=host.address) as member:
+        member.joined(timeout=5)
 
 
 def main() -> None:
@@ -159,6 +177,8 @@ def main() -> None:
     trio.run(discovering)
     trio.run(passing_on)
     without_a_loop()
+    trio.run(a_cluster)
+    a_cluster_without_a_loop()
     asyncio.run(under_asyncio())
     print("right")
 

@@ -45,11 +45,16 @@ TOGETHER: Final = {
     "DocumentPeer, both with a store": ("stored_a A", "stored_b B"),
     "DocumentPeer with DocumentRecorder": ("peer_of_recorder A", "document_recorder B"),
     "Recorder fed by PUSH and REQ": ("recorder A", "feed B"),
+    "cluster: a host, then workers": ("cluster_host A", "cluster_worker B", "cluster_submitter A"),
+    "cluster: a host and a worker, then a submitter": ("cluster_host A", "cluster_worker A", "cluster_submitter B"),
+    "cluster: voters": ("cluster_voter_a A", "cluster_voter_b B", "cluster_voter_c A"),
 }
 ONE_AFTER_ANOTHER: Final = {
     "journal with an open log, continued": ("record_0 A", "record_1 B", "record_2 A"),
     "journal of documents, restored": ("documents_0 A", "documents_1 B", "documents_2 A"),
     "store of documents, continued": ("store_0 A", "store_1 B", "store_2 A"),
+    "store of a voter, continued": ("cluster_store_0 A", "cluster_store_1 B", "cluster_store_2 A"),
+    "snapshot of the jobs": ("cluster_snapshot_0 A", "cluster_snapshot_1 B", "cluster_snapshot_2 A"),
 }
 
 # Commands on copies of the fixtures beside this file; both versions print the same, up to the order of keys in JSON.

@@ -7,6 +7,7 @@ checks hold. It keeps its sockets open until standard input ends.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -368,7 +369,129 @@ async def record_documents(folder: str, expected: int) -> None:
     print("passed", flush=True)
 
 
+# ---- clusters --------------------------------------------------------------------------------------------------------
+
+
+async def fail_first(job: Any) -> bytes:
+    """Fail at the first try, in silence, as the standard error is read at the end."""
+    logging.getLogger("nngkit.cluster").setLevel(logging.CRITICAL)
+    if job.try_number == 1:
+        raise ValueError("the first try")
+    await trio.sleep(0.01)
+    return bytes(job.payload)
+
+
+@role
+async def cluster_host(folder: str) -> None:
+    from nngkit.cluster import Host
+
+    async with Host("c", listen=HERE) as host:
+        listening(str(host.address))
+        await passed()
+
+
+@role
+async def cluster_worker(folder: str, host: str) -> None:
+    from nngkit.cluster import Member
+
+    async with Member("c", dial=host) as member:
+        member.work("first", concurrency=4)(fail_first)
+        await member.joined(WAIT)
+        await passed()
+
+
+@role
+async def cluster_submitter(folder: str, host: str) -> None:
+    from nngkit.cluster import Member
+
+    async with Member("c", dial=host) as member:
+        member.work("first", concurrency=2)(fail_first)
+        await member.joined(WAIT)
+        check([result async for result in member.map("first", VALUES, delay=0.2)], VALUES)
+        await passed()
+
+
+async def cluster_voter(folder: str, *given: str, name: str) -> None:
+    """Run one of three voters. The last one submits jobs, lets the host leave, and submits jobs again."""
+    import socket
+
+    from nngkit.cluster import Host
+
+    addresses = list(given)
+    if not addresses:
+        sockets = [socket.socket() for _ in range(3)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        addresses = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+        for each in sockets:
+            each.close()
+        listening(*addresses)
+    voters = dict(zip("abc", addresses, strict=True))
+    preference = {"a": 2, "b": 1, "c": 0}[name]
+    async with Host("c", id=name, listen=voters[name], voters=voters, lease=2.0, preference=preference) as host:
+        host.work("first", concurrency=4)(fail_first)
+        await host.joined(WAIT)
+        if name == "c":
+            check([result async for result in host.map("first", VALUES)], VALUES)
+            first = host.host
+            late = await host.submit("first", b"late", delay=3.0)
+            await host.drain(first)
+            await until(lambda: host.host not in (None, first))
+            check([result async for result in host.map("first", VALUES)], VALUES)
+            check(await late.result(WAIT), b"late")
+        await passed()
+
+
+async def cluster_store(folder: str, expected: int) -> None:
+    """Continue the store of the only voter: its jobs wait for a worker."""
+    from nngkit.cluster import Host
+
+    async with Host("c", listen=HERE, store=Path(folder) / "voter") as host:
+        await host.joined(WAIT)
+        status = await host.status()
+        check(status.jobs[0].waiting + status.jobs[0].running, expected)
+        for number in range(MANY):
+            await host.submit("none", b"%d" % number, delay=60.0 * (number % 2))
+    print("passed", flush=True)
+
+
+async def cluster_snapshot(folder: str, expected: int) -> None:
+    """Restore the table of jobs, and write it again with one more in each state."""
+    from random import Random
+
+    from nngkit.cluster.work import WorkHost
+    from nngkit.cluster.work_messages import Demand, Results, Spec, Submit, SubmitGroup
+    from nngkit.cluster.work_state import JobTable
+
+    table, path = JobTable(), Path(folder) / "snapshot"
+    if expected:
+        table.restore(path.read_bytes())
+    check(table.unfinished, 2 * expected)
+    host = WorkHost("h", term=expected + 1, table=table, now=0.0, wall=1e9, rng=Random(1))
+    host.granting = True
+    numbers = [3 * expected + 1, 3 * expected + 2, 3 * expected + 3]
+    kind = f"kind {expected}"
+    host.unicast("ada", Submit(1, 1, [SubmitGroup(Spec(kind, tries=9), numbers, [b"p"] * 3, None)]), 0.0)
+    host.receive(3, Demand([(expected, [kind], 2, 2)]), 0.0)
+    for _ in range(4):
+        host.committed(host.take(0.0).entries, 0.0)
+    done, failed = sorted(table.jobs)[-3:-1]
+    failure = (failed, 1, True, "ValueError", "why", 1)
+    host.receive(3, Results("w", expected + 1, [done], [1], [b"r"], [1], [failure]), 0.0)
+    for _ in range(4):
+        host.committed(host.take(0.0).entries, 0.0)
+    path.write_bytes(table.snapshot())
+    again = JobTable()
+    again.restore(table.snapshot())
+    check(again.snapshot(), table.snapshot())
+    print("passed", flush=True)
+
+
+for _name in "abc":
+    ROLES[f"cluster_voter_{_name}"] = partial(cluster_voter, name=_name)
 for _done in range(3):
+    ROLES[f"cluster_store_{_done}"] = partial(cluster_store, expected=_done * MANY)
+    ROLES[f"cluster_snapshot_{_done}"] = partial(cluster_snapshot, expected=_done)
     ROLES[f"documents_{_done}"] = partial(record_documents, expected=_done)
     ROLES[f"record_{_done}"] = partial(record, expected=_done * MANY)
     ROLES[f"store_{_done}"] = partial(write_store, expected=_done)

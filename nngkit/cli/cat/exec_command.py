@@ -6,10 +6,13 @@ NNGKIT_PROTOCOL and NNGKIT_PEER are in its environment. If it fails, there is no
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 from nngkit.cli.cat.plan import Received
+from nngkit.cli.tether import Tether
 
 __all__ = ["answer_by"]
 
@@ -19,17 +22,29 @@ def answer_by(script: str, protocol: str, say: Callable[[str], None]) -> Callabl
 
     def answer(received: Received) -> bytes | None:
         peer = "" if received.pipe is None else received.pipe.address
-        done = subprocess.run(
-            ["/bin/sh", "-c", script],
-            input=received.body,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "NNGKIT_PROTOCOL": protocol, "NNGKIT_PEER": peer},
-            check=False,
-        )
-        if done.returncode:
-            how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        environment = {**os.environ, "NNGKIT_PROTOCOL": protocol, "NNGKIT_PEER": peer}
+        with (
+            Tether(script) as tether,
+            subprocess.Popen(
+                tether.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                pass_fds=tether.pass_fds,
+                process_group=0,
+            ) as process,
+        ):
+            tether.started(process.pid)
+            try:
+                reply, _ = process.communicate(received.body)
+            except BaseException:  # Ctrl-C, which does not reach its group
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if process.returncode:
+            how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
             say(f"--exec: {script}: {how}, no reply sent")
             return None
-        return done.stdout
+        return reply
 
     return answer

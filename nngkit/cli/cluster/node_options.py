@@ -44,7 +44,7 @@ __all__ = [
 
 MAX_SIZE: Final = 16 << 20  # bytes: the default of Endpoint; all nodes of a cluster should have the same
 MOST_NAME: Final = 64  # bytes: that of kinds
-LONGEST_RUN: Final = 86_400.0  # seconds: the host's visibility timeout is the one that counts
+LONGEST_RUN: Final = 86_400.0  # seconds: longer than the jobs of most, and a forgotten process ends
 FLAGS: Final = {  # of the settings of Endpoint, for errors
     "voters": "--voter",
     "store": "--store",

@@ -2,8 +2,7 @@
 
 The payload is standard input, standard output the result. Its environment has NNGKIT_JOB_ID (the job's number in the
 cluster), NNGKIT_JOB_KIND, NNGKIT_JOB_TRY, NNGKIT_JOB_FENCE (term.number) and NNGKIT_JOB_PROGRESS, a file: each line
-written to it is the job's progress, from 0 to 1, and renews its visibility timeout. That of a line worker, which does
-many jobs, has none of them.
+written to it is the job's progress, from 0 to 1. That of a line worker, which does many jobs, has none of them.
 
 ==================  ==================================================
 end of the program  the job
@@ -13,7 +12,8 @@ exit code 65        has failed, and is not tried again (EX_DATAERR)
 anything else       is tried again, at this node or another
 ==================  ==================================================
 
-A job that is cancelled, or whose visibility timeout has passed, kills the program's process group.
+A job that is cancelled, or whose timeout has passed, kills the program's process group; so does the end of this
+process.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ class _Life:
         self.code = 0
         self.failure: AccessDenied | None = None
         self._ending = False
+        self._joined = False  # it was in the cluster
         self._patience: float = arguments.drain_timeout
         self._lines = lines
         self._say = say
@@ -87,7 +88,7 @@ class _Life:
                 except AccessDenied as error:
                     self.failure = error
                 except Closed:
-                    self._lines.event("left", "was drained, and has left the cluster")
+                    self._left("was drained, and has left the cluster")
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(follow)
@@ -119,6 +120,7 @@ class _Life:
                     self._say(f"{error}; it goes on trying")
                 said = True
             else:
+                self._joined = True
                 return
 
     def _tell(self, role: str, term: int, host: str | None) -> None:
@@ -143,4 +145,8 @@ class _Life:
             if limit.cancelled_caught:
                 self._say(f"jobs were in progress after {self._patience:g} s; they go to other nodes")
             nursery.cancel_scope.cancel()
-        self._lines.event("left", "has left the cluster")
+        self._left("has left the cluster")
+
+    def _left(self, text: str) -> None:
+        if self._joined:
+            self._lines.event("left", text)

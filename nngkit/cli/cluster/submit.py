@@ -70,7 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="starts of a job at most (default: 3)",
     )
-    options.add_seconds(parser, "--visibility", 30.0, "seconds for a start, then another worker gets the job")
+    options.add_seconds(parser, "--visibility", 30.0, "seconds without a sign of its worker, then another gets a job")
+    parser.add_argument(
+        "--run-timeout",
+        type=options.more_than_no_seconds,
+        metavar="S",
+        help="seconds that a job may run, then it is stopped and tried again (default: for ever)",
+    )
     parser.add_argument(
         "--deadline",
         type=options.more_than_no_seconds,
@@ -235,6 +241,7 @@ class _Submission:
             visibility=given.visibility,
             deadline=given.deadline,
             delay=given.delay,
+            timeout=given.run_timeout,
         )
         if not given.detach:
             self._jobs.add(job)
