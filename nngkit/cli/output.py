@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # --help loads no discovery
     from nngkit.discovery.provider import Provider, State
 
 __all__ = [
+    "FIRST",
+    "LAST",
     "coloured",
     "columns",
     "json_line",
@@ -29,8 +31,8 @@ __all__ = [
 ]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST: Final = -62_135_596_800_000_000  # microseconds since 1970: the year 1, and the end of 9999
-_LAST: Final = 253_402_300_799_999_999
+FIRST: Final = -62_135_596_800_000_000  # microseconds since 1970: the year 1, and the end of 9999
+LAST: Final = 253_402_300_799_999_999
 _COLOUR: Final = re.compile(r"(\033\[[0-9;]*m)")
 _COLOURS: Final = {  # of the states of discovery
     "up": "32",  # green
@@ -60,12 +62,12 @@ def state_text(state: State, colour: bool) -> str:
 
 def utc(timestamp: float) -> str:
     """Format seconds since 1970 as 2026-01-31T12:00:00.123Z; a time outside the years 1 to 9999 as the nearest one."""
-    return utc_of(round(min(max(_FIRST / 1e6, timestamp), _LAST / 1e6) * 1e6))
+    return utc_of(round(min(max(FIRST / 1e6, timestamp), LAST / 1e6) * 1e6))
 
 
 def utc_of(microseconds: int) -> str:
     """Format microseconds since 1970, exactly, as `utc` does."""
-    moment = _EPOCH + dt.timedelta(microseconds=min(max(_FIRST, microseconds), _LAST))
+    moment = _EPOCH + dt.timedelta(microseconds=min(max(FIRST, microseconds), LAST))
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -414,6 +414,11 @@ def test_compact_reports_segments_and_refuses_other_options(tmp_path: Path) -> N
     assert_fails(nngkit("journal", "ls", str(tmp_path / "j"), "--target", "5"), 2, "--target", "is for compact only")
 
 
+def test_a_time_option_beyond_the_calendar_is_refused(journal: Path) -> None:
+    done = nngkit("journal", "stats", str(journal), "--from-time", "1795713922049")  # milliseconds
+    assert_fails(done, 2, "--from-time", "not in the years 1 to 9999")
+
+
 @pytest.mark.parametrize("stamp", [1_795_713_922_049_132_954, 253_402_300_799_999_999, -62_135_596_800_000_001])
 def test_a_time_that_no_calendar_has_stops_no_tool(tmp_path: Path, stamp: int) -> None:
     partition = Partition.open(tmp_path / "j")  # below `put`, which refuses two of them
