@@ -11,8 +11,9 @@ Programs without the manifest read `partition-*/*.parquet`, which has each seale
     an hour later X-Y.parquet is linked to it, and its parts are deleted; X-Y.parquet is listed
     another hour  X-Y.parquet.pending is deleted
 
-Several files cannot change places in one step. For the milliseconds that it takes, `swapping.parquet` is there, which
-is no Parquet: a read then fails, and is to be repeated, instead of counting a record twice or not at all.
+Several files cannot change places in one step. For the milliseconds that it takes, `swapping.parquet` is there, a link
+to the manifest: no Parquet, so a read then fails, and is to be repeated, instead of counting a record twice or not at
+all.
 
 `plan_merge` decides, pure; `merge_segments` writes the file. `compact` does both for a journal without a recorder; a
 recorder does it by itself, when nothing waits to be sealed. All need the partition's lock.
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.files import (
+    MANIFEST,
     PENDING,
     SCRATCH,
     SEGMENT,
@@ -58,7 +60,6 @@ FAN: Final = 8  # segments that are merged at least; the next merge of the resul
 MOST: Final = 1024  # segments that are merged at most: one block of the manifest
 ADVICE: Final = "restore it from a backup; until then it is left out when segments are merged"
 STAY: Final = 3600.0  # seconds until a merged segment takes the place of its parts
-SWAPPED: Final = b"nngkit is replacing segments by a merged one: read again\n"
 PAUSE: Final = 0.002  # seconds for other threads after each row group
 
 
@@ -199,21 +200,25 @@ def merged_into(
 def delete_retired(storage: Storage, manifest: Manifest, now: float) -> Manifest:
     """Delete the files whose time has come; return the manifest without them, unsaved. Raises Damaged, OSError.
 
-    Parts of a pending segment wait for the last of them, and are replaced by it.
+    Parts of a pending segment wait for the last of them, and are replaced by it; they stay if its file is missing.
+    Needs no space on a local disk, so that a full one gets some.
     """
     due = {each.file for each in manifest.retired if each.at + RETIRE <= now}
     if not due:
         return manifest
-    done: set[str] = set()
+    folder, gone = folder_of(manifest.partition), set(due)
+    swaps: list[tuple[Segment, set[str]]] = []
     for segment in _pending(manifest, due):
         parts = {each.file for each in manifest.retired if _is_within(each.file, segment)}
-        if parts <= due:
-            manifest = _swapped(storage, manifest, segment, parts, now)
-            done |= parts
+        gone -= parts
+        if parts <= due and storage.exists(f"{folder}/{segment.file}"):
+            swaps.append((segment, parts))
         else:
             due -= parts
-    for file in due - done:
-        storage.remove(f"{folder_of(manifest.partition)}/{file}")
+    for file in gone:
+        storage.remove(f"{folder}/{file}")
+    for segment, parts in swaps:
+        manifest = _swapped(storage, manifest, segment, parts, now)
     return replace(manifest, retired=tuple(each for each in manifest.retired if each.file not in due))
 
 
@@ -236,7 +241,7 @@ def _swapped(storage: Storage, manifest: Manifest, segment: Segment, parts: Coll
     """Put a pending segment in the place of its parts; return the manifest that lists it so, unsaved."""
     folder = folder_of(manifest.partition)
     shown = replace(segment, file=segment.file.removesuffix(PENDING))
-    storage.replace(f"{folder}/{SWAPPING}", SWAPPED)
+    storage.link(f"{folder}/{MANIFEST}", f"{folder}/{SWAPPING}")
     storage.link(f"{folder}/{segment.file}", f"{folder}/{shown.file}")
     for file in parts:
         storage.remove(f"{folder}/{file}")

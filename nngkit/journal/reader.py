@@ -194,10 +194,12 @@ class Journal:
             skipped=gaps.append,
         )
         found = next((int(batch.column("offset")[0].as_py()) for batch in batches), None)
+        if damaged != "before" or not gaps:
+            return found
         # Of a segment, the statistics say that it has such a time. Of a log, the next record does.
         sealed = self.manifest(partition).end
         gone = [each.first for each in gaps if each.first < sealed or each.end == (end if found is None else found)]
-        return gone[0] if gone and damaged == "before" else found
+        return gone[0] if gone else found
 
     def _offset_in_logs(self, partition: int, bounds: Bounds, time: int) -> int | None:
         folder = self.logs(partition)

@@ -178,9 +178,8 @@ def _statistics(footer: Any) -> str:
                 high[column.path_in_schema] = max(high.get(column.path_in_schema, most), most)
     if "timestamp" in low:
         least, most = low.pop("timestamp"), high.pop("timestamp") + 999  # rounded up
-        if (
-            least >= EARLIEST and most <= LATEST
-        ):  # others have no ISO 8601: without statistics, no reader skips the file
+        # Other times have no ISO 8601: without statistics, no reader skips the file.
+        if least >= EARLIEST and most <= LATEST:
             low["timestamp"], high["timestamp"] = _millis(least), _millis(most)
     return json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high})
 
