@@ -141,8 +141,10 @@ def test_a_stream_reports_its_lag_and_what_it_skipped(spark: SparkSession, tmp_p
 
 
 def test_a_stream_counts_the_rows_that_its_watermark_drops(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path / "j", 10, first=100)  # times are the numbers, in seconds
-    write(tmp_path / "j", 5)
+    for first, count in ((100, 10), (200, 10), (0, 5)):  # times are the numbers, in seconds
+        write(
+            tmp_path / "j", count, first=first
+        )  # a micro-batch each: the last one is behind the first one's watermark
     rows = spark.readStream.format("nng").options(startingOffsets="earliest", maxOffsetsPerTrigger="10")
 
     def run(batch: DataFrame, _: int) -> None:
