@@ -7,6 +7,7 @@
     python3 dev.py test  [ARGS]    run pytest with ARGS (-k name ...); --slow adds slow tests, --cov a coverage report
     python3 dev.py pythons [ARGS]  run the quick tests of ROOMS with each of OTHER_PYTHONS that is installed
     python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
+    python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
     python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
@@ -260,7 +261,7 @@ PARTS = (
         lambda: (LOCKS / "extras.lock").read_bytes() + (VENV / "venv.stamp").read_bytes(),
         functools.partial(install_extras, "documents"),
     ),
-    locked("test", "adds the test tools: 50 MB to download"),
+    locked("test", "adds the test tools: 105 MB to download"),
     locked("lint", "adds the linters: 30 MB to download"),
     locked("docs", "adds the site builder: 26 MB to download"),
     locked("bench", "adds the systems that benchmarks compare with: 80 MB to download"),
@@ -391,6 +392,13 @@ def lint(arguments: list) -> list:
     ]
 
 
+def extras(arguments: list) -> list:
+    known = ("base", "pretty", *EXTRAS)
+    if not set(arguments) <= set(known):
+        fail("there are these extras: " + " ".join(known), 2)
+    return [(name, [PYTHON, ROOT / "tests" / "alone" / "run.py", name]) for name in arguments or known]
+
+
 def bench(arguments: list) -> list:
     scripts = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))}
     if "--list" in arguments:
@@ -458,6 +466,7 @@ COMMANDS = {
     "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
     "rooms": Command(rooms, (*RUN, "documents", "test")),
     "pythons": Command(pythons, ()),
+    "extras": Command(extras, (*RUN, "extras", "test")),  # one serves S3 by the tests' server
     "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
     "docs": Command(docs, ("venv", "docs")),  # reads the sources, imports nothing
     "bench": Command(bench, (*RUN, "extras", "test", "bench")),  # they use the tests' networks, audits and hosts

@@ -30,7 +30,7 @@ import cbor2
 from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["CONTROL_LIMIT", "MAX_DEPTH", "as_map", "check_version", "decode", "encode", "field", "shown"]
+__all__ = ["CONTROL_LIMIT", "MAX_DEPTH", "as_map", "check_version", "decode", "encode", "field", "is_address", "shown"]
 
 CONTROL_LIMIT: Final = 64 * 1024
 """Bytes of a control message: 64 providers in one reply fit easily, and the worst 64 KiB decode in milliseconds."""
@@ -118,6 +118,11 @@ def shown(text: object) -> str:
     if not line.isprintable():
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
     return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
+
+
+def is_address(text: str) -> bool:
+    """Return True if a peer's text can be an address: printable, and with a space only in a path (ipc, inproc)."""
+    return text.isprintable() and (" " not in text or text.startswith(("ipc://", "inproc://")))
 
 
 def as_map(value: object, *, what: str, peer: str | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,18 @@ def test_lock_compiles_each_lock_with_the_versions_of_those_before(checkout: Pat
     assert dev(checkout, "lock", PATH="/nowhere").returncode == 2
 
 
+def test_extras_runs_the_smoke_test_of_each_or_of_those_named(checkout: Path) -> None:
+    script = f"{checkout}/tests/alone/run.py"
+    assert dev(checkout, "extras", "journal").stdout == f"{script} journal\n"
+    done = dev(checkout, "extras", STAND_IN_EXIT="1")
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    assert {line.removeprefix(f"{script} ") for line in done.stdout.splitlines()} == {
+        "base",
+        *project["optional-dependencies"],
+    }
+    assert done.returncode == 1
+
+
 def test_bench_runs_all_in_order_or_those_named(checkout: Path) -> None:
     assert dev(checkout, "bench", "--list").stdout == "alpha\nbeta\n"
     assert dev(checkout, "bench").stdout == f"{checkout}/benchmarks/alpha.py\n{checkout}/benchmarks/beta.py\n"
@@ -114,9 +127,9 @@ def test_bench_runs_all_in_order_or_those_named(checkout: Path) -> None:
     assert dev(checkout, "bench", "beta", "--rounds", "5").stdout == f"{checkout}/benchmarks/beta.py --rounds 5\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["lint", "x"], ["docs", "x"], ["bench", "gamma"]])
-def test_wrong_usage_is_one_line_and_exit_code_2(checkout: Path, arguments: list[str]) -> None:
-    done = dev(checkout, *arguments)
+@pytest.mark.parametrize("arguments", ["", "nonsense", "lint x", "docs x", "bench gamma", "extras x"])
+def test_wrong_usage_is_one_line_and_exit_code_2(checkout: Path, arguments: str) -> None:
+    done = dev(checkout, *arguments.split())
     assert done.returncode == 2
     assert done.stderr.startswith("dev.py: ")
     assert len(done.stderr.splitlines()) == 1
@@ -180,6 +193,7 @@ NEEDS = {  # command: the locks that it installs
     "test": ("run", "extras", "test", "lint", "bench", "wheel"),
     "docs": ("docs",),
     "bench": ("run", "extras", "test", "bench"),
+    "extras base": ("run", "extras", "test"),
 }
 
 

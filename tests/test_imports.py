@@ -49,6 +49,22 @@ def test_every_public_name_can_be_imported(name: str) -> None:
     assert name in dir(nngkit)
 
 
+SHADOWED = """
+import importlib, pkgutil, sys, types
+import nngkit
+names = ["nngkit", *(each.name for each in pkgutil.walk_packages(nngkit.__path__, "nngkit.") if each.ispkg)]
+modules = {name: importlib.import_module(name) for name in names}
+for name, package in modules.items():
+    for below in {each.name for each in pkgutil.iter_modules(package.__path__)} & {*getattr(package, "__all__", ())}:
+        importlib.import_module(f"{name}.{below}")
+        print(name, below, type(getattr(package, below)).__name__)
+"""
+
+
+def test_no_public_name_is_replaced_by_the_module_of_that_name() -> None:
+    assert python(SHADOWED) == "nngkit.spark session function\n"
+
+
 def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = nngkit.Nonsense  # type: ignore[attr-defined]
@@ -84,7 +100,7 @@ COMMANDS = {  # name -> command, feature, missing package, extra
     ),
     "spark run": (RUN, "Spark", "pyspark", "spark"),
     "spark run without pandas": (RUN, "Spark", "pandas", "spark"),
-    "spark run without checksums": (RUN, "Spark", "google_crc32c", "journal"),
+    "spark run without checksums": (RUN, "Spark", "google_crc32c", "spark"),
     "spark run documents": (
         ("spark", "run", "documents", "--journal", "j", "--output", "o"),
         "Spark",

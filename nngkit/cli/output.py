@@ -5,15 +5,35 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from nngkit.cli.stderr import escaped
+
 if TYPE_CHECKING:  # --help loads no discovery
     from nngkit.discovery.provider import Provider, State
 
-__all__ = ["coloured", "columns", "json_line", "out", "provider_fields", "span", "state_text", "utc", "wants_colour"]
+__all__ = [
+    "FIRST",
+    "LAST",
+    "coloured",
+    "columns",
+    "json_line",
+    "out",
+    "provider_fields",
+    "span",
+    "state_text",
+    "utc",
+    "utc_of",
+    "wants_colour",
+]
 
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+FIRST: Final = -62_135_596_800_000_000  # microseconds since 1970: the year 1, and the end of 9999
+LAST: Final = 253_402_300_799_999_999
+_COLOUR: Final = re.compile(r"(\033\[[0-9;]*m)")
 _COLOURS: Final = {  # of the states of discovery
     "up": "32",  # green
     "joining": "36",
@@ -41,8 +61,13 @@ def state_text(state: State, colour: bool) -> str:
 
 
 def utc(timestamp: float) -> str:
-    """Format seconds since 1970 as 2026-01-31T12:00:00.123Z."""
-    moment = dt.datetime.fromtimestamp(timestamp, dt.UTC)
+    """Format seconds since 1970 as 2026-01-31T12:00:00.123Z; a time outside the years 1 to 9999 as the nearest one."""
+    return utc_of(round(min(max(FIRST / 1e6, timestamp), LAST / 1e6) * 1e6))
+
+
+def utc_of(microseconds: int) -> str:
+    """Format microseconds since 1970, exactly, as `utc` does."""
+    moment = _EPOCH + dt.timedelta(microseconds=min(max(FIRST, microseconds), LAST))
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -75,18 +100,31 @@ def provider_fields(provider: Provider) -> dict[str, Any]:
 
 def json_line(fields: dict[str, Any]) -> str:
     """Return the object as one line of JSON."""
-    return json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
+    text = json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
+    if text.isprintable():
+        return text
+    # JSON lets C1 controls and bidirectional overrides stand, which a terminal obeys.
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]], colour: bool = False) -> str:
-    """Format a table, left-aligned, two spaces between columns. Colour codes in cells count as zero width."""
-    table = [[coloured(cell, "1", colour) for cell in head], *rows]
+    """Format a table, left-aligned, two spaces between columns. Colour codes in cells count as zero width.
+
+    What else is not printable in a cell is escaped.
+    """
+    table = [[coloured(cell, "1", colour) for cell in head], *([_shown(cell) for cell in row] for row in rows)]
     widths = [max(_width(row[column]) for row in table) for column in range(len(head))]
     lines = []
     for row in table:
         cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _shown(cell: str) -> str:
+    if cell.isprintable():
+        return cell
+    return "".join(part if number % 2 else escaped(part) for number, part in enumerate(_COLOUR.split(cell)))
 
 
 def _width(cell: str) -> int:

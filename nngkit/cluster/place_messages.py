@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from nngkit.envelope import encode
+from nngkit.envelope import encode, is_address
 from nngkit.errors import BadMessage
 from nngkit.fanout.mesh_wire import MOST_NUMBER, MOST_ORIGIN
 
@@ -330,18 +330,24 @@ class _Row:
         value = self.next()
         return None if value is None else self.id(value)
 
-    def address(self) -> str | None:
+    def address(self, value: object = None) -> str:
+        text = self.text(MOST_ADDRESS, value)
+        if not is_address(text):
+            raise ValueError("an address has a space")
+        return text
+
+    def optional_address(self) -> str | None:
         value = self.next()
-        return None if value is None else self.text(MOST_ADDRESS, value)
+        return None if value is None else self.address(value)
+
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self.address(each) for each in self.array(MOST_ADDRESSES))
 
     def array(self, most: int) -> list[Any]:
         value = self.next()
         if type(value) is not list or len(value) > most:
             raise ValueError(f"an item is not an array of at most {most}")
         return value
-
-    def texts(self, most: int, size: int) -> tuple[str, ...]:
-        return tuple(self.text(size, each) for each in self.array(most))
 
     def ids(self, most: int) -> tuple[str, ...]:
         return tuple(self.id(each) for each in self.array(most))
@@ -360,15 +366,15 @@ class _Row:
         return value
 
     def path(self) -> Path:
-        term, number = self.number(), self.number()
-        return Path(term, number, self.ids(MOST_PATH), self.address(), self.address(), self.address())
+        term, number, ids = self.number(), self.number(), self.ids(MOST_PATH)
+        return Path(term, number, ids, self.optional_address(), self.optional_address(), self.optional_address())
 
 
 def _hello(row: _Row) -> Hello:
     name, epoch, purpose = row.id(), row.number(), row.text(16)
     if purpose not in _PURPOSES:
         raise ValueError("its purpose is unknown")
-    return Hello(name, epoch, purpose, row.address(), row.number())  # type: ignore[arg-type]
+    return Hello(name, epoch, purpose, row.optional_address(), row.number())  # type: ignore[arg-type]
 
 
 def _join(row: _Row) -> Join:
@@ -389,13 +395,13 @@ def _accept(row: _Row) -> Accept:
     voters: Mapping[object, object] = row.next()
     if type(voters) is not dict or len(voters) > MOST_VOTERS:
         raise ValueError(f"voters are not a map of at most {MOST_VOTERS}")
-    return Accept(place, {row.id(voter): row.text(MOST_ADDRESS, address) for voter, address in voters.items()})
+    return Accept(place, {row.id(voter): row.address(address) for voter, address in voters.items()})
 
 
 def _member(items: object) -> Member:
     row = _Row(items)
     name, epoch, move, parent = row.id(), row.number(), row.number(), row.id()
-    return Member(name, epoch, move, parent, row.address(), row.number(MOST_FANOUT), row.facts())
+    return Member(name, epoch, move, parent, row.optional_address(), row.number(MOST_FANOUT), row.facts())
 
 
 def _members(row: _Row) -> Members:
@@ -406,18 +412,18 @@ _FORMATS: Final[tuple[tuple[type[Message], Callable[[_Row], Message]], ...]] = (
     (Hello, _hello),
     (Join, _join),
     (Accept, _accept),
-    (Refer, lambda row: Refer(row.texts(MOST_ADDRESSES, MOST_ADDRESS), row.number(), row.text(MOST_WHY))),
+    (Refer, lambda row: Refer(row.addresses(), row.number(), row.text(MOST_WHY))),
     (Refuse, lambda row: Refuse(row.text(MOST_WHY), row.flag())),
     (Wait, lambda row: Wait(row.flag())),
     (Attach, lambda row: Attach(row.number(), row.number(MOST_FANOUT), row.facts())),
     (Settled, lambda row: Settled()),
     (Leave, lambda row: Leave(row.text(MOST_WHY))),
-    (Leaving, lambda row: Leaving(row.texts(MOST_ADDRESSES, MOST_ADDRESS))),
+    (Leaving, lambda row: Leaving(row.addresses())),
     (Path, lambda row: row.path()),
     (Members, _members),
     (Heartbeat, lambda row: Heartbeat()),
     (Fresh, lambda row: Fresh(row.number(), row.number())),
-    (Move, lambda row: Move(row.id(), row.number(), row.id(), row.text(MOST_ADDRESS))),
+    (Move, lambda row: Move(row.id(), row.number(), row.id(), row.address())),
     (Probe, lambda row: Probe(row.id(), row.number())),
     (Alive, lambda row: Alive(row.id(), row.number(), row.text(MOST_ADDRESS))),
     (Expel, lambda row: Expel(row.id(), row.number(), row.text(MOST_WHY))),

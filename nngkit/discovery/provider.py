@@ -95,10 +95,15 @@ def check_name(text: str) -> str:
 
 
 def check_address(text: str) -> str:
-    """Return `text`; ValueError unless it is an address: at most 256 printable bytes, scheme://something."""
+    """Return `text`; ValueError unless it is an address: at most 256 printable bytes, scheme://something.
+
+    Only a path (ipc, inproc) may have spaces.
+    """
     _check_text("address", text, MAX_ADDRESS, required=True)
     if not _ADDRESS.fullmatch(text):
         raise ValueError(f"address is not scheme://something: {envelope.shown(text)}")
+    if not envelope.is_address(text):
+        raise ValueError(f"address has a space: {envelope.shown(text)}")
     return text
 
 

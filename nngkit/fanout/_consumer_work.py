@@ -195,7 +195,7 @@ class NamedConsumer:
                 case "offset":
                     cursor = min(self.options.value, end)
                 case "time":
-                    cursor = self._journal.offset_at(number, self.options.value)
+                    cursor = self._journal.offset_at(number, self.options.value, damaged="before")
                 case _:
                     cursor = self._journal.bounds(number).start
             self.partitions[number] = Partition(self.options.limits, cursor)

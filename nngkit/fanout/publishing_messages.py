@@ -55,9 +55,12 @@ class PublisherHeartbeat:
         """Decode the body. Raises BadMessage, TooLarge."""
         what = "heartbeat"
         fields = _map(body, what, peer, envelope.CONTROL_LIMIT)
+        control = envelope.field(fields, "control", str, what=what, peer=peer, max_len=MAX_ADDRESS)
+        if not envelope.is_address(control):
+            raise BadMessage(what, f"no address: {envelope.shown(control)}", peer)
         return cls(
             envelope.field(fields, "interval", float, what=what, peer=peer, low=0.001, high=3600),
-            envelope.field(fields, "control", str, what=what, peer=peer, max_len=MAX_ADDRESS),
+            control,
             envelope.field(fields, "keeps", bool, what=what, peer=peer),
         )
 

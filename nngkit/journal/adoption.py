@@ -33,12 +33,15 @@ from typing import Final
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.files import (
     MANIFEST,
+    PENDING,
     SCRATCH,
     SEGMENT,
+    SWAPPING,
     Storage,
     folder_of,
     logs_in,
     opened,
+    range_in,
     segment_name,
     sync_file,
 )
@@ -167,23 +170,26 @@ def plan_adoption(
         segments = list(given.segments)
     except FileNotFoundError as error:
         raise Damaged(str(error.filename), "the file is missing", advice=MANIFEST_ADVICE) from error
-    known = {each.file for each in segments} | {each.file for each in given.retired}
+    # A pending segment may have got its other name already, before the manifest said so.
+    known = {name for each in segments for name in (each.file, each.file.removesuffix(PENDING))}
+    known |= {each.file for each in given.retired}
     firsts = {first for first, _ in logs_in(logs)}
     strays = [name for name in names if name not in known and _may_be(name, orphans)]
     fitting = _Fitting(given, names)
     found: list[tuple[str, Segment]] = []
     refused: list[tuple[str, str]] = []
-    copies: list[str] = []
+    # Left by a kill: with its parts, the next `delete_retired` replaces them again, and ends with it.
+    copies = [name for name in names if name == SWAPPING and not given.retired]
     for name in strays:
         try:
             found.append((name, describe_segment(storage, partition, name)))
         except Damaged as error:
-            named = _range_in(name) if name.endswith(SCRATCH) else None
+            named = range_in(name) if name.endswith(SCRATCH) else None
             if named is not None and fitting.covers(*named):  # a merge was interrupted
                 copies.append(name)
             elif named is None or named[0] not in firsts:  # else sealing was
                 refused.append((name, error.why))
-    found.sort(key=lambda each: (each[1].first, each[0] != each[1].file, -each[1].end))
+    found.sort(key=lambda each: (each[1].first, each[0].removesuffix(PENDING) != each[1].file, -each[1].end))
     retired = {each.file for each in given.retired}
     for name, segment in found:
         if segment.file in retired:
@@ -202,7 +208,7 @@ def plan_adoption(
         result = replace(result, start=start, end=max(result.end, start), segments=listed)
     gaps = tuple(_gaps(result, given.end if manifest is not None else result.start))
     refused += fitting.orphans
-    refused = [(name, why) for name, why in refused if name.endswith((SEGMENT, SEGMENT + SCRATCH))]
+    refused = [(name, why) for name, why in refused if _may_be(name, orphans=False)]
     adopted = tuple((name, segment.file) for name, segment in fitting.adopted)
     return Adoption(result, adopted, tuple(refused), gaps, max(fitting.end, result.end), tuple(copies))
 
@@ -228,13 +234,15 @@ def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
                 raise ConfigError("journal", why, version)
             for number in range(source.num_row_groups):
                 group = source.read_row_group(number, ["topic", "partition", "offset", "timestamp"])
-                offsets = group.column("offset").to_numpy()
+                offsets = group.column("offset").combine_chunks()
                 if not len(offsets):
                     continue
-                if (offsets[1:] <= offsets[:-1]).any() or offsets[0] < next_offset:
+                # By Arrow alone: the extra `journal` has no NumPy, which pyarrow does not require.
+                falls = compute.any(compute.less_equal(offsets[1:], offsets[:-1])).as_py()
+                if falls or offsets[0].as_py() < next_offset:
                     raise Damaged(shown, "its offsets are not in order")
-                least = int(offsets[0]) if least is None else least
-                next_offset = int(offsets[-1]) + 1
+                least = offsets[0].as_py() if least is None else least
+                next_offset = offsets[-1].as_py() + 1
                 if compute.any(compute.not_equal(group.column("partition"), partition)).as_py():
                     raise Damaged(shown, "it belongs to another partition")
                 for each in compute.value_counts(group.column("topic").combine_chunks()).to_pylist():
@@ -253,15 +261,12 @@ def describe_segment(storage: Storage, partition: int, file: str) -> Segment:
     return Segment(segment_name(first, end), first, end, rows, size, crc, low, high, dict(topics))
 
 
-def _range_in(name: str) -> tuple[int, int] | None:
-    """Return the offsets that a segment's name says."""
-    first, _, end = name.partition(".")[0].partition("-")
-    return (int(first), int(end)) if len(first) == len(end) == 20 and (first + end).isdigit() else None
-
-
 def _may_be(name: str, orphans: bool) -> bool:
     """Return True if the file could be a segment. A scratch file may be complete while its log is damaged."""
-    return name.endswith((SEGMENT, SEGMENT + SCRATCH)) or (orphans and name.endswith(ORPHAN) and SEGMENT in name)
+    if name == SWAPPING:
+        return False
+    is_one = name.removesuffix(SCRATCH).removesuffix(PENDING).endswith(SEGMENT)
+    return is_one or (orphans and name.endswith(ORPHAN) and SEGMENT in name)
 
 
 def _is_merge(storage: Storage, name: str) -> bool:

@@ -30,6 +30,7 @@ __all__ = [
     "folder_of",
     "log_name",
     "open_storage",
+    "range_in",
     "segment_name",
     "shown",
 ]
@@ -41,6 +42,8 @@ HEAD: Final = "head"
 LOG: Final = ".log"
 INDEX: Final = ".index"
 SEGMENT: Final = ".parquet"
+PENDING: Final = ".pending"  # of a merged segment that has not yet taken the place of its parts among `*.parquet`
+SWAPPING: Final = f"swapping{SEGMENT}"  # no Parquet: while it is there, a read of `*.parquet` fails
 BLOCK: Final = ".block"
 SCRATCH: Final = ".tmp"
 OBJECTS: Final = ("s3", "gs", "az")  # schemes of object stores
@@ -66,6 +69,12 @@ def log_name(first: int) -> str:
 def segment_name(first: int, end: int) -> str:
     """Return the name of the segment with the offsets `first` to `end` - 1."""
     return f"{first:020}-{end:020}{SEGMENT}"
+
+
+def range_in(name: str) -> tuple[int, int] | None:
+    """Return the offsets that a segment's name says: `first` and `end`."""
+    first, _, end = name.partition(".")[0].partition("-")
+    return (int(first), int(end)) if len(first) == len(end) == 20 and (first + end).isdigit() else None
 
 
 def logs_in(folder: Path) -> list[tuple[int, Path]]:
@@ -130,6 +139,9 @@ class Storage(Protocol):
 
     def rename(self, name: str, new: str) -> None:
         """Rename a file to an unused name."""
+
+    def link(self, name: str, new: str) -> None:
+        """Give the file the name `new` as well, atomically and synced: by a hard link, or else as a copy."""
 
     def size(self, name: str) -> int:
         """Return the file's size in bytes."""
@@ -205,6 +217,19 @@ class LocalStorage(SetAside):
         (self._root / name).rename(target)
         sync_folder(target.parent)
 
+    def link(self, name: str, new: str) -> None:
+        source, target = self._root / name, self._root / new
+        scratch = target.with_name(target.name + SCRATCH)
+        scratch.unlink(missing_ok=True)
+        try:
+            os.link(source, scratch)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, scratch)
+            sync_file(scratch)
+        scratch.replace(target)
+        scratch.unlink(missing_ok=True)  # between two links of one file, a rename does nothing
+        sync_folder(target.parent)
+
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
 
@@ -265,6 +290,10 @@ class SharedStorage(SetAside):
 
     def rename(self, name: str, new: str) -> None:
         self._filesystem.move(self._path(name), self._path(new))
+
+    def link(self, name: str, new: str) -> None:
+        self._filesystem.copy_file(self._path(name), self._path(new) + SCRATCH)
+        self._filesystem.move(self._path(new) + SCRATCH, self._path(new))
 
     def size(self, name: str) -> int:
         return int(self._filesystem.get_file_info(self._path(name)).size)

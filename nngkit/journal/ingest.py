@@ -2,7 +2,8 @@
 
 ::
 
-    request = [1, id: bstr, [+ value: bstr], key: bstr / null, headers: {* tstr => bstr} / null, topic: tstr / null]
+    request = [1, id: bstr, [+ value: bstr], key: bstr / null, headers / null, topic: tstr / null]
+    headers = {* tstr => bstr} / [* [tstr, bstr]]            the second form if a name occurs twice
     reply   = [1, partition: int, first: int, end: int]      stored on disk under these offsets
             / [0, why: tstr]                                 not stored
 
@@ -18,7 +19,7 @@ request, a u32. `topic` is appended to the stream's topic: a stream `orders` wit
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from nngkit import envelope
@@ -71,11 +72,17 @@ def encode_request(
     values: Sequence[bytes],
     *,
     key: bytes | None = None,
-    headers: Mapping[str, bytes] | None = None,
+    headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None = None,
     topic: str | None = None,
 ) -> bytes:
-    """Return the request. Retries must reuse the `id`; an empty id disables deduplication."""
-    return envelope.encode([_VERSION, id, list(values), key, dict(headers) if headers else None, topic])
+    """Return the request. Retries must reuse the `id`; an empty id disables deduplication.
+
+    `headers`: by name, or (name, value) pairs, in which a name may repeat (older recorders refuse those).
+    """
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    by_name = dict(pairs)
+    shared = by_name if len(by_name) == len(pairs) else [list(each) for each in pairs]
+    return envelope.encode([_VERSION, id, list(values), key, shared or None, topic])
 
 
 def parse_request(body: bytes, *, limit: int | None = None, peer: str | None = None) -> IngestRequest:
@@ -100,9 +107,16 @@ def parse_request(body: bytes, *, limit: int | None = None, peer: str | None = N
 def _headers(headers: Any, peer: str | None) -> tuple[tuple[str, bytes], ...]:
     if headers is None:
         return ()
-    if type(headers) is not dict or not set(map(type, headers.values())) <= {bytes} or ID in headers:
+    pairs = list(headers.items()) if type(headers) is dict else headers
+    if type(pairs) is not list or not all(map(_is_header, pairs)):
         raise BadMessage(_WHAT, f"headers must map names to byte strings, and {ID!r} is reserved", peer)
-    return tuple(headers.items())
+    return tuple((name, value) for name, value in pairs)
+
+
+def _is_header(pair: Any) -> bool:
+    if type(pair) not in (tuple, list) or len(pair) != 2:
+        return False
+    return type(pair[0]) is str and pair[0] != ID and type(pair[1]) is bytes
 
 
 def encode_stored(stored: Stored) -> bytes:

@@ -65,24 +65,16 @@ class OpenLog:
     def first_at(self, first: int, end: int, time: int) -> int | None:
         """Return the first of the records `first` to `end` - 1 with a timestamp of `time` or later; else None.
 
-        Same result as `chunks` with `skip`, but only that record is decoded: 400,000 records take 0.1 s instead of 1 s.
+        Only that record is decoded: 400,000 records take 0.1 s, and 1 s by `chunks`. Raises Damaged if a record before
+        it is not intact.
         """
-        salt = self.header.salt
         offset, at = self._near(first)
-        while offset < end:
-            at, offset, before, found = seek(
-                self.data, at, offset=offset, first=first, end=end, stop=self.size, time=time
-            )
-            if found and walk(self.data, at, offset=offset, salt=salt, stop=self.size, most=1).rows:
-                return offset
-            if offset >= end:
-                break
-            # The damage may be in the previous record's length; then no record begins at `at`.
-            behind = resume(self.data, at if found else before, offset=offset if found else offset - 1, salt=salt)
-            if behind is None:
-                break
-            at, offset = behind
-        return None
+        at, offset, found = seek(self.data, at, offset=offset, first=first, end=end, stop=self.size, time=time)
+        if offset >= end:
+            return None
+        if found and walk(self.data, at, offset=offset, salt=self.header.salt, stop=self.size, most=1).rows:
+            return offset
+        raise Damaged(str(self.path), "no intact record", position=at, offset=offset, advice=ADVICE)
 
     def _near(self, first: int) -> tuple[int, int]:
         """Return an offset at or before `first`, and its position. The index is a hint, so its entry is checked."""

@@ -1,10 +1,19 @@
 """Merge small segments of a partition into larger ones, so that a quiet recorder does not leave 1,440 files a day.
 
 Neighbours of about the same size are merged, `FAN` and more of them at once, until they are an eighth of the target: a
-record is rewritten a few times at most. The merged segment is published first, then the manifest is replaced, and the
-parts are deleted an hour later. A recorder that is killed in between leaves the merged segment unlisted, and the next
-one deletes it. Readers look offsets up again when a file has gone, so they notice nothing; other programs that were
-given the names of files, as Spark's Parquet reader is, have that hour.
+record is rewritten a few times at most. A recorder that is killed leaves the merged segment unlisted, and the next one
+deletes it. Readers look offsets up again when a file has gone, so they notice nothing; other programs that were given
+the names of files, as Spark's Parquet reader is, have an hour.
+
+Programs without the manifest read `partition-*/*.parquet`, which has each sealed record once at any moment::
+
+    merged        X-Y.parquet.pending is published and listed; its parts are not listed any more, and stay
+    an hour later X-Y.parquet is linked to it, and its parts are deleted; X-Y.parquet is listed
+    another hour  X-Y.parquet.pending is deleted
+
+Several files cannot change places in one step. For the milliseconds that it takes, `swapping.parquet` is there, a link
+to the manifest: no Parquet, so a read then fails, and is to be repeated, instead of counting a record twice or not at
+all.
 
 `plan_merge` decides, pure; `merge_segments` writes the file. `compact` does both for a journal without a recorder; a
 recorder does it by itself, when nothing waits to be sealed. All need the partition's lock.
@@ -18,12 +27,25 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import SCRATCH, Storage, folder_of, open_storage, opened, segment_name
+from nngkit.journal.files import (
+    MANIFEST,
+    PENDING,
+    SCRATCH,
+    SEGMENT,
+    SWAPPING,
+    Storage,
+    folder_of,
+    open_storage,
+    opened,
+    range_in,
+    segment_name,
+)
 from nngkit.journal.manifest import RETIRE, Manifest, check_journal, load_manifest, save_block, save_manifest
 from nngkit.journal.ownership import lock_partition, owner_of
 from nngkit.journal.segmentfile import METADATA, ROW_GROUP, ROW_GROUP_BYTES, crc_of, segment_writer
@@ -37,7 +59,7 @@ __all__ = ["FAN", "Compacted", "compact", "delete_retired", "merge_segments", "m
 FAN: Final = 8  # segments that are merged at least; the next merge of the result is one of about eight times the size
 MOST: Final = 1024  # segments that are merged at most: one block of the manifest
 ADVICE: Final = "restore it from a backup; until then it is left out when segments are merged"
-STAY: Final = 3600.0  # seconds until the parts of a merged segment are deleted
+STAY: Final = 3600.0  # seconds until a merged segment takes the place of its parts
 PAUSE: Final = 0.002  # seconds for other threads after each row group
 
 
@@ -118,7 +140,7 @@ def merge_segments(
     for each in run:
         topics.update(each.topics)
     return Segment(
-        segment_name(first, end),
+        segment_name(first, end) + PENDING,
         first,
         end,
         rows,
@@ -159,14 +181,13 @@ def merged_into(
 ) -> Manifest:
     """Merge neighbouring segments; return the new manifest, saved. `scratch`: a local folder. Raises Damaged, OSError.
 
-    The parts are retired: they are deleted by `delete_retired` after `STAY` seconds.
+    The parts are retired: `delete_retired` has the merged segment take their place after `STAY` seconds.
     """
     partition = manifest.partition
-    name = segment_name(run[0].first, run[-1].end)
-    path = scratch / (name + SCRATCH)
+    path = scratch / (segment_name(run[0].first, run[-1].end) + SCRATCH)
     try:
         merged = merge_segments(storage, partition, run, path, gently=gently)
-        storage.publish(path, f"{folder_of(partition)}/{name}")
+        storage.publish(path, f"{folder_of(partition)}/{merged.file}")
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -177,13 +198,57 @@ def merged_into(
 
 
 def delete_retired(storage: Storage, manifest: Manifest, now: float) -> Manifest:
-    """Delete the files whose time has come; return the manifest without them, unsaved."""
-    due = [each for each in manifest.retired if each.at + RETIRE <= now]
-    for each in due:
-        storage.remove(f"{folder_of(manifest.partition)}/{each.file}")
+    """Delete the files whose time has come; return the manifest without them, unsaved. Raises Damaged, OSError.
+
+    Parts of a pending segment wait for the last of them, and are replaced by it; they stay if its file is missing.
+    Needs no space on a local disk, so that a full one gets some.
+    """
+    due = {each.file for each in manifest.retired if each.at + RETIRE <= now}
     if not due:
         return manifest
-    return replace(manifest, retired=tuple(each for each in manifest.retired if each not in due))
+    folder, gone = folder_of(manifest.partition), set(due)
+    swaps: list[tuple[Segment, set[str]]] = []
+    for segment in _pending(manifest, due):
+        parts = {each.file for each in manifest.retired if _is_within(each.file, segment)}
+        gone -= parts
+        if parts <= due and storage.exists(f"{folder}/{segment.file}"):
+            swaps.append((segment, parts))
+        else:
+            due -= parts
+    for file in gone:
+        storage.remove(f"{folder}/{file}")
+    for segment, parts in swaps:
+        manifest = _swapped(storage, manifest, segment, parts, now)
+    return replace(manifest, retired=tuple(each for each in manifest.retired if each.file not in due))
+
+
+def _pending(manifest: Manifest, due: Collection[str]) -> list[Segment]:
+    """Return the pending segments of which parts are due. Reads blocks."""
+    ranges = [found for file in due if file.endswith(SEGMENT) and (found := range_in(file)) is not None]
+    if not ranges:
+        return []
+    there = manifest.segments.covering(min(ranges)[0], max(end for _, end in ranges))
+    pending = [each for each in there if isinstance(each, Segment) and each.file.endswith(PENDING)]
+    return [each for each in pending if any(each.first <= first and end <= each.end for first, end in ranges)]
+
+
+def _is_within(file: str, segment: Segment) -> bool:
+    found = range_in(file) if file.endswith(SEGMENT) else None
+    return found is not None and segment.first <= found[0] and found[1] <= segment.end
+
+
+def _swapped(storage: Storage, manifest: Manifest, segment: Segment, parts: Collection[str], now: float) -> Manifest:
+    """Put a pending segment in the place of its parts; return the manifest that lists it so, unsaved."""
+    folder = folder_of(manifest.partition)
+    shown = replace(segment, file=segment.file.removesuffix(PENDING))
+    storage.link(f"{folder}/{MANIFEST}", f"{folder}/{SWAPPING}")
+    storage.link(f"{folder}/{segment.file}", f"{folder}/{shown.file}")
+    for file in parts:
+        storage.remove(f"{folder}/{file}")
+    storage.remove(f"{folder}/{SWAPPING}")
+    write = partial(save_block, storage, manifest.partition)
+    listed = manifest.listing(manifest.segments.merged([segment], shown, write), now)
+    return listed.retiring([segment.file], now, STAY)
 
 
 @dataclass(frozen=True, slots=True)

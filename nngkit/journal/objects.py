@@ -29,6 +29,16 @@ __all__ = ["ObjectStorage", "open_objects"]
 
 REQUEST: Final = dt.timedelta(seconds=30)  # a request that takes longer is repeated
 REPEATED: Final = dt.timedelta(seconds=60)  # from the first attempt to the last
+# Settings of the HTTP client (object_store's ClientConfigKey). Among those of a store, obstore 0.12 panics at them.
+CLIENT: Final = frozenset(
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
+        *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
+        *("http2_max_frame_size", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_url"),
+        *("proxy_excludes", "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent"),
+    )
+)
+PREFIXES: Final = {"s3": "aws", "gs": "google", "az": "azure"}  # that a setting's name may have
 FROM: Final = 8 << 20  # bytes from which an object is uploaded in parts, each of which is repeated alone
 
 
@@ -40,11 +50,13 @@ def open_objects(uri: str) -> ObjectStorage:
     except ImportError as error:
         why = f"{shown(uri)}: obstore is not installed: pip install 'nngkit[objects]'"
         raise ConfigError("journal", why, shown(uri)) from error
-    parts = urlsplit(uri)
-    words: Any = dict(parse_qsl(parts.query, keep_blank_values=True))
-    plain = words.get("endpoint", "").startswith("http://")
-    client: Any = {"timeout": REQUEST, "connect_timeout": REQUEST / 3, "allow_http": plain}
     try:
+        parts = urlsplit(uri)
+        words: Any = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if of_client := [word for word in words if word.lower().removeprefix(f"{PREFIXES[parts.scheme]}_") in CLIENT]:
+            raise ValueError(f"{of_client[0]} is a setting of the HTTP client, which cannot be set")
+        plain = words.get("endpoint", "").startswith("http://")
+        client: Any = {"timeout": REQUEST, "connect_timeout": REQUEST / 3, "allow_http": plain}
         store: Any = from_url(
             f"{parts.scheme}://{parts.netloc}",
             config=words or None,
@@ -52,8 +64,16 @@ def open_objects(uri: str) -> ObjectStorage:
             retry_config={"retry_timeout": REPEATED},
         )
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigError("journal", f"{shown(uri)}: {str(error).splitlines()[0]}", shown(uri)) from error
+        raise _refused(uri, error) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of pyo3, which exports it nowhere
+            raise
+        raise _refused(uri, error) from error
     return ObjectStorage(store, parts.path.strip("/"), f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/"))
+
+
+def _refused(uri: str, error: BaseException) -> ConfigError:
+    return ConfigError("journal", f"{shown(uri)}: {str(error).splitlines()[0]}", shown(uri))
 
 
 class ObjectStorage(SetAside):
@@ -115,6 +135,10 @@ class ObjectStorage(SetAside):
     def rename(self, name: str, new: str) -> None:
         with self._raising(name):
             self._store.rename(self._path(name), self._path(new), overwrite=False)
+
+    def link(self, name: str, new: str) -> None:
+        with self._raising(name):
+            self._store.copy(self._path(name), self._path(new), overwrite=True)
 
     def size(self, name: str) -> int:
         with self._raising(name):

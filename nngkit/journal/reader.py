@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
-from nngkit.journal.files import BLOCK, MANIFEST, SEGMENT, folder_of, logs_in, open_storage
+from nngkit.journal.files import BLOCK, MANIFEST, PENDING, SEGMENT, folder_of, logs_in, open_storage
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
 from nngkit.journal.manifest import Manifest, attached, check_journal, load_manifest
@@ -141,7 +141,7 @@ class Journal:
         manifest = load_manifest(self.storage, partition)
         if manifest is None:
             shown = self.storage.shown(folder_of(partition))
-            if any(name.endswith(SEGMENT) for name in self.storage.names(folder_of(partition))):
+            if any(name.endswith((SEGMENT, PENDING)) for name in self.storage.names(folder_of(partition))):
                 raise Damaged(f"{shown}/{MANIFEST}", "the file is missing", advice=MANIFEST_ADVICE)
             there = ", ".join(map(str, self.partitions())) or "none"
             raise ConfigError("partition", f"{shown}: no partition {partition}; there are: {there}", partition)
@@ -165,30 +165,41 @@ class Journal:
         head = None if folder is None else read_head(folder)
         return self.bounds(partition).end if head is None else head.end
 
-    def offset_at(self, partition: int, time: int) -> int:
-        """Return the first offset with a timestamp of `time` or later; the end if there is none yet."""
+    def offset_at(self, partition: int, time: int, *, damaged: Literal["raise", "before", "behind"] = "raise") -> int:
+        """Return the first offset with a timestamp of `time` or later; the end if there is none yet.
+
+        `damaged`: what to do about missing or damaged records before it that may have such a time: raise Damaged;
+        return the first of these, so that a read from there reports them; or ignore them, so that a read up to there
+        does.
+        """
         bounds = self.bounds(partition)
-        found = self._offset_from(partition, bounds.start, bounds.sealed, time)
+        found = self._offset_from(partition, bounds.start, bounds.sealed, time, damaged)
         if found is None:
             try:
                 found = self._offset_in_logs(partition, bounds, time)
             except (FileNotFoundError, Damaged):  # sealed meanwhile, or partly lost
-                found = self._offset_from(partition, bounds.sealed, bounds.end, time)
+                found = self._offset_from(partition, bounds.sealed, bounds.end, time, damaged)
         return bounds.end if found is None else found
 
-    def _offset_from(self, partition: int, start: int, end: int, time: int) -> int | None:
-        for batch in self.read_batches(
+    def _offset_from(self, partition: int, start: int, end: int, time: int, damaged: str) -> int | None:
+        gaps: list[Skipped] = []
+        batches = self.read_batches(
             partition,
             start,
             end,
             start_time=time,
             columns=["offset"],
-            missing="skip",
+            missing="raise" if damaged == "raise" else "skip",
             batch_rows=4096,  # as a log is decoded; segments are searched by row group statistics
-            skipped=lambda _: None,
-        ):
-            return int(batch.column("offset")[0].as_py())
-        return None
+            skipped=gaps.append,
+        )
+        found = next((int(batch.column("offset")[0].as_py()) for batch in batches), None)
+        if damaged != "before" or not gaps:
+            return found
+        # Of a segment, the statistics say that it has such a time. Of a log, the next record does.
+        sealed = self.manifest(partition).end
+        gone = [each.first for each in gaps if each.first < sealed or each.end == (end if found is None else found)]
+        return gone[0] if gone else found
 
     def _offset_in_logs(self, partition: int, bounds: Bounds, time: int) -> int | None:
         folder = self.logs(partition)
@@ -254,7 +265,7 @@ class Journal:
             except FileNotFoundError as error:
                 looks = looks + 1 if at == before else 0
                 name = str(error.filename)
-                unchanged = name.endswith((SEGMENT, BLOCK)) and self.manifest(partition) == manifest
+                unchanged = name.endswith((SEGMENT, PENDING, BLOCK)) and self.manifest(partition) == manifest
                 planned = None
                 if name.endswith(BLOCK) and (unchanged or looks >= LOOKS):
                     raise Damaged(name, "the file is missing", offset=at, advice=MANIFEST_ADVICE) from error

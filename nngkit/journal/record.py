@@ -31,7 +31,9 @@ from google_crc32c import extend as crc32c  # Apache-2.0; has wheels for every p
 from nngkit.errors import ConfigError, TooLarge
 
 __all__ = [
+    "EARLIEST",
     "LARGEST",
+    "LATEST",
     "VERSION",
     "Head",
     "LogHeader",
@@ -52,6 +54,8 @@ __all__ = [
 VERSION: Final = 1
 LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message of a socket, plus 1 MiB
 MOST_TOPIC: Final = 1024  # bytes
+EARLIEST: Final = -62_135_596_800_000_000  # microseconds since 1970: the years 1 to 9999, which are what Python,
+LATEST: Final = 253_402_300_799_999_999  # Delta Lake and ISO 8601 have; a time in nanoseconds is far beyond
 _LOG_MAGIC: Final = b"NNGKITJ\n"
 _HEAD_MAGIC: Final = b"NNGJHEAD"
 _LOG: Final = struct.Struct(">8sHHIIqq")
@@ -208,24 +212,23 @@ def walk(data: bytes, position: int, *, offset: int, salt: int, stop: int | None
 
 def seek(
     data: bytes, position: int, *, offset: int, first: int, end: int, stop: int, time: int
-) -> tuple[int, int, int, bool]:
+) -> tuple[int, int, bool]:
     """Find a record from `first` on, below `end`, with a timestamp of `time` or later, without checking CRCs.
 
-    Returns its position and offset, the position of the record before it, and True. False: none up to that position,
-    because the log ends there, or because that record or the one before it is damaged.
+    Returns its position and offset, and True. False: none up to that position, because the log ends there, or because
+    that record or the one before it is damaged.
     """
-    at = before = position
+    at = position
     unpack, size = _SEEN.unpack_from, _SEEN.size
     while offset < end and at + size <= stop:
         length, _, number, timestamp = unpack(data, at)
         if number != offset or length < FIXED:
             break
         if timestamp >= time and offset >= first:
-            return at, offset, before, True
-        before = at
+            return at, offset, True
         at += START + length
         offset += 1
-    return at, offset, before, False
+    return at, offset, False
 
 
 def resume(data: bytes, position: int, *, offset: int, salt: int) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_
 from nngkit.journal.log import Entry, LogStats
 from nngkit.journal.partition import Partition, Retention, SealStats
 from nngkit.journal.reader import open_journal, read
-from nngkit.journal.record import Record, encode_headers, encode_origin
+from nngkit.journal.record import EARLIEST, LATEST, Record, encode_headers, encode_origin
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
 __all__ = ["Recorder", "RecorderStats", "StreamStats"]
@@ -206,6 +206,9 @@ class Recorder(UnderTrio):
     ) -> bool:
         """Queue `value` to be recorded, without waiting. Return False if the buffer is full; then it counts as dropped.
 
+        `timestamp`: microseconds since 1970, default: now. Raises ConfigError for one outside the years 1 to 9999, and
+        for a topic or headers that cannot be stored.
+
         `force`: accept it even if the buffer is full, for a caller that cannot delay it; the caller then awaits
         `wait_for_room` before its next record. `flush` waits until it is on disk.
         """
@@ -362,6 +365,9 @@ class Recorder(UnderTrio):
         timestamp: int | None,
     ) -> Entry:
         now = self._clock() // 1000 if timestamp is None else timestamp
+        if not EARLIEST <= now <= LATEST:
+            why = f"{now} microseconds since 1970 are not in the years 1 to 9999; is it in nanoseconds?"
+            raise ConfigError("timestamp", why, now)
         return key, value, self._origin(topic, protocol, peer), encode_headers(headers), now
 
     async def _synced(self, entries: Sequence[Entry]) -> tuple[int, int]:

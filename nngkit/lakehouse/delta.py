@@ -25,6 +25,7 @@ from pyarrow import parquet
 
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal.files import sync_file, sync_folder
+from nngkit.journal.record import EARLIEST, LATEST
 from nngkit.lakehouse.plan import Commit
 from nngkit.lakehouse.table import OFFSETS, Conflict, Snapshot, Table, decoded, encoded
 
@@ -176,8 +177,10 @@ def _statistics(footer: Any) -> str:
                 low[column.path_in_schema] = min(low.get(column.path_in_schema, least), least)
                 high[column.path_in_schema] = max(high.get(column.path_in_schema, most), most)
     if "timestamp" in low:
-        low["timestamp"] = _millis(low["timestamp"])
-        high["timestamp"] = _millis(high["timestamp"] + 999)  # rounded up
+        least, most = low.pop("timestamp"), high.pop("timestamp") + 999  # rounded up
+        # Other times have no ISO 8601: without statistics, no reader skips the file.
+        if least >= EARLIEST and most <= LATEST:
+            low["timestamp"], high["timestamp"] = _millis(least), _millis(most)
     return json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high})
 
 

@@ -56,6 +56,7 @@ PROPERTIES: Final = {
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
     "write.metadata.metrics.column.topic": "truncate(64)",
 }
+UNTIMED: Final = {"write.metadata.metrics.column.timestamp": "none"}
 
 
 class IcebergTable(Table):
@@ -186,7 +187,11 @@ def _described(io: Any, metadata: TableMetadata, paths: Sequence[str]) -> list[D
     found: list[DataFile] = []
     for path in paths:
         try:
-            found += parquet_files_to_data_files(io, metadata, iter([path]))
+            try:
+                found += parquet_files_to_data_files(io, metadata, iter([path]))
+            except OverflowError:  # a time beyond the year 9999: pyiceberg reads statistics as datetimes
+                untimed = metadata.model_copy(update={"properties": {**metadata.properties, **UNTIMED}})
+                found += parquet_files_to_data_files(io, untimed, iter([path]))
         except ValueError as error:
             raise _unlike(path, error) from error
     return found

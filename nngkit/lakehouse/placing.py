@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
-from nngkit.journal.files import SCRATCH, Storage, folder_of, opened, sync_file, sync_folder
+from nngkit.journal.files import PENDING, SCRATCH, Storage, folder_of, opened, sync_file, sync_folder
 from nngkit.lakehouse.plan import File
 
 __all__ = ["DATA", "locked", "parse", "place"]
 
 DATA: Final = "data"  # the folder of the files, in a table's
 LOCK: Final = ".nngkit-lock"
-NAME: Final = re.compile(r"partition-(\d{5})/(\d{20})-(\d{20})\.parquet$")
+NAME: Final = re.compile(r"partition-(\d{5})/(\d{20})-(\d{20})\.parquet(\.pending)?$")
 NO_LINK: Final = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES}
 
 
@@ -48,7 +48,7 @@ def place(storage: Storage, segments: Sequence[File], table: Path) -> list[str]:
 
 
 def _placed(storage: Storage, segment: File, table: Path) -> str:
-    name = f"{DATA}/{folder_of(segment.partition)}/{segment.path.rpartition('/')[2]}"
+    name = f"{DATA}/{folder_of(segment.partition)}/{segment.path.rpartition('/')[2].removesuffix(PENDING)}"
     target = table / name
     if target.exists():  # a killed export has left it, or an older snapshot has it
         if target.stat().st_size != segment.size:

@@ -7,7 +7,7 @@ grouped where they overlap:
 group                               action
 ==================================  ============================================================================
 segments only                       add them
-the same range in both              keep it
+the same range in both              keep it; in place, take the name that the journal has given it
 segments cover the table's files    replace: the journal has merged segments
 files only, or more than segments   keep them: the journal has retired segments; with `follow`, remove or replace
 neither covers the other            refuse: it is not the journal that was exported
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.journal.files import PENDING
 
 __all__ = ["Commit", "File", "Listed", "Plan", "decide"]
 
@@ -152,7 +153,12 @@ def _resolved(
         for file, segment in zip(files, segments, strict=True):
             if file.size != segment.size:
                 raise _other(file, segment, f"they have {file.size} and {segment.size} bytes")
-        return [], [], []
+        # In place, a merged segment has its final name an hour later, and the first one for another hour.
+        moved = any(
+            file.path.endswith(PENDING) and not segment.path.endswith(PENDING)
+            for file, segment in zip(files, segments, strict=True)
+        )
+        return ([], files, segments) if moved else ([], [], [])
     if _covered(files, segments):
         return [], files, segments
     if follow and _covered([each for each in files if each.end > start], segments, above=start):

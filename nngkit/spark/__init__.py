@@ -28,12 +28,13 @@
 Only this package imports PySpark, and only when one of its names is used.
 """
 
+from nngkit.spark.session import register, session  # now, or a later import of that module would replace the function
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.spark.batches import map_batches
     from nngkit.spark.lakehouse import table
     from nngkit.spark.sealed import scan
-    from nngkit.spark.session import register, session
     from nngkit.spark.tables import to_delta
 
 __all__ = ["map_batches", "register", "scan", "session", "table", "to_delta"]
@@ -43,13 +44,11 @@ if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
-        if name not in __all__:
+        module = {"map_batches": "batches", "scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        module = {"map_batches": "batches", "scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(
-            name, "session"
-        )
         found: object = getattr(import_module(f"nngkit.spark.{module}"), name)
         globals()[name] = found
         return found

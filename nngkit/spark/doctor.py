@@ -25,7 +25,7 @@ Level = Literal["ok", "warning", "problem"]
 LEAST: Final = {"pyspark": (4, 3), "pyarrow": (18,), "pandas": (2, 2), "py4j": (0, 10, 9), "numpy": (1, 23)}
 BELOW: Final = {"pandas": (3,)}
 NEEDED_BY: Final[dict[str, tuple[Level, str, str]]] = {  # package -> level, the feature that needs it, the extra
-    "google-crc32c": ("problem", "every read of a journal", "journal"),
+    "google-crc32c": ("problem", "every read of a journal", "spark"),
     "pycrdt": ("warning", "the job documents", "documents"),
 }
 START_TIMEOUT: Final = 120.0  # seconds for Spark to start and to count; 20 were observed on a busy machine

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from nngkit.errors import ConfigError
+from nngkit.journal.record import EARLIEST as FIRST_TIME
+from nngkit.journal.record import LATEST as LAST_TIME
 
 __all__ = ["BY_PARTITION", "EARLIEST", "LATEST", "Offsets", "Positions", "Times", "parse_time", "positions"]
 
@@ -82,7 +84,9 @@ def positions(given: Mapping[str, str], streaming: bool, default: int) -> Positi
 def parse_time(text: str, what: str = "time") -> int:
     """Parse ISO 8601 (UTC without a zone) or milliseconds, as Kafka's source; return microseconds since 1970."""
     if text.strip().lstrip("-").isdigit():
-        return int(text) * 1000
+        if not FIRST_TIME <= (found := int(text) * 1000) <= LAST_TIME:
+            raise ConfigError(what, f"{text} ms since 1970 are not in the years 1 to 9999", text)
+        return found
     try:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:

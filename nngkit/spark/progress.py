@@ -1,4 +1,4 @@
-"""Progress of streams: offsets behind the journal, rates, batch times and skipped records, logged and for Prometheus.
+"""Progress of streams: offsets behind the journal, rates, times, skipped and late rows, logged and for Prometheus.
 
 ::
 
@@ -56,7 +56,8 @@ class Figures:
     """Progress of one query since its start; the rates and times are those of its last micro-batch.
 
     `behind`: offsets between the end of that micro-batch and the end of the journal at that time, by journal and
-    partition; offsets count all topics. `seen`: when the query last reported, seconds since 1970.
+    partition; offsets count all topics. `late`: rows that stateful operators dropped as older than the watermark.
+    `seen`: when the query last reported, seconds since 1970.
     """
 
     batches: int = 0
@@ -66,6 +67,7 @@ class Figures:
     rows_per_second: float = 0.0
     batch_seconds: float = 0.0
     seen: float = 0.0
+    late: int = 0
 
     def after(self, progress: Mapping[str, Any]) -> Figures:
         """Return the figures after another micro-batch. `progress`: Spark's StreamingQueryProgress as JSON."""
@@ -82,6 +84,7 @@ class Figures:
             progress["processedRowsPerSecond"],
             progress["batchDuration"] / 1000,
             _seconds(progress["timestamp"]),
+            self.late + sum(each["numRowsDroppedByWatermark"] for each in progress.get("stateOperators") or ()),
         )
 
 
@@ -117,7 +120,7 @@ def counted(rows: DataFrame) -> DataFrame:
 
 
 class Progress(StreamingQueryListener):
-    """Listener for the streams of a session; logs each micro-batch (info) and what it skipped (warning).
+    """Listener for the streams of a session; logs each micro-batch (info) and what it skipped or dropped (warning).
 
     Spark calls it in a thread of its own, some time after the micro-batch.
     """
@@ -157,6 +160,11 @@ class Progress(StreamingQueryListener):
         if now.skipped > before.skipped:
             more = now.skipped - before.skipped
             log.warning("query %s, batch %s: %d records were skipped", name, progress["batchId"], more)
+        if now.late > before.late:
+            more = now.late - before.late
+            log.warning(
+                "query %s, batch %s: %d rows came after the watermark, dropped", name, progress["batchId"], more
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         with self._lock:
@@ -179,6 +187,7 @@ METRICS: Final = {
     "batches": (CounterMetricFamily, "Micro-batches since the query's start"),
     "rows": (CounterMetricFamily, "Rows read since the query's start"),
     "skipped_records": (CounterMetricFamily, "Records skipped with failOnDataLoss=false"),
+    "late_rows": (CounterMetricFamily, "Rows dropped as older than the watermark"),
     "rows_per_second": (GaugeMetricFamily, "Rows per second in the last micro-batch"),
     "batch_seconds": (GaugeMetricFamily, "Duration of the last micro-batch"),
     "seen_timestamp_seconds": (GaugeMetricFamily, "When the query last reported"),
@@ -197,8 +206,8 @@ class Metrics(Collector):
         for number, (name, (kind, what)) in enumerate(METRICS.items()):
             family = kind(f"nngkit_spark_{name}", what, labels=["query"])
             for query, each in figures.items():
-                values = (each.batches, each.rows, each.skipped, each.rows_per_second, each.batch_seconds, each.seen)
-                family.add_metric([query], values[number])
+                totals = (each.batches, each.rows, each.skipped, each.late)
+                family.add_metric([query], (*totals, each.rows_per_second, each.batch_seconds, each.seen)[number])
             yield family
         what = "Offsets between the last micro-batch and the journal's end"
         lag = GaugeMetricFamily("nngkit_spark_offsets_behind", what, labels=["query", "journal", "partition"])

@@ -8,7 +8,7 @@ column              type                         content
 ``topic``           string                       the stream's configured name
 ``partition``       int                          number of the recorder
 ``offset``          bigint                       position in the partition, counting all topics together
-``timestamp``       timestamp                    when the recorder received it, in microseconds, UTC
+``timestamp``       timestamp                    when the recorder received it, in microseconds, UTC; 1 to 9999 AD
 ``timestampType``   int                          1, Kafka's LogAppendTime
 ``headers``         array of (key, value)        only with ``includeHeaders``
 ``protocol``        string                       "sub", "pull", "rep", "survey" ...
@@ -33,8 +33,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nngkit.errors import ConfigError
+from nngkit.journal.record import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from nngkit.journal import Skipped
@@ -105,8 +107,18 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(pa.nulls(batch.num_rows, pa.int64()))
             continue
         array = batch.column(field.name)
+        if field.name == "timestamp":
+            array = _in_calendar(array)
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_calendar(times: pa.Array) -> pa.Array:
+    """Return the times; those outside the years 1 to 9999, which Python does not have, as the nearest in them."""
+    least, most = pc.min_max(micros := times.cast(pa.int64())).values()
+    if not times or (least.as_py() >= EARLIEST and most.as_py() <= LATEST):
+        return times
+    return pc.min_element_wise(pc.max_element_wise(micros, EARLIEST), LATEST).cast(times.type)
 
 
 def skipped_rows(damages: Sequence[Skipped], schema: pa.Schema) -> pa.RecordBatch:

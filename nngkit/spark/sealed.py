@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.errors import Damaged
 from nngkit.journal import open_journal
 from nngkit.journal.files import folder_of
+from nngkit.journal.record import EARLIEST, LATEST
 from nngkit.journal.schema import NAMES
-from nngkit.journal.segments import Block
+from nngkit.journal.segments import Block, Segment
 from nngkit.journal.selection import ADVICE, excluded
 from nngkit.spark.many import journals_of
 from nngkit.spark.options import ReadOptions
@@ -72,7 +73,11 @@ def scan(spark: SparkSession, journal: str, **options: str) -> DataFrame:
             wanted.append(asked)
         if asked.end > manifest.end:
             unsealed.append(asked._replace(start=max(asked.start, manifest.end)))
-    parts = [_sealed(spark, files, wanted, given)] if files else []
+    listed: list[Block | Segment] = []
+    for manifest in manifests.values():
+        listed += [*manifest.segments.blocks, *manifest.segments.recent]
+    strange = any(each.min_time < EARLIEST or each.max_time > LATEST for each in listed)
+    parts = [_sealed(spark, files, wanted, given, strange)] if files else []
     if unsealed or not files:
         parts.append(_unsealed(spark, journal, unsealed, given))
     found = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
@@ -118,13 +123,18 @@ def parquet_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
 
 
 def _sealed(
-    spark: SparkSession, files: Sequence[str], wanted: Sequence[OffsetRange], options: ReadOptions
+    spark: SparkSession, files: Sequence[str], wanted: Sequence[OffsetRange], options: ReadOptions, strange: bool
 ) -> DataFrame:
-    """Return the segments' rows, within the ranges in `wanted`; partitions without one are read whole."""
+    """Return the segments' rows, within the ranges in `wanted`; partitions without one are read whole.
+
+    `strange`: there are times outside the years 1 to 9999, which become the nearest, as by `format("nng")`.
+    """
     rows = parquet_files(spark, files)
     for partition, first, end in wanted:
         rows = rows.where(f"`partition` != {partition} or `offset` >= {first} and `offset` < {end}")
     fixed = {"timestampType": str(LOG_APPEND_TIME), "skipped": "cast(null as bigint)"}
+    if strange:  # not always: Parquet's statistics would rule out no row group by time
+        fixed["timestamp"] = f"greatest(least(timestamp, timestamp_micros({LATEST}L)), timestamp_micros({EARLIEST}L))"
     columns = [each.partition(" ")[0] for each in ddl(options.include_headers, options.include_skipped).split(", ")]
     # As text: each expression that is built in Python takes some calls of Java, of a planning that takes 50 ms in all.
     return rows.selectExpr(*(f"{fixed.get(name, f'`{name}`')} as `{name}`" for name in columns))

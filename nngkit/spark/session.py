@@ -38,7 +38,7 @@ PACKAGES: Final = {  # packages imported here and in workers, and the extra that
     "pyarrow": "spark",
     "packaging": "spark",
     "prometheus_client": "spark",
-    "google_crc32c": "journal",
+    "google_crc32c": "spark",
     "pycrdt": "documents",
 }
 SMALL: Final = {

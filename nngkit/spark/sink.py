@@ -239,7 +239,7 @@ async def _request(socket: Req, rows: Iterator[OutputRow], origin: Any, options:
                 first.id if first.id is not None else origin(first.number),
                 [row.value for row in together],
                 key=first.key,
-                headers=dict(first.headers),
+                headers=first.headers,
                 topic=first.topic or options.topic,
             )
             borrower = object()

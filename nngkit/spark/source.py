@@ -21,8 +21,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -201,11 +202,16 @@ class _Reading:
         self._warn(lost_in(wanted, kept))
         return without_lost(wanted, kept)
 
+    def _offset_at(self, journal: Journal, ending: bool = False) -> Callable[[int, int], int]:
+        """Return the journal's `offset_at`: raises Damaged, or without failOnDataLoss has the read count the damage."""
+        skip: Literal["before", "behind"] = "behind" if ending else "before"
+        return partial(journal.offset_at, damaged="raise" if self.options.fail_on_data_loss else skip)
+
     def _starts(self, asked: ReadOptions, journal: Journal, kept: dict[int, Available]) -> dict[int, int]:
         """Return where each partition begins by the options `asked`."""
         if asked.starting_time is not None:
             times = dict.fromkeys(kept, asked.starting_time)
-            return at_times(times, kept, "startingTimestamp", journal.offset_at, asked.strict)
+            return at_times(times, kept, "startingTimestamp", self._offset_at(journal), asked.strict)
         starts = resolve(asked.starting, kept, "startingOffsets", EARLIEST)
         if asked.starting_times is None:
             if self.options.fail_on_data_loss:
@@ -213,7 +219,7 @@ class _Reading:
             return starts
         what = "startingOffsetsByTimestamp"
         earliest = {partition: each.start for partition, each in kept.items()}
-        return earliest | at_times(asked.starting_times, kept, what, journal.offset_at, asked.strict)
+        return earliest | at_times(asked.starting_times, kept, what, self._offset_at(journal), asked.strict)
 
     def _tasks(
         self, ranges: list[OffsetRange], gone: list[Missing], manifests: Mapping[int, Manifest]
@@ -299,7 +305,8 @@ class BatchReader(Pushdown, _Reading, DataSourceReader):
             starts = {partition: each.start for partition, each in kept.items()}
         ends = resolve(self.options.ending, kept, "endingOffsets", LATEST)
         if self.options.ending_times is not None:
-            ends |= at_times(self.options.ending_times, kept, "endingOffsetsByTimestamp", journal.offset_at)
+            find = self._offset_at(journal, ending=True)
+            ends |= at_times(self.options.ending_times, kept, "endingOffsetsByTimestamp", find)
         ranges, missing = [], []
         for partition, bounds in kept.items():
             if self.only is not None and partition not in self.only:
@@ -324,7 +331,7 @@ class BatchReader(Pushdown, _Reading, DataSourceReader):
     def _in_time(self, journal: Journal, manifest: Manifest, asked: OffsetRange) -> Iterator[OffsetRange]:
         """Yield the parts of a range that may have records of the requested time, so that no task starts for others."""
         since, until = self.options.starting_time, self.options.ending_time
-        at = asked.start if since is None else max(asked.start, journal.offset_at(asked.partition, since))
+        at = asked.start if since is None else max(asked.start, self._offset_at(journal)(asked.partition, since))
         for each in manifest.segments.covering(at, asked.end, since, until):
             if isinstance(each, Block) or excluded(each, None, since, until):
                 if at < min(each.first, asked.end):

@@ -108,7 +108,14 @@ def _check_delta(target: str, table: Any, schema: Any) -> None:
 
 
 def _query_of(rows: DataFrame) -> str:
-    found = rows.sparkSession.sparkContext.getLocalProperty(QUERY)
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        found = rows.sparkSession.sparkContext.getLocalProperty(QUERY)
+    except PySparkAttributeError as error:  # the server runs the function without its query's id
+        raise ConfigError(
+            "query", "is required on Spark Connect: to_delta(target, query='a name of its own')"
+        ) from error
     if not found:
         raise ConfigError("query", "is required here: the rows belong to no stream with an id")
     return str(found)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -411,3 +412,23 @@ def test_compact_reports_segments_and_refuses_other_options(tmp_path: Path) -> N
     again = nngkit("journal", "compact", str(tmp_path / "j"))
     assert again.stdout == "partition 0: 1 segments, now 1; 0 bytes rewritten\n"
     assert_fails(nngkit("journal", "ls", str(tmp_path / "j"), "--target", "5"), 2, "--target", "is for compact only")
+
+
+def test_a_time_option_beyond_the_calendar_is_refused(journal: Path) -> None:
+    done = nngkit("journal", "stats", str(journal), "--from-time", "1795713922049")  # milliseconds
+    assert_fails(done, 2, "--from-time", "not in the years 1 to 9999")
+
+
+@pytest.mark.parametrize("stamp", [1_795_713_922_049_132_954, 253_402_300_799_999_999, -62_135_596_800_000_001])
+def test_a_time_that_no_calendar_has_stops_no_tool(tmp_path: Path, stamp: int) -> None:
+    partition = Partition.open(tmp_path / "j")  # below `put`, which refuses two of them
+    stored(partition, [entry(b"good"), entry(b"late", timestamp=stamp)])
+    partition.close()
+    rows: list[dict[str, Any]] = []
+    nearest = "9999-12-31T23:59:59.999Z" if stamp > 0 else "0001-01-01T00:00:00.000Z"
+    for action, names in (("ls", ("min_time", "max_time")), ("stats", ("from", "to")), ("export", ("time",))):
+        done = nngkit("journal", action, str(tmp_path / "j"), "--json")
+        rows = [valid(line, f"journal-{action}.json") for line in done.stdout.splitlines()]
+        assert (done.returncode, done.stderr) == (0, "")
+        assert nearest in {row[name] for row in rows for name in names}, action
+    assert rows[-1]["timestamp"] == stamp  # of export: exactly what was recorded

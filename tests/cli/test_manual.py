@@ -75,8 +75,9 @@ def test_groff_renders_the_page_without_warnings(command: str) -> None:
 
 
 def test_all_pages_are_written(tmp_path: Path) -> None:
-    assert nngkit("man", "--dir", str(tmp_path)).returncode == 0
-    assert {each.name for each in tmp_path.iterdir()} == {"nngkit.1", *(f"nngkit-{name}.1" for name in COMMANDS)}
-    assert (tmp_path / "nngkit-sub.1").read_text() == nngkit("man", "sub").stdout
-    assert_fails(nngkit("man", "--dir", "/nonexistent"), 2, "--dir: /nonexistent/nngkit.1: No such file or directory")
+    there = tmp_path / "man" / "man1"  # is made
+    assert nngkit("man", "--dir", str(there)).returncode == 0
+    assert {each.name for each in there.iterdir()} == {"nngkit.1", *(f"nngkit-{name}.1" for name in COMMANDS)}
+    assert (there / "nngkit-sub.1").read_text() == nngkit("man", "sub").stdout
+    assert_fails(nngkit("man", "--dir", "/dev/null/man1"), 2, "--dir: /dev/null/man1/nngkit.1: Not a directory")
     assert_fails(nngkit("man", "nothing"), 2, "COMMAND: no command 'nothing'")

@@ -292,6 +292,23 @@ def test_messages_survive_the_wire_and_nothing_else_does(message: Message) -> No
             parse(wrong, None)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Hello("a", 5, "join", "tcp://a b:1", 3),
+        Accept(Path(1, 2, ("r", "a"), "tcp://r:1", None, "tcp://s :1"), {}),
+        Accept(Path(1, 2, ("r", "a"), None, None, None), {"r": "tcp:// r:1"}),
+        Refer(("tcp://a:1", "tcp://b :1"), 3, "why"),
+        Members((MEMBER._replace(address="tcp://n 1:1"),), ()),
+        Move("n", 1, "p", "tcp://p :1"),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_an_address_with_a_space_is_refused(message: Message) -> None:
+    with pytest.raises(BadMessage, match="an address has a space"):
+        parse(decode(encode(pack(message)), what="test"), None)
+
+
 def test_kinds_of_a_later_version_are_ignored() -> None:
     assert parse([99, "what"], None) is None
     wrong: tuple[object, ...] = (None, [], ["x"], [True], {})

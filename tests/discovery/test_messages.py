@@ -198,6 +198,8 @@ def test_text_reply_is_split_at_the_first_bar_and_stripped(body: bytes, name: st
         b"answer|://host",
         b"answer|tcp:/host",
         b"an\x1b[2Jswer|tcp://host:1",
+        b"answer|tcp://a host:1",
+        b"answer|ws://host:1/a path",
         b"an\nswer|tcp://host:1",
         b"answer|tcp://host\x00:1",
         "an\u202eswer|tcp://host:1".encode(),

@@ -32,6 +32,7 @@ DOC = st.lists(LINE.filter(lambda s: s.strip(".") and "/" not in s and "\\" not 
     "/".join
 )
 DOC = DOC.filter(lambda name: len(name.encode()) <= 200)
+ADDRESS = LINE | LINE.map("ipc:///a folder/{}".format)
 TOKEN = st.none() | st.text(max_size=50)
 BLOB = st.binary(max_size=100)
 EDIT = st.builds(Edit, BLOB, VERSIONS)
@@ -56,7 +57,7 @@ BUS = st.one_of(
         STREAM,
         some(DOCUMENT_HEARTBEAT),
         st.none() | LINE,
-        some(st.text(max_size=60)),
+        some(ADDRESS),
         st.booleans(),
         some(st.tuples(DOC, st.integers(0, EPOCHS))),
     ),
@@ -88,7 +89,7 @@ REQUESTS = st.one_of(
     st.builds(m.Have, STREAM, TOKEN, DOC, VERSIONS, st.booleans(), st.floats(0, m.LONGEST_WAIT)),
 )
 REPLIES = st.one_of(
-    st.builds(m.Welcome, STREAM, some(st.text(max_size=60)), some(DOC), st.integers(1, EPOCHS), st.none() | LINE),
+    st.builds(m.Welcome, STREAM, some(ADDRESS), some(DOC), st.integers(1, EPOCHS), st.none() | LINE),
     st.builds(m.Resent, STREAM, DOC, some(UPDATES), st.booleans()),
     st.builds(m.Diff, STREAM, DOC, BLOB | manifests(), VERSIONS),
     st.builds(m.Chunks, STREAM, exactly(16), some(st.tuples(st.integers(0, m.MOST_CHUNKS - 1), BLOB), 0, m.CHUNKS)),

@@ -38,6 +38,13 @@ def test_refusal_raises_not_stored_with_the_reason() -> None:
         parse_reply(encode_refusal("the disk is full"))
 
 
+def test_a_header_name_may_repeat_and_keeps_its_place() -> None:
+    pairs = (("trace", b"a"), ("span", b""), ("trace", b"b"))
+    assert parse_request(encode_request(b"", [b"v"], headers=pairs)).headers == pairs
+    # Without a repeated name, the form that every recorder reads.
+    assert encode_request(b"", [b"v"], headers=pairs[:2]) == encode_request(b"", [b"v"], headers=dict(pairs[:2]))
+
+
 def test_bytes_match_the_wire_document() -> None:
     page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text().partition("## Journal: ingest")[2]
     shown = dict(re.findall(r"^([a-z-]+) +?= ([0-9a-f]{8,})$", page, re.MULTILINE))
@@ -64,6 +71,11 @@ GOOD: list[Any] = [1, b"id", [b"a"], None, None, None]
         (3, "k", "key"),
         (4, {"h": "text"}, "headers"),
         (4, {"id": b"mine"}, "reserved"),
+        (4, [["h", b"1"], ["id", b"mine"]], "reserved"),
+        (4, [["h", "text"]], "headers"),
+        (4, [["h", b"1", b"2"]], "headers"),
+        (4, ["hv"], "headers"),
+        (4, "h", "headers"),
         (5, "", "topic"),
         (5, "a\nb", "topic"),
     ],

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import Retention, compact, open_journal, read, rebuild_manifest
-from nngkit.journal.files import LocalStorage
-from nngkit.journal.merging import FAN, plan_merge
+from nngkit.journal.files import PENDING, LocalStorage, segment_name
+from nngkit.journal.manifest import RETIRE, save_manifest
+from nngkit.journal.merging import FAN, STAY, delete_retired, merged_into, plan_merge
 from nngkit.journal.partition import Partition
 from nngkit.journal.segments import PACK, Segments
 from nngkit.journal.verify import verify
@@ -32,6 +37,18 @@ def filled(where: Path, count: int, *, rows: int = 3) -> Path:
     partition.close()
     assert len(open_journal(where).segments(0)) == count
     return where
+
+
+def shown(where: Path) -> list[int] | None:
+    """Return the offsets in `*.parquet`; None if a read fails, as one of these files is no Parquet."""
+    found: list[int] = []
+    for path in where.glob("partition-*/*.parquet"):
+        try:
+            found += parquet.read_table(path, columns=["offset"], partitioning=None)["offset"].to_pylist()
+        except pa.ArrowInvalid:
+            assert path.name == "swapping.parquet"
+            return None
+    return sorted(found)
 
 
 def values(where: Path) -> list[tuple[int, bytes]]:
@@ -71,6 +88,7 @@ def test_compact_merges_and_readers_notice_nothing(tmp_path: Path) -> None:
     reading = iter(read(where))
     assert next(reading).offset == 0
     done = compact(where)
+    assert shown(where) == [offset for offset, _ in before], "the parts stand for the merged segment"
     assert done.before == 100
     assert done.after < FAN
     assert len(open_journal(where).segments(0)) == done.after
@@ -113,12 +131,51 @@ def test_recorder_merges_when_idle_and_does_not_exclude_retention(
     assert open_journal(where).bounds(0).start == 60
 
 
+def test_parts_that_were_merged_at_different_times_are_replaced_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = filled(tmp_path / "j", FAN + 3)
+    storage, every = LocalStorage(where), list(range(3 * (FAN + 3)))
+    manifest = open_journal(where).manifest(0)
+    manifest = merged_into(storage, folder(where), manifest, manifest.segments[:FAN])
+    merged = {each.file for each in manifest.retired}
+    manifest = merged_into(storage, folder(where), manifest, list(manifest.segments))  # what was merged, and three more
+    begun = manifest.retired[0].at + RETIRE
+    later = (each if each.file in merged else replace(each, at=each.at + 600) for each in manifest.retired)
+    manifest = replace(manifest, retired=tuple(later))
+    assert shown(where) == every
+    assert delete_retired(storage, manifest, begun + 1) == manifest, "three parts are not due yet"
+    assert shown(where) == every
+    with monkeypatch.context() as full:  # what makes room writes nothing
+        full.setattr("builtins.open", None)
+        full.setattr(Path, "open", None)
+        manifest = delete_retired(storage, manifest, begun + 601)
+    manifest = save_manifest(storage, manifest)
+    assert shown(where) == every
+    [listed] = [each.file for each in manifest.segments]
+    pending = [each.file for each in manifest.retired]
+    assert (listed, pending) == (segment_name(0, len(every)), [segment_name(0, len(every)) + PENDING])
+    assert {path.name for path in folder(where).glob("*.parquet*")} == {listed, *pending}
+    manifest = save_manifest(storage, delete_retired(storage, manifest, begun + 602 + STAY))
+    assert [path.name for path in folder(where).glob("*.parquet*")] == [listed]
+    assert [offset for offset, _ in values(where)] == every
+
+
+def test_parts_stay_while_the_merged_file_is_missing(tmp_path: Path) -> None:
+    where = filled(tmp_path / "j", FAN)
+    compact(where)
+    manifest = open_journal(where).manifest(0)
+    (folder(where) / manifest.segments[0].file).rename(tmp_path / "away")
+    assert delete_retired(LocalStorage(where), manifest, time.time() + 2 * STAY) == manifest
+    assert shown(where) == list(range(3 * FAN))
+
+
 @pytest.mark.slow
 def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = filled(tmp_path / "j", PACK + FAN)  # a block and recent segments
     before = values(where)
     lefts: list[Path] = []
-    for name in ("publish", "replace", "remove"):
+    for name in ("publish", "replace", "remove", "link"):
         step = getattr(LocalStorage, name)
 
         def stop_before(*arguments: object, step: object = step) -> object:
@@ -131,12 +188,17 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatc
     compact(where)
     monkeypatch.undo()
     assert len(lefts) > 10
+    assert {path.name for left in lefts for path in folder(left).glob("swap*")} == {"swapping.parquet"}
+    every = [offset for offset, _ in before]
     for left in lefts:
         assert values(left) == before
+        assert shown(left) in (every, None)
         Partition.open(left).close()
         assert values(left) == before
+        assert shown(left) in (every, None)
         compact(left)
         assert values(left) == before
+        assert shown(left) == every
         assert not [each for each in verify(open_journal(left)) if each.bad]
         manifest = open_journal(left).manifest(0)
         known = {each.file for each in (*manifest.segments, *manifest.retired)}

@@ -15,6 +15,7 @@ import trio
 
 from nngkit.errors import BadMessage, Closed, ConfigError, NotStored
 from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
+from nngkit.journal.record import EARLIEST, LATEST
 from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Sub
 from nngkit.testing import aeventually
 
@@ -238,6 +239,16 @@ async def test_put_and_store_record_values(tmp_path: Path) -> None:
     records = list(read(tmp_path))
     assert records[0] == Record(b"k", b"round", "rounds", 0, 0, 5, (("a", b"1"),), "survey", None)
     assert (records[1].topic, records[1].peer) == ("documents", "me")
+
+
+@pytest.mark.parametrize("stamp", [LATEST + 1, EARLIEST - 1, 1_795_713_922_049_132_954])
+async def test_a_time_outside_the_years_1_to_9999_is_refused(tmp_path: Path, stamp: int) -> None:
+    async with Recorder(tmp_path) as recorder:
+        with pytest.raises(ConfigError, match=f"timestamp: {stamp} microseconds .* in nanoseconds"):
+            recorder.put(b"v", topic="t", protocol="x", timestamp=stamp)
+        for most in (EARLIEST, LATEST):
+            assert recorder.put(b"v", topic="t", protocol="x", timestamp=most)
+    assert [record.timestamp for record in read(tmp_path)] == [EARLIEST, LATEST]
 
 
 async def test_wrong_use_raises_a_clear_error(tmp_path: Path) -> None:

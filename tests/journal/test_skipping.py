@@ -152,6 +152,40 @@ def test_offset_at_a_time_is_that_of_an_intact_record_in_a_damaged_log(tmp_path:
         good = list(read(journal, missing="skip", skipped=lambda _: None))
         for wanted in (0, 500, 990, 999):
             expected = next((each.offset for each in good if each.timestamp >= wanted), len(times))
-            assert journal.offset_at(0, wanted) == expected
+            assert journal.offset_at(0, wanted, damaged="behind") == expected
     log.write_bytes(whole)
+    partition.close()
+
+
+def test_a_time_in_a_missing_segment_is_no_later_offset(tmp_path: Path) -> None:
+    for first in (0, 10, 20):
+        partition = Partition.open(tmp_path / "j")
+        stored(partition, [entry(b"value", timestamp=first + each) for each in range(10)])
+        partition.close()
+    journal = open_journal(tmp_path / "j")
+    (folder(tmp_path / "j") / journal.segments(0)[1].file).unlink()
+    with pytest.raises(Damaged, match="the file is missing"):
+        journal.offset_at(0, 15)
+    with pytest.raises(Damaged, match="the file is missing"):
+        list(read(journal, start_time=15))
+    assert journal.offset_at(0, 15, damaged="before") == 10
+    assert journal.offset_at(0, 15, damaged="behind") == 20
+    assert [journal.offset_at(0, time_) for time_ in (5, 20, 99)] == [5, 20, 30], "no time of the missing segment"
+
+
+def test_a_time_behind_damage_in_a_log_is_an_error_or_before_it(tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"value", timestamp=each) for each in range(30)])
+    log = next(folder(tmp_path / "j").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    size = (len(data) - LogHeader.size) // 30
+    data[LogHeader.size + 15 * size + 20] ^= 1
+    log.write_bytes(data)
+    journal = open_journal(tmp_path / "j")
+    assert journal.offset_at(0, 10) == 10
+    for time_ in (15, 16):
+        with pytest.raises(Damaged, match="offset 15"):
+            journal.offset_at(0, time_)
+    assert [journal.offset_at(0, 15, damaged=each) for each in ("before", "behind")] == [15, 16]
+    assert journal.offset_at(0, 20, damaged="before") == 20, "the record before has an earlier time"
     partition.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from pyarrow import compute, parquet
 
 from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal import Journal, Retention, compact, open_journal
+from nngkit.journal.files import PENDING, LocalStorage, segment_name
+from nngkit.journal.manifest import save_manifest
+from nngkit.journal.merging import FAN, STAY, delete_retired
+from nngkit.journal.partition import Partition
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse import table as tables
+from tests.journal.partitions import entry, stored
 from tests.lakehouse.journals import Changed, merged, path_of, seal, written
 
 ICEBERG = pytest.param("iceberg", marks=pytest.mark.slow)  # importing pyiceberg takes a second
@@ -412,3 +418,32 @@ def test_an_empty_journal_and_a_missing_one(tmp_path: Path) -> None:
     seal(tmp_path / "j", 0)
     assert export(tmp_path / "j", tmp_path / "t", "delta").snapshot is None
     assert open_table(tmp_path / "t").snapshots() == []
+
+
+@BOTH
+@pytest.mark.parametrize("stamp", [1_795_713_922_049_132_954, 253_402_300_799_999_999])
+def test_a_time_beyond_the_calendar_is_exported_as_it_is(kind: str, stamp: int, tmp_path: Path) -> None:
+    partition = Partition.open(tmp_path / "j")
+    stored(partition, [entry(b"good"), entry(b"late", timestamp=stamp)])
+    partition.close()
+    export(tmp_path / "j", tmp_path / "t", kind)
+    [path] = open_table(tmp_path / "t").paths()
+    assert parquet.read_table(path).column("timestamp").cast(pa.int64()).to_pylist() == [1_000_000, stamp]
+
+
+@pytest.mark.slow
+def test_in_place_a_merged_segment_is_followed_to_its_final_name(tmp_path: Path) -> None:
+    for number in range(FAN):
+        seal(tmp_path / "j", 3, 3 * number)
+    compact(tmp_path / "j")
+    storage, names = LocalStorage(tmp_path / "j"), []
+    for hours in (0, 1, 2):
+        manifest = open_journal(tmp_path / "j").manifest(0)
+        save_manifest(storage, delete_retired(storage, manifest, time.time() + hours * (STAY + 1)))
+        export(tmp_path / "j", tmp_path / "t", "iceberg", in_place=True)
+        names += [path.rpartition("/")[2] for path in open_table(tmp_path / "t").paths()]
+        assert offsets(scanned(tmp_path / "t")) == list(range(3 * FAN))
+    whole = segment_name(0, 3 * FAN)
+    assert names == [whole + PENDING, whole, whole]
+    done = export(tmp_path / "j", tmp_path / "linked", "delta")
+    assert (done.added, [path.rpartition("/")[2] for path in open_table(tmp_path / "linked").paths()]) == (1, [whole])

@@ -30,7 +30,7 @@ def micros(moment: dt.datetime) -> int:
 
 def frame(spark: SparkSession, records: Sequence[dict[str, Any]]) -> DataFrame:
     """Make a DataFrame from records; missing fields get defaults, offsets count the records."""
-    rows = []
+    rows, several = [], any("journal" in record for record in records)
     for number, record in enumerate(records):
         headers = record.get("headers")
         rows.append(
@@ -45,9 +45,10 @@ def frame(spark: SparkSession, records: Sequence[dict[str, Any]]) -> DataFrame:
                 None if headers is None else list(headers.items()),
                 record.get("protocol", "sub"),
                 record.get("peer"),
+                *((record["journal"],) if several else ()),
             )
         )
-    return spark.createDataFrame(rows, ddl(include_headers=True))
+    return spark.createDataFrame(rows, ddl(include_headers=True, include_journal=several))
 
 
 def seen(

@@ -96,6 +96,12 @@ def test_times(text: str, micros: int) -> None:
     assert parse_time(text) == micros
 
 
+@pytest.mark.parametrize("text", ["1795713922049132954", "-62135596800001"])
+def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"startingTimestamp: .* not in the years 1 to 9999"):
+        parse_time(text, "startingTimestamp")
+
+
 def test_own_recorder_keeps_its_journal_under_the_checkpoint() -> None:
     options = ReadOptions.of(
         {"LISTEN": "tcp://h:1", "protocol": "Sub", "prefix": "a.", "checkpointLocation": "/c/"}, streaming=True

@@ -20,10 +20,10 @@ from nngkit.testing import eventually
 from tests.spark.journals import write
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def told(batch: int, rows: int, end: Any, latest: Any, skipped: int | None = None) -> dict[str, Any]:
+def told(batch: int, rows: int, end: Any, latest: Any, skipped: int | None = None, late: int = 0) -> dict[str, Any]:
     """Return what Spark 4.3 reports of a micro-batch, as far as it is used."""
     return {
         "id": "5f0e",
@@ -36,6 +36,7 @@ def told(batch: int, rows: int, end: Any, latest: Any, skipped: int | None = Non
         "processedRowsPerSecond": rows * 4.0,
         "observedMetrics": {} if skipped is None else {"nngkit": {"skipped": skipped, "damages": skipped // 7}},
         "sources": [{"startOffset": None, "endOffset": end, "latestOffset": latest}],
+        "stateOperators": [{"numRowsDroppedByWatermark": late}, {"numRowsDroppedByWatermark": 0}],
     }
 
 
@@ -51,18 +52,19 @@ def test_figures_add_up_over_batches(caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress()
     with caplog.at_level(logging.INFO, "nngkit.spark"):
         progress.note(told(0, 10, {"0": 10}, {"0": 30}, skipped=7))
-        progress.note(told(1, 5, {"0": 25}, {"0": 31}, skipped=0))
-    assert progress.figures == {"mine": Figures(2, 14, 7, {("", 0): 6}, 20.0, 0.25, 1793534400.5)}
+        progress.note(told(1, 5, {"0": 25}, {"0": 31}, skipped=0, late=2))
+    assert progress.figures == {"mine": Figures(2, 14, 7, {("", 0): 6}, 20.0, 0.25, 1793534400.5, late=2)}
     assert caplog.messages == [
         "query mine, batch 0: 9 rows in 0.250 s, 20 offsets behind",
         "query mine, batch 0: 7 records were skipped",
         "query mine, batch 1: 5 rows in 0.250 s, 6 offsets behind",
+        "query mine, batch 1: 2 rows came after the watermark, dropped",
     ]
 
 
 def test_metrics_are_in_prometheus_text_format() -> None:
     progress = Progress()
-    progress.note(told(0, 10, {"0": 10}, {"0": 30}) | {"name": 'a "b"'})
+    progress.note(told(0, 10, {"0": 10}, {"0": 30}, late=3) | {"name": 'a "b"'})
     registry = CollectorRegistry()
     registry.register(Metrics(progress))
     found = {
@@ -73,6 +75,7 @@ def test_metrics_are_in_prometheus_text_format() -> None:
     query = ("query", 'a "b"')
     assert found["nngkit_spark_offsets_behind", ("journal", ""), ("partition", "0"), query] == 20
     assert found["nngkit_spark_rows_total", query] == 10
+    assert found["nngkit_spark_late_rows_total", query] == 3
     assert {name for name, *_ in found} >= {"nngkit_spark_batches_total", "nngkit_spark_batch_seconds"}
 
 
@@ -135,3 +138,32 @@ def test_a_stream_reports_its_lag_and_what_it_skipped(spark: SparkSession, tmp_p
     assert sum(behind(json.loads(first["endOffset"]), json.loads(first["latestOffset"])).values()) == 15
     assert last["startOffset"] == first["endOffset"]
     assert json.loads(last["endOffset"]) == json.loads(last["latestOffset"]) == {"eu": {"0": 40}, "us": {"0": 10}}
+
+
+def test_a_stream_counts_the_rows_that_its_watermark_drops(spark: SparkSession, tmp_path: Path) -> None:
+    for first, count in ((100, 10), (200, 10), (0, 5)):  # times are the numbers, in seconds
+        write(
+            tmp_path / "j", count, first=first
+        )  # a micro-batch each: the last one is behind the first one's watermark
+    rows = spark.readStream.format("nng").options(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+
+    def run(batch: DataFrame, _: int) -> None:
+        batch.collect()
+
+    windows = rows.load(f"{tmp_path}/j").withWatermark("timestamp", "1 second").groupBy("timestamp").count()
+    progress = Progress()
+    spark.streams.addListener(progress)
+    try:
+        query = (
+            windows.writeStream.queryName("late")
+            .foreachBatch(run)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            assert eventually(lambda: progress.figures.get("late", Figures()).late == 5)
+        finally:
+            query.stop()
+    finally:
+        spark.streams.removeListener(progress)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal import open_journal
 from nngkit.journal.manifest import save_manifest
 from nngkit.spark.choice import choice
@@ -22,6 +22,8 @@ from nngkit.spark.many import ManyBatchReader, ManyStreamReader, journals_of
 from nngkit.spark.options import ReadOptions
 from nngkit.spark.plan import Available, OffsetRange, Pace, checked, lost_in
 from nngkit.spark.source import BatchReader, StreamReader
+from tests.journal.partitions import entry as journal_entry
+from tests.journal.partitions import stored
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at, micros
 
@@ -89,6 +91,55 @@ def test_a_time_after_the_last_record_is_the_end_or_an_error(data: Path) -> None
                 ConfigError, match=r"partition 0 has no record from 2026-11-01T12:00:50.* on; it ends b"
             ):
                 reader()
+
+
+@pytest.fixture
+def holed(tmp_path: Path) -> Path:
+    """Provide a journal of 30 records whose second segment, 10 to 19, is missing."""
+    for first in (0, 10, 20):
+        write(tmp_path / "j", 10, first=first)
+    (tmp_path / "j" / "partition-00000" / open_journal(tmp_path / "j").segments(0)[1].file).unlink()
+    return tmp_path / "j"
+
+
+WITHIN = [
+    {"startingTimestamp": str(ms(15))},
+    {"startingOffsetsByTimestamp": json.dumps({"0": ms(15)})},
+    {"endingTimestamp": str(ms(15))},
+    {"endingOffsetsByTimestamp": json.dumps({"0": ms(15)})},
+    {"startingTimestamp": str(ms(12)), "endingTimestamp": str(ms(17))},
+]
+
+
+@pytest.mark.parametrize("options", WITHIN, ids=str)
+def test_a_time_in_a_missing_segment_is_an_error_or_counted(
+    options: dict[str, str], holed: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Damaged, match="file is missing"):
+        rows(batch(holed, **options))
+    found = values(rows(batch(holed, failOnDataLoss="false", **options)))
+    kept = {*range(20, 30)} if any("starting" in each for each in options) else {*range(10)}
+    assert found == sorted(kept if len(options) == 1 else ())
+    assert "skipped 10 records, offsets 10 to 19" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("options", WITHIN[:2], ids=str)
+def test_a_stream_from_a_time_in_a_missing_segment_fails_or_counts(options: dict[str, str], holed: Path) -> None:
+    with pytest.raises(Damaged, match="file is missing"):
+        stream(holed, **options).initialOffset()
+    reader = stream(holed, failOnDataLoss="false", includeSkipped="true", **options)
+    begun = reader.initialOffset()
+    found = rows(reader, begun, reader.latestOffset(begun, ReadAllAvailable()))
+    assert [row["skipped"] for row in found if row["skipped"]] == [10]
+    assert values([row for row in found if row["skipped"] is None]) == list(range(20, 30))
+
+
+def test_a_time_that_no_calendar_has_is_the_nearest(tmp_path: Path) -> None:
+    with opened(tmp_path / "j") as partition:
+        for stamp in (1_795_713_922_049_132_954, -(1 << 62)):
+            stored(partition, [journal_entry(b"v", timestamp=stamp)])
+    reader = BatchReader(ReadOptions.of({"path": str(tmp_path / "j")}, streaming=False), ("timestamp",))
+    assert [row["timestamp"].year for row in rows(reader)] == [9999, 1]
 
 
 @pytest.mark.parametrize(

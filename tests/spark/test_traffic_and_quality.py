@@ -8,6 +8,7 @@ import pytest
 
 from nngkit.errors import ConfigError
 from nngkit.spark.jobs.availability import observations
+from nngkit.spark.jobs.headers import seconds_between
 from nngkit.spark.jobs.quality import distinct, duplicates, lost, skew
 from nngkit.spark.jobs.traffic import edges, latency, rates, silences, slowest
 from tests.spark.rows import at, eight, frame, micros, seen
@@ -84,6 +85,27 @@ def test_duplicates_have_the_same_id_and_topic(spark: SparkSession) -> None:
     (row,) = duplicates(rows).collect()
     assert (bytes(row.id), row.times, [each.offset for each in row.at]) == (b"1", 3, [0, 2, 4])
     assert distinct(rows).count() == 3 + 1 + 2
+
+
+def test_two_journals_have_no_record_in_common(spark: SparkSession) -> None:
+    ids: list[dict[str, Any]] = [{}, {"headers": {"id": b"1"}}, {"headers": {"id": b"1"}}]
+    both = [{"journal": journal, "offset": n} | each for journal in ("eu", "us") for n, each in enumerate(ids)]
+    rows = frame(spark, both)
+    assert sorted((row.journal, row.offset) for row in distinct(rows).collect()) == [
+        (journal, offset) for journal in ("eu", "us") for offset in (0, 1)
+    ]
+    assert sorted((row.journal, row.times, len(row.at)) for row in duplicates(rows).collect()) == [
+        ("eu", 2, 2),
+        ("us", 2, 2),
+    ]
+
+
+def test_differences_of_times_are_exact_in_microseconds(spark: SparkSession) -> None:
+    # As doubles, these times are multiples of 0.24 us, and the difference is 0.0000011 or 0.0000009.
+    pairs = [(at(0.123_456 + n), at(0.123_457 + n)) for n in range(5)]
+    rows = spark.createDataFrame(pairs, "since timestamp, until timestamp")
+    found = rows.select(seconds_between("since", "until").alias("s"), seconds_between("until", "since").alias("back"))
+    assert {tuple(row) for row in found.collect()} == {(0.000_001, -0.000_001)}
 
 
 @pytest.mark.every_java

@@ -24,9 +24,9 @@ from nngkit.cli.cluster.node_options import (
     add_join_timeout,
     cluster_name,
     joining_settings,
-    log_to_stderr,
     renamed,
 )
+from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.options import ActionParser, Parser
 from nngkit.cli.output import json_line, out, utc
 from nngkit.cli.tls import add_tls
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _ticket(arguments)
     import trio
 
-    log_to_stderr(NAME, logging.ERROR)  # its node lives for a moment: the error that ends it says all
+    log_to_stderr(NAME, "nngkit.cluster", logging.ERROR)  # its node lives for a moment: the error that ends it says all
     with renamed():
         return trio.run(_run, arguments)
 

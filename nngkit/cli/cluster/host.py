@@ -26,11 +26,11 @@ from nngkit.cli.cluster.node_options import (
     add_work,
     cluster_name,
     listening_settings,
-    log_to_stderr,
     one_tls,
     renamed,
     work_slots,
 )
+from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.stderr import say
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--messages", "needs --journal")
     arguments.slots = work_slots(arguments)
     voters = _voters(arguments)
-    log_to_stderr(NAME, logging.INFO if arguments.verbose else logging.WARNING)
+    log_to_stderr(NAME, "nngkit.cluster", logging.INFO if arguments.verbose else logging.WARNING)
     with renamed():
         return trio.run(_run, arguments, voters)
 

@@ -22,10 +22,10 @@ from nngkit.cli.cluster.node_options import (
     add_work,
     joining_settings,
     listening_settings,
-    log_to_stderr,
     renamed,
     work_slots,
 )
+from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.stderr import say
 
 if TYPE_CHECKING:  # --help loads no event loop
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     arguments.slots = work_slots(arguments)
-    log_to_stderr(NAME, logging.INFO if arguments.verbose else logging.WARNING)
+    log_to_stderr(NAME, "nngkit.cluster", logging.INFO if arguments.verbose else logging.WARNING)
     with renamed():
         return trio.run(_run, arguments)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli.line_writer import LineWriter, to_stdout
 from nngkit.cli.output import json_line, utc
+from nngkit.cli.stderr import escaped
 from nngkit.protocols.own_host import is_everywhere
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class NodeLines:
 
     def event(self, event: str, text: str, **fields: Any) -> None:
         """Print what has happened to the node."""
-        now = time.time()
+        now, text = time.time(), escaped(text)
         if self._json:
             self._put_json(event, now, fields)
         elif self._tell is not None:

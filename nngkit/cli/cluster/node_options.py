@@ -12,7 +12,6 @@ Loads no event loop: `--help` and wrong options are answered without one.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,7 +35,6 @@ __all__ = [
     "cluster_name",
     "joining_settings",
     "listening_settings",
-    "log_to_stderr",
     "one_tls",
     "renamed",
     "work_slots",
@@ -239,25 +237,3 @@ def renamed() -> Iterator[None]:
 
             raise named(error, "--listen") from error
         raise ConfigError(FLAGS.get(error.what, error.what), error.why, error.value) from error
-
-
-class _OneLine(logging.Formatter):
-    """A record as one line of the command; an exception is its text, as a traceback is no message to a user."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = record.getMessage()
-        if record.exc_info and (error := record.exc_info[1]) is not None:
-            text = f"{text}: {error}"
-        return f"{self._name}: {' '.join(text.split())}"
-
-
-def log_to_stderr(name: str, level: int = logging.WARNING) -> None:
-    """Print what the library logs from `level` on as lines of the command `name`."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine(name))
-    logging.basicConfig(handlers=[handler])
-    logging.getLogger("nngkit.cluster").setLevel(level)

@@ -22,7 +22,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.cluster.node_options import add_cluster, add_join_timeout, joining_settings, log_to_stderr, renamed
+from nngkit.cli.cluster.node_options import add_cluster, add_join_timeout, joining_settings, renamed
+from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.output import json_line
 from nngkit.cli.stderr import say
 from nngkit.errors import ConfigError, JobFailed, NngkitError, TimedOut
@@ -114,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, one) and not getattr(arguments, other):
             flags = {"cert": "--cert", "key": "--cert-key"}
             raise ConfigError(flags[one], f"requires {flags[other]}")
-    log_to_stderr(NAME, logging.ERROR)  # its node lives for a moment: the error that ends it says all
+    log_to_stderr(NAME, "nngkit.cluster", logging.ERROR)  # its node lives for a moment: the error that ends it says all
     with renamed():
         return trio.run(_run, arguments)
 

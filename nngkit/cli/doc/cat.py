@@ -14,7 +14,7 @@ from nngkit.cli.doc.opening import found, in_trio, opened
 from nngkit.cli.doc.values import change_fields, part_text, to_json
 from nngkit.cli.line_writer import LineWriter, printed, to_stdout
 from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import say
+from nngkit.cli.stderr import escaped, say
 from nngkit.documents import Change, Document, DocumentPeer
 from nngkit.errors import ConfigError, Full, NotFound
 
@@ -113,7 +113,7 @@ def _print_change(
             lines.put(json_line({"event": "content", "time": when, "content": to_json(new)}))
         return
     for part in change.parts:
-        lines.put(f"{when}  {author or change.peer or 'here'}  {part_text(part)}")
+        lines.put(escaped(f"{when}  {author or change.peer or 'here'}  {part_text(part)}"))
 
 
 def names_of_peers(peer: DocumentPeer) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from nngkit.cli.doc.opening import stored
 from nngkit.cli.output import json_line, out, utc
+from nngkit.cli.stderr import escaped
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.versions import EditStream
 
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         lines += [(sitting.first, _sitting_fields(sitting, local)) for sitting in sittings(entries)]
     for _, fields in sorted(lines, key=lambda line: line[0]):
-        out(json_line(fields) if arguments.json else as_text(fields))
+        out(json_line(fields) if arguments.json else escaped(as_text(fields)))
     return 0
 
 

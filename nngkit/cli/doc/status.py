@@ -15,6 +15,7 @@ import trio
 
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
 from nngkit.cli.output import columns, json_line, out, utc
+from nngkit.cli.stderr import escaped
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 
@@ -191,5 +192,6 @@ def _text(fields: dict[str, Any]) -> str:
         parts.append(columns(("DOCUMENT", "CONTENT", "IN SYNC", "DISKS", "DIGEST", "WHO"), rows))
     counted = fields["counters"] | {"refused": sum(fields["counters"]["refused"].values())}
     parts.append("  ".join(f"{name} {counted[name]}" for name in COUNTERS))
-    parts += [f"refused: {one['time']} {one['what']} from {one['peer']}: {one['why']}" for one in fields["refusals"]]
+    refused = (f"{one['time']} {one['what']} from {one['peer']}: {one['why']}" for one in fields["refusals"])
+    parts += [f"refused: {escaped(each)}" for each in refused]
     return "\n".join(parts)

@@ -7,6 +7,7 @@ import argparse
 from nngkit.cli.doc.log import as_text, version_fields
 from nngkit.cli.doc.opening import stored
 from nngkit.cli.output import json_line, out
+from nngkit.cli.stderr import escaped
 
 __all__ = ["run"]
 
@@ -17,5 +18,5 @@ def run(arguments: argparse.Namespace) -> int:
         saved = store.versions(arguments.name)
     for each in saved:
         fields = version_fields(each)
-        out(json_line(fields) if arguments.json else as_text(fields))
+        out(json_line(fields) if arguments.json else escaped(as_text(fields)))
     return 0

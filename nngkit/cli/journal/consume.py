@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import micros
-from nngkit.cli.output import columns, json_line, out, utc, wants_colour
+from nngkit.cli.output import columns, json_line, out, utc_of, wants_colour
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
@@ -219,7 +219,7 @@ def delivery_fields(delivery: Delivery) -> dict[str, Any]:
         "partition": delivery.partition,
         "offset": delivery.offset,
         "timestamp": delivery.timestamp,
-        "time": utc(delivery.timestamp / 1e6),
+        "time": utc_of(delivery.timestamp),
         "topic": delivery.topic,
         "key": None if delivery.key is None else base64.b64encode(delivery.key).decode(),
         "headers": [{"key": name, "value": base64.b64encode(value).decode()} for name, value in delivery.headers],

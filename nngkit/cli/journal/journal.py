@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.journal.lakehouse import add_table_options, run_table, wants_table
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
-from nngkit.cli.output import columns, json_line, out, utc, wants_colour
+from nngkit.cli.log_lines import log_to_stderr
+from nngkit.cli.output import columns, json_line, out, utc_of, wants_colour
 from nngkit.cli.stderr import say
 from nngkit.errors import ConfigError
 
@@ -126,8 +126,8 @@ def file_fields(journal: Journal, partition: int) -> list[dict[str, Any]]:
             "end": each.end,
             "records": each.rows,
             "size": each.bytes,
-            "min_time": utc(each.min_time / 1e6),
-            "max_time": utc(each.max_time / 1e6),
+            "min_time": utc_of(each.min_time),
+            "max_time": utc_of(each.max_time),
             "topics": dict(sorted(each.topics.items())),
         }
         for each in manifest.segments
@@ -226,7 +226,7 @@ def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
 def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
     from nngkit.journal.rebuild import rebuild_manifest
 
-    logging.basicConfig(format=f"{NAME}: %(message)s")
+    log_to_stderr(NAME, "nngkit")
     for partition in _partitions(journal, arguments):
         done = rebuild_manifest(arguments.journal, partition, spool=arguments.spool)
         fields = rebuilt_fields(partition, done)
@@ -308,8 +308,8 @@ def topic_fields(journal: Journal, arguments: argparse.Namespace) -> list[dict[s
                 "protocol": protocol,
                 "records": count,
                 "size": size,
-                "from": utc(low / 1e6),
-                "to": utc(high / 1e6),
+                "from": utc_of(low),
+                "to": utc_of(high),
             }
             for (topic, protocol), (count, size, low, high) in sorted(found.items())
         ]
@@ -336,7 +336,7 @@ def record_fields(record: Record) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "time": utc(record.timestamp / 1e6),
+        "time": utc_of(record.timestamp),
         "topic": record.topic,
         "protocol": record.protocol,
         "peer": record.peer,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import shlex
 import signal
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
+from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.output import json_line, utc
 from nngkit.cli.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.lease is not None and not os.path.exists(arguments.lease):
         raise ConfigError("--lease", f"{arguments.lease}: no such file; create it, and touch it every few seconds")
-    logging.basicConfig(format=f"{NAME}: %(message)s")
+    log_to_stderr(NAME, "nngkit")
     return trio.run(_record, arguments)
 
 

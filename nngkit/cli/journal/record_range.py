@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from nngkit.cli import options
+from nngkit.cli.output import FIRST, LAST
 from nngkit.cli.stderr import say
 
 if TYPE_CHECKING:
@@ -67,10 +69,10 @@ class Skips:
 
 def micros(text: str) -> int:
     """Parse a time in ISO 8601 or in seconds since 1970; return microseconds since 1970."""
-    try:
-        return round(float(text) * 1e6)
-    except (ValueError, OverflowError):
-        pass
+    with contextlib.suppress(ValueError, OverflowError):
+        if not FIRST <= (found := round(float(text) * 1e6)) <= LAST:
+            raise argparse.ArgumentTypeError(f"{text!r} seconds since 1970 are not in the years 1 to 9999")
+        return found
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:

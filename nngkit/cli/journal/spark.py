@@ -207,7 +207,7 @@ def _session(arguments: argparse.Namespace, name: str, *packages: str) -> Iterat
     """Start Spark as the arguments say. Raises ConfigError for a missing one of `packages`, which workers import."""
     from nngkit.spark.session import SMALL, check_packages, session
 
-    check_packages("google_crc32c", *packages)
+    check_packages(*packages)
     os.environ["TZ"] = "UTC"  # Spark returns times in this process's zone, without naming it
     time.tzset()
     # Under spark-submit the master is spark-submit's, otherwise this machine.

@@ -15,6 +15,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nngkit.cli.stderr import escaped
+
 __all__ = ["cell", "plain", "table"]
 
 LEAST: Final = 8  # columns of the terminal that a cell keeps before further columns are left out
@@ -28,7 +30,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None 
     If it is too wide, the widest texts are cut; numbers and times are not. If that is not enough, the last columns are
     left out, and the last line says which.
     """
-    names = [_printable(name) for name in head]
+    names = [escaped(name) for name in head]
     columns = [[row[place] for row in rows] for place in range(len(names))]
     right = [_are(column, int, float) for column in columns]
     texts = [_cells(column) for column in columns]
@@ -108,8 +110,8 @@ def cell(value: Any) -> str:
         case bytes() | bytearray():
             return bytes(value).hex() if len(value) <= 40 else f"{bytes(value[:20]).hex()}... ({len(value)} bytes)"
         case list() | tuple() | dict():
-            return _printable(json.dumps(plain(value), ensure_ascii=False))
-    return _printable(str(value))
+            return escaped(json.dumps(plain(value), ensure_ascii=False))
+    return escaped(str(value))
 
 
 def plain(value: Any) -> Any:
@@ -128,12 +130,6 @@ def plain(value: Any) -> Any:
         case None | bool() | int() | float() | str():
             return value
     return str(value)
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _width(text: str) -> int:

@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         for each in ["", *COMMANDS]:
             name = Path(arguments.dir, f"nngkit{'-' if each else ''}{each}.1")
             try:
+                name.parent.mkdir(parents=True, exist_ok=True)
                 name.write_text(page(each))
             except OSError as error:
                 raise ConfigError("--dir", f"{name}: {error.strerror}", arguments.dir) from error

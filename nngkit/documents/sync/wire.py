@@ -205,7 +205,7 @@ def _heartbeat(reader: WireReader) -> Heartbeat:
         sender,
         tuple(docs),
         name=reader.label(about),
-        repair=reader.texts(about, "repair", ADDRESSES),
+        repair=reader.addresses(about, "repair", ADDRESSES),
         relay=envelope.field(about, "relay", bool, what=reader.what, peer=reader.peer, default=False),
         clients=tuple(clients),
         refused=tuple(refused),
@@ -271,7 +271,7 @@ def _welcome(reader: WireReader) -> Welcome:
     sender, about = reader.stream(), reader.fields()
     return Welcome(
         sender,
-        reader.texts(about, "bus", ADDRESSES),
+        reader.addresses(about, "bus", ADDRESSES),
         reader.names(about, "documents", MANY_DOCUMENTS),
         envelope.field(about, "max_update", int, what=reader.what, peer=reader.peer, low=1),
         reader.label(about),

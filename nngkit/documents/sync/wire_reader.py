@@ -116,11 +116,14 @@ class WireReader:
         envelope.check_version(value, VERSION, what=VERSION_WHAT, peer=self.peer)
         return value
 
-    def texts(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
-        """Return a list of texts from a map; empty if absent."""
+    def addresses(self, fields: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
+        """Return a list of addresses from a map; empty if absent."""
         entries = envelope.field(fields, name, list, what=self.what, peer=self.peer, default=[], max_len=most)
         reader = WireReader(entries, f"{self.what}: {name}", self.peer)
-        return tuple(reader.text() for _ in entries)
+        found = tuple(reader.text() for _ in entries)
+        if unusable := next((each for each in found if not envelope.is_address(each)), None):
+            raise reader.bad(f"it has no address, but {envelope.shown(unusable)}")
+        return found
 
     def lists(self, fields: dict[str, Any], name: str, most: int) -> list[WireReader]:
         """Return a list of lists from a map; empty if absent."""

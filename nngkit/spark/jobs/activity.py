@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from nngkit.spark.jobs import availability, cluster, documents
 from nngkit.spark.jobs.dependencies import dependencies
 from nngkit.spark.jobs.graph import Edge
-from nngkit.spark.jobs.headers import header, sent
+from nngkit.spark.jobs.headers import header, seconds_between, sent
 from nngkit.spark.jobs.requests import is_exchange, latencies, requests
 from nngkit.spark.jobs.sessions import sessions
 from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, share_text, utc
@@ -56,7 +56,7 @@ def collect_activity(rows: DataFrame, seen: DataFrame) -> Activity:
 
 def _hours(rows: DataFrame, seen: DataFrame) -> Table:
     """Return the hours in which latency and failed rounds are furthest above their means over all hours."""
-    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    seconds = seconds_between(sent(), "timestamp")
     traffic = (
         rows.select(
             F.date_trunc("hour", "timestamp").alias("hour"), F.octet_length("value").alias("size"), seconds.alias("s")

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.availability import ACCURACY
-from nngkit.spark.jobs.headers import need
+from nngkit.spark.jobs.headers import need, seconds_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -251,7 +251,7 @@ def hosts(rows: DataFrame, jobs: DataFrame | None = None) -> DataFrame:
 
 
 def _seconds(since: str, until: Column) -> Column:
-    return F.greatest(until.cast("double") - F.col(since).cast("double"), F.lit(0.0))
+    return F.greatest(seconds_between(since, until), F.lit(0.0))
 
 
 # ---- in the workers --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from nngkit.spark.jobs import availability, cluster, quality, traffic
 from nngkit.spark.jobs.activity import Activity, collect_activity
 from nngkit.spark.jobs.charts import COLOURS, Bar
-from nngkit.spark.jobs.headers import sent
+from nngkit.spark.jobs.headers import seconds_between, sent
 from nngkit.spark.jobs.tables import ROWS, Table, as_table, ms, rounded, seconds_since, share_text, utc
 
 __all__ = ["BARS", "PARTS", "POINTS", "ClusterFigures", "Figures", "collect"]
@@ -236,7 +236,7 @@ def _rates(counted: Sequence[Any], which: str, step: int) -> Points:
 
 def _timed(rows: DataFrame) -> DataFrame:
     """Return the rows with a send time, and the seconds from the sender's clock to the recorder's."""
-    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    seconds = seconds_between(sent(), "timestamp")
     return rows.withColumn("seconds", seconds).where("seconds is not null")
 
 
@@ -267,13 +267,13 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
     """
     who = ("service", "provider", "daemon")
     in_order, newest = (Window.partitionBy(*who).orderBy(order) for order in (F.asc("start"), F.desc("start")))
-    seconds = F.col("end").cast("double") - F.col("start").cast("double")
+    seconds = seconds_between("start", "end")
     numbered = parts.withColumn("number", F.row_number().over(in_order)).withColumn("seconds", seconds)
     summed = (
         numbered.groupBy(*who)
         .agg(
             F.coalesce(F.sum(F.when(F.col("up"), F.col("seconds"))), F.lit(0.0)).alias("up"),
-            (F.max("end").cast("double") - F.min("start").cast("double")).alias("whole"),
+            seconds_between(F.min("start"), F.max("end")).alias("whole"),
             F.count_if(~F.col("up") & (F.col("number") > 1)).alias("flaps"),
             F.sum("rounds").alias("rounds"),
             F.count("*").alias("parts"),

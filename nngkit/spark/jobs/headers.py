@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from nngkit.errors import ConfigError
 
-__all__ = ["header", "need", "number", "peer", "sender", "sent"]
+__all__ = ["header", "need", "number", "peer", "seconds_between", "sender", "sent"]
 
 
 def need(rows: DataFrame, *columns: str) -> None:
@@ -43,6 +43,14 @@ def number(value: Column) -> Column:
 def sent() -> Column:
     """Return the time at which the sender sent the record."""
     return F.timestamp_micros(number(header("sent")))
+
+
+def seconds_between(since: Column | str, until: Column | str) -> Column:
+    """Return the seconds from one timestamp to another, exact in microseconds; negative if `until` is earlier.
+
+    The difference of two timestamps as doubles is off by up to 0.24 us each.
+    """
+    return (F.unix_micros(until) - F.unix_micros(since)) / F.lit(1_000_000)
 
 
 def sender() -> Column:

@@ -15,18 +15,22 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.headers import header, need, number, sender, sent
+from nngkit.spark.jobs.headers import header, need, number, seconds_between, sender, sent
 
 __all__ = ["distinct", "duplicates", "lost", "skew"]
 
 
 def duplicates(rows: DataFrame) -> DataFrame:
-    """Return, by topic and id, how often it was recorded, if more than once, and the offsets. Batch only."""
+    """Return, by topic and id, how often it was recorded, if more than once, and where. Batch only.
+
+    Of several journals, an id is one record in each of them, and the result has the column `journal`.
+    """
     need(rows, "topic", "headers", "partition", "offset", "timestamp")
+    by = [*_journal(rows), "topic"]
     return (
-        rows.select("topic", header("id").alias("id"), "partition", "offset", "timestamp")
+        rows.select(*by, header("id").alias("id"), "partition", "offset", "timestamp")
         .where("id is not null")
-        .groupBy("topic", "id")
+        .groupBy(*by, "id")
         .agg(
             F.count("*").alias("times"),
             F.sort_array(F.collect_list(F.struct("partition", "offset"))).alias("at"),
@@ -38,17 +42,22 @@ def duplicates(rows: DataFrame) -> DataFrame:
 
 
 def distinct(rows: DataFrame, late: str | None = None) -> DataFrame:
-    """Return each record once: the first of each id, and all records without an id.
+    """Return each record once: the first of each id, and all records without an id. Two journals share no record.
 
     For a stream, `late` limits how long ids are remembered, such as "10 minutes"; later duplicates pass.
     """
     need(rows, "topic", "headers", "timestamp", "partition", "offset")
     # A record without an id is identified by its offset, which is unique.
     own = F.concat(F.col("partition").cast("string"), F.lit(":"), F.col("offset").cast("string"))
-    keyed = rows.withColumn("_id", F.coalesce(F.hex(header("id")), own))
+    keyed, key = rows.withColumn("_id", F.coalesce(F.hex(header("id")), own)), [*_journal(rows), "topic", "_id"]
     if late is not None:
-        return keyed.withWatermark("timestamp", late).dropDuplicatesWithinWatermark(["topic", "_id"]).drop("_id")
-    return keyed.dropDuplicates(["topic", "_id"]).drop("_id")
+        return keyed.withWatermark("timestamp", late).dropDuplicatesWithinWatermark(key).drop("_id")
+    return keyed.dropDuplicates(key).drop("_id")
+
+
+def _journal(rows: DataFrame) -> list[str]:
+    """Return the column by which rows of several journals differ; none for those of one."""
+    return ["journal"] if "journal" in rows.columns else []
 
 
 def lost(rows: DataFrame) -> DataFrame:
@@ -96,7 +105,7 @@ def skew(rows: DataFrame, window: str = "1 hour") -> DataFrame:
     that much; if far above the network's delay, it is behind. Streamable with a watermark on `timestamp`.
     """
     need(rows, "headers", "partition", "timestamp", "peer")
-    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    seconds = seconds_between(sent(), "timestamp")
     return (
         rows.withColumn("seconds", seconds)
         .where("seconds is not null")

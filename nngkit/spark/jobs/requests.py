@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.availability import ACCURACY, observations
-from nngkit.spark.jobs.headers import header, need, number, peer
+from nngkit.spark.jobs.headers import header, need, number, peer, seconds_between
 
 __all__ = ["is_exchange", "latencies", "request_latency", "requests", "services"]
 
@@ -62,7 +62,7 @@ def requests(rows: DataFrame) -> DataFrame:
     joined = (
         parts.withColumn("next", reply).where("asks").withColumn("reply", F.when(~F.col("next.asks"), F.col("next")))
     )
-    seconds = F.col("reply.at").cast("double") - F.col("at").cast("double")
+    seconds = seconds_between("at", "reply.at")
     asked = joined.select(
         F.col("reply.address").alias("address"),
         F.col("who").alias("requester"),

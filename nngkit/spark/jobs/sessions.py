@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.headers import need, peer
+from nngkit.spark.jobs.headers import need, peer, seconds_between
 
 __all__ = ["GAP", "peers", "sessions", "with_unseen"]
 
@@ -41,7 +41,7 @@ def sessions(rows: DataFrame, gap: str = GAP) -> DataFrame:
             "peer",
             "start",
             "end",
-            (F.col("end").cast("double") - F.col("start").cast("double")).alias("seconds"),
+            seconds_between("start", "end").alias("seconds"),
             "messages",
             "bytes",
             "topics",

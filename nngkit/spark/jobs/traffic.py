@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.availability import ACCURACY
-from nngkit.spark.jobs.headers import need, peer, sent
+from nngkit.spark.jobs.headers import need, peer, seconds_between, sent
 
 __all__ = ["PACE", "SHORTEST", "edges", "latency", "rates", "silences", "slowest"]
 
@@ -37,7 +37,7 @@ def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     """Return, by window, topic and peer, messages and bytes, both also a second, and message sizes."""
     need(rows, "value", "topic", "timestamp", "peer")
     size = F.octet_length("value")
-    seconds = F.col("w.end").cast("double") - F.col("w.start").cast("double")
+    seconds = seconds_between("w.start", "w.end")
     return (
         rows.groupBy(F.window("timestamp", window).alias("w"), "topic", peer(rows).alias("peer"))
         .agg(
@@ -69,7 +69,7 @@ def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     Includes the difference of the clocks, which quality.skew estimates.
     """
     need(rows, "topic", "timestamp", "peer", "headers")
-    seconds = F.col("timestamp").cast("double") - sent().cast("double")
+    seconds = seconds_between(sent(), "timestamp")
     return (
         rows.withColumn("seconds", seconds)
         .where("seconds is not null")
@@ -96,7 +96,7 @@ def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
     need(rows, "topic", "timestamp", "peer", "partition", "offset")
     named = rows.select("topic", peer(rows).alias("peer"), "timestamp", "partition", "offset")
     before = F.lag("timestamp").over(Window.partitionBy("topic", "peer").orderBy("timestamp", "partition", "offset"))
-    paused = named.withColumn("seconds", F.col("timestamp").cast("double") - before.cast("double"))
+    paused = named.withColumn("seconds", seconds_between(before, "timestamp"))
     who = ["topic", "peer"]
     usual = paused.groupBy(*who).agg(F.percentile_approx("seconds", 0.5, ACCURACY).alias("usual"))
     own = F.greatest(F.col("usual") * PACE, F.lit(SHORTEST)) if over is None else F.lit(float(over))
