@@ -5,16 +5,16 @@
     answers = look(answers, info, now, timeout)     # every `next_look` seconds, with `parse` of TCP_INFO
     is_gone(answers, info, timeout)                 # True: end the connection
 
-The kernel asks the peer's: by data and its retransmissions, by keepalive probes while it has nothing to send, by window
-probes while the peer does not read. A kernel that can be reached acknowledges each of them, even if its program is
-stopped. So a peer that has acknowledged nothing for ``timeout`` seconds cannot be reached, with three exceptions:
+The kernel asks the peer's kernel: by data and its retransmissions, by keepalive probes while it has nothing to send, by
+window probes while the peer does not read. A kernel that can be reached acknowledges each of them, even if its program
+is stopped. So a peer that has acknowledged nothing for ``timeout`` seconds cannot be reached, with three exceptions:
 
 * A peer that does not read is asked ever more rarely, before Linux 6.15 every two minutes at last. Its silence counts
   only once QUESTIONS questions are unanswered.
 * Before Linux 6.6 a receiver without memory drops data and acknowledges nothing. So while data is unacknowledged, any
   segment of the peer counts as an answer, such as its keepalive probes. While nothing is being sent, those do not
   count: they do not show that our packets reach the peer.
-* A suspended process or machine could not receive answers: time without a look does not count as silence.
+* A suspended machine receives no answers. So the time between two looks counts as ``longest_pause`` at most.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def look(before: Answers | None, info: TCPInfo, now: float, timeout: float) -> A
     if before is None:
         return Answers(now, min(info.quiet, longest_pause(timeout)), info.segments_out, info.segments_in)
     passed = now - before.looked
-    counted = min(passed, 2 * longest_pause(timeout))
+    counted = min(passed, longest_pause(timeout))
     if info.quiet < passed:
         return Answers(now, min(info.quiet, counted), info.segments_out, info.segments_in)
     if info.segments_in != before.segments_in and not info.asks_by_keepalive:

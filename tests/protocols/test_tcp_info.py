@@ -123,10 +123,11 @@ def test_probes_of_a_peer_that_gets_nothing_from_us_do_not_keep_an_idle_connecti
 
 
 @pytest.mark.parametrize("state", [idle, sending, held_back, squeezed])
-def test_time_asleep_is_no_silence_of_the_peer(state: dict[str, Any]) -> None:
+@given(asleep=st.floats(30.0, 40.0))
+def test_time_asleep_is_no_silence_of_the_peer(state: dict[str, Any], asleep: float) -> None:
     """After a suspension the answers come in only when this machine has asked again."""
-    awake = [at for at in every(1.0) if not 5.0 < at < 500.0]
-    assert Line(state, heard=awake, asked=awake).ends(asleep=(5.5, 500.2)) is None
+    awake = every(3.0, end=asleep) + every(3.0, start=500.5, end=530.0)
+    assert Line(state, heard=awake, asked=awake).ends(until=530.0, asleep=(asleep, 500.0)) is None
 
 
 @given(
