@@ -383,11 +383,11 @@ class PeerHost:
                     if isinstance(source, EditStream) and source != peer:
                         self.exchange.publish(encode(Aware(source, name, clock, state)))
 
-    def record_refusal(self, peer: str, what: str, why: str) -> None:
-        """Count, keep and log rejected input."""
+    def record_refusal(self, peer: str, what: str, why: str, *, level: int = logging.WARNING) -> None:
+        """Count, keep and log a refusal."""
         self.refused[what] += 1
         self.refusals.append(Refusal(time.time(), peer, what, why))
-        log.warning("refused: %s from %s: %s", what, peer, why)
+        log.log(level, "refused: %s from %s: %s", what, peer, why)
 
     async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""

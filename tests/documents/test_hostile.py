@@ -44,7 +44,7 @@ class ExchangeHost:
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
         raise AssertionError("there is no document")
 
-    def record_refusal(self, peer: str, what: str, why: str) -> None:
+    def record_refusal(self, peer: str, what: str, why: str, *, level: int = 30) -> None:
         self.refusals.append((peer, what, why))
 
     async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:

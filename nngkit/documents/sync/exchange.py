@@ -100,8 +100,8 @@ class ExchangeHost(Protocol):
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
         """Report that `peer` refuses a local edit."""
 
-    def record_refusal(self, peer: str, what: str, why: str) -> None:
-        """Report rejected input."""
+    def record_refusal(self, peer: str, what: str, why: str, *, level: int = logging.WARNING) -> None:
+        """Report rejected input, logged at `level`."""
 
     async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
@@ -503,6 +503,7 @@ class Exchange:
         The peer may return with other addresses or another token: a refusal is reported then as at first contact.
         """
         pause = JOIN_RETRY
+        level = logging.INFO  # at first contact the caller that waits for peers is told
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
@@ -510,7 +511,7 @@ class Exchange:
                 if not isinstance(reply, Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)
-                pause = JOIN_RETRY
+                pause, level = JOIN_RETRY, logging.WARNING
                 found = [addresses.resolved(url, address) for url in reply.bus]
                 for bus in found:
                     if bus is not None:
@@ -520,7 +521,7 @@ class Exchange:
                 await self._lost(reply.sender.origin)
             except AccessDenied as denied:
                 if address not in self.denied:
-                    self._host.record_refusal(address, "join", f"AccessDenied: {denied}")
+                    self._host.record_refusal(address, "join", f"AccessDenied: {denied}", level=level)
                 self.denied[address] = denied
                 pause = DENIED_RETRY  # a token has to be changed first
                 for name in self._copies:

@@ -18,18 +18,19 @@ export function unstorable({ doc, beforeState, afterState }) {
     if (after === before) continue;
     const structs = doc.store.clients.get(client);
     for (let i = Y.findIndexSS(structs, before); i < structs.length; i++) {
-      const why = structs[i] instanceof Y.Item ? item(structs[i]) : null;
+      const why = structs[i] instanceof Y.Item ? item(structs[i], Math.max(0, before - structs[i].id.clock)) : null;
       if (why) return why;
     }
   }
   return null;
 }
 
-function item({ content, parentSub }) {
+/** `known`: its length before the transaction; Yjs has joined it with what was typed before. */
+function item({ content, parentSub }, known) {
   const key = parentSub === null ? null : text(parentSub);
   if (key) return key;
-  if (content instanceof Y.ContentString) return text(content.str);
-  if (content instanceof Y.ContentAny) return first(content.arr, (one) => value(one, 0));
+  if (content instanceof Y.ContentString) return text(content.str.slice(known));
+  if (content instanceof Y.ContentAny) return first(content.arr.slice(known), (one) => value(one, 0));
   if (content instanceof Y.ContentType) return TYPES.has(content.type.constructor) ? null : "it holds XML, or another type that is not a text, array or map";
   if (content instanceof Y.ContentEmbed) return "it holds an embedded object";
   if (content instanceof Y.ContentDoc) return "it holds a document inside the document";

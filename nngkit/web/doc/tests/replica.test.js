@@ -349,3 +349,16 @@ test("a heartbeat of the home ends or begins a refusal", () => {
   page.replica.received({ ...row, refused: [], heads: new Map([[page.stream, 1]]) }, 9.1, home.stream);
   assert.equal(page.replica.refusal, null);
 });
+
+test("half a character is found in what was typed, also where it completes earlier text", () => {
+  const page = new Page(2);
+  page.text.insert(0, "fine \u{1f600}");
+  assert.equal(page.replica.refusal, null);
+  page.text.insert(page.text.length, "\ud83d");
+  assert.match(page.replica.refusal.why, /half a character/);
+  const other = new Page(3);
+  other.ydoc.getArray("list").push(["a"]);
+  other.ydoc.getArray("list").push([{ when: new Date(0) }]);
+  assert.match(other.replica.refusal.why, /Date/);
+  assert.equal(other.replica.refusal.seq, 2);
+});
