@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -55,6 +56,10 @@ REFUSES = "certificate refused by the peer: it does not accept ours, or requires
 UNCLEAR = "TLS handshake failed: the peer refused our certificate, or does not speak TLS"
 
 
+def often_cut(ours: Pull | Push) -> bool:
+    return ours.stats.cut >= 3
+
+
 def stays_out(transport: str, server: TLS, client: TLS, *, server_says: str, client_says: str) -> None:
     """Check that ``client`` tries repeatedly, and that both ends count and say why the other is not there."""
     with (
@@ -62,7 +67,7 @@ def stays_out(transport: str, server: TLS, client: TLS, *, server_says: str, cli
         Push(dial=pull.address, tls=client, reconnect=0.02) as push,
     ):
         for ours, says in ((push, client_says), (pull, server_says)):
-            eventually(lambda ours=ours: ours.stats.cut >= 3)
+            eventually(partial(often_cut, ours))
             with pytest.raises(TimedOut, match=f"was cut: {says}"):
                 ours.wait_for_peers(1, 0.0)
             assert {one.reason for one in ours.cuts} == {says}
