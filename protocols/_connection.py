@@ -229,6 +229,7 @@ class Connection(ReadHalf, WriteHalf):
         if self.polled:
             core.poller.remove(self)  # before another file gets its descriptor
         if not self._freed:
+            core.watch.end(self)
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
 

@@ -17,6 +17,7 @@ Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import select
 import socket as sockets
@@ -25,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, TypeVar
 
 __all__ = [
@@ -65,7 +67,7 @@ def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> 
     """
     names = local, remote
 
-    def fits(one: sockets.socket) -> bool:
+    def fits(one: sockets.SocketType) -> bool:
         return _names(one) == names
 
     if expected is not None and ask(expected, fits):
@@ -105,7 +107,7 @@ def raise_backlog(port: int, expected: int) -> bool:
     reconnect to a restarted daemon took minutes. ``expected``: the result of ``lowest_free`` before the listener.
     """
 
-    def listened(one: sockets.socket) -> bool:
+    def listened(one: sockets.SocketType) -> bool:
         bound = _endpoint(one.getsockname())
         if bound is None or bound[1] != port or not one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
             return False
@@ -176,24 +178,25 @@ def _all(*, limited: bool = True) -> list[int]:
     return [] if limited and len(numbers) > MOST else list(map(int, numbers))
 
 
-def ask(number: int, question: Callable[[sockets.socket], Answer]) -> Answer | Literal[False]:
+def ask(number: int, question: Callable[[sockets.SocketType], Answer]) -> Answer | Literal[False]:
     """Return ``question(socket)`` for the stream socket with that descriptor; False on OSError or without one."""
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return False
-        # declared non-blocking: otherwise the program's default timeout would be set on it
-        one = sockets.socket(type=sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK, fileno=number)
+        # Declared non-blocking: otherwise the program's default timeout would be set on it. The type in C and the `for`
+        # statement: a signal handler that raised between its creation and the `try` would close NNG's descriptor.
+        make = partial(sockets.SocketType, type=sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK, fileno=number)
+        for one in map(operator.call, (make,)):
+            try:
+                return one.getsockopt(sockets.SOL_SOCKET, sockets.SO_TYPE) == sockets.SOCK_STREAM and question(one)
+            finally:
+                one.detach()  # NNG closes it
     except OSError:
-        return False
-    try:
-        return one.getsockopt(sockets.SOL_SOCKET, sockets.SO_TYPE) == sockets.SOCK_STREAM and question(one)
-    except OSError:
-        return False
-    finally:
-        one.detach()  # NNG closes it
+        pass
+    return False
 
 
-def _kind(one: sockets.socket) -> Kind | None:
+def _kind(one: sockets.SocketType) -> Kind | None:
     if one.family != sockets.AF_UNIX or one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
         return None
     theirs = one.getpeername()  # raises if it is not connected
@@ -201,7 +204,7 @@ def _kind(one: sockets.socket) -> Kind | None:
     return (_path(ours), False) if ours else (_path(theirs), True)
 
 
-def _names(one: sockets.socket) -> tuple[Endpoint, Endpoint] | None:
+def _names(one: sockets.SocketType) -> tuple[Endpoint, Endpoint] | None:
     """Return both endpoints of a TCP connection, the local one first; None for other sockets."""
     local, remote = _endpoint(one.getsockname()), _endpoint(one.getpeername())
     return None if local is None or remote is None else (local, remote)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TCP_RTO_MAX_MS: int | None = 44
 """From <linux/tcp.h>; the socket module does not have it. Set it to None to see how a kernel before 6.15 behaves."""
 
+SYSTEMS_RTO_MAX: Final = 120_000  # milliseconds, the default
 AT_ONCE: Final = 64  # connections that are looked at before others may use the lock
 SOON: Final = 0.2  # seconds until the descriptors of new connections, such as those of TLS, are searched for together
 RESET: Final = b"\1\0\0\0\0\0\0\0"  # SO_LINGER, 0 s: close sends a reset
@@ -50,7 +51,7 @@ class PeerWatch:
                 descriptors.ask(connection.descriptor, self._configure)
             self._alarm.set(SOON if connection.descriptor is None else longest_pause(self._timeout) / 2)
 
-    def _configure(self, connection: sockets.socket) -> None:
+    def _configure(self, connection: sockets.SocketType) -> None:
         """Let the kernel ask often enough.
 
         With 10 s: a keepalive probe after 3 s without data, then one every second; at 12 s the kernel gives up itself.
@@ -88,6 +89,11 @@ class PeerWatch:
         timeout, number = self._timeout, self._descriptor(connection)
         if number is None or not (info := descriptors.ask(number, _tcp_info)):
             return longest_pause(timeout)
+        if info.finished:
+            # Its keepalive probes would be answered by a reset, a minute after the peer has closed, and NNG would drop
+            # what is not read yet.
+            descriptors.ask(number, _no_keepalive)
+            return longest_pause(timeout)
         answers = connection.answers = look(connection.answers, info, now, timeout)
         if not is_gone(answers, info, timeout):
             return next_look(answers, info, timeout)
@@ -109,14 +115,32 @@ class PeerWatch:
                 descriptors.ask(connection.descriptor, self._configure)
         return connection.descriptor
 
+    def end(self, connection: Connection) -> None:
+        """Let the kernel deliver what is left, before a connection is closed. Under the lock.
+
+        With short pauses, the kernel gives up a closed connection after 1.4 s in which the peer does not read.
+        """
+        number = connection.descriptor
+        if self._timeout and TCP_RTO_MAX_MS is not None and number is not None and connection.address.ported:
+            descriptors.ask(number, _patient)
+
     def close(self) -> None:
         """Stop looking."""
         self._alarm.close()
 
 
-def _tcp_info(connection: sockets.socket) -> TCPInfo | None:
+def _tcp_info(connection: sockets.SocketType) -> TCPInfo | None:
     return parse(connection.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, TCP_INFO_SIZE))
 
 
-def _reset_at_close(connection: sockets.socket) -> None:
+def _reset_at_close(connection: sockets.SocketType) -> None:
     connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, RESET)
+
+
+def _no_keepalive(connection: sockets.SocketType) -> None:
+    connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 0)
+
+
+def _patient(connection: sockets.SocketType) -> None:
+    assert TCP_RTO_MAX_MS is not None
+    connection.setsockopt(sockets.IPPROTO_TCP, TCP_RTO_MAX_MS, SYSTEMS_RTO_MAX)

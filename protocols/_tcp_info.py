@@ -25,7 +25,7 @@ from typing import Final
 
 TCP_INFO_SIZE: Final = 256  # bytes to ask the kernel for; Linux 6.18 has 248
 _FIELDS: Final = struct.Struct("<24xI24xII76xIII")  # unacked, last_data_recv, last_ack_recv, segs_out, segs_in, notsent
-_CLOSED: Final = 7  # TCP_CLOSE: NNG reports it
+_CLOSED, _CLOSE_WAIT = 7, 8  # states: it has ended, which NNG reports; the peer has closed its side
 _WINDOW: Final = struct.Struct("<228xI")  # snd_wnd, from Linux 5.4
 QUESTIONS: Final = 2  # without an answer, as one packet may be lost
 
@@ -40,6 +40,7 @@ class TCPInfo:
     window: int | None  # bytes that the peer can take; None before Linux 5.4
     segments_out: int
     segments_in: int
+    finished: bool = False  # the peer sends no more
 
     @property
     def asks_by_keepalive(self) -> bool:
@@ -58,7 +59,8 @@ def parse(raw: bytes) -> TCPInfo | None:
         return None
     in_flight, last_data, last_ack, segments_out, segments_in, unsent = _FIELDS.unpack_from(raw)
     window = _WINDOW.unpack_from(raw)[0] if len(raw) >= _WINDOW.size else None
-    return TCPInfo(min(last_data, last_ack) / 1000, in_flight, unsent, window, segments_out, segments_in)
+    quiet, finished = min(last_data, last_ack) / 1000, raw[0] == _CLOSE_WAIT
+    return TCPInfo(quiet, in_flight, unsent, window, segments_out, segments_in, finished)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 import pytest
 
-from nngkit.protocols import Pair0, _descriptors, _peer_watch
+from nngkit.errors import TimedOut
+from nngkit.protocols import Pair0, Pull, Push, _descriptors, _peer_watch
 from nngkit.testing import eventually
 from nngkit.testing.wires import Wire
 from tests.protocols.wires import WAIT
@@ -17,14 +19,14 @@ pytestmark = pytest.mark.skipif(not _descriptors.available, reason="descriptors 
 KEEPALIVE = socket.SO_KEEPALIVE, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT
 
 
-def keepalive(one: socket.socket) -> list[int]:
+def keepalive(one: socket.SocketType) -> list[int]:
     return [
         one.getsockopt(socket.SOL_SOCKET, KEEPALIVE[0]),
         *(one.getsockopt(socket.IPPROTO_TCP, option) for option in KEEPALIVE[1:]),
     ]
 
 
-def longest_retransmission(one: socket.socket) -> int | None:
+def longest_retransmission(one: socket.SocketType) -> int | None:
     """Return the milliseconds between two retransmissions at most; None from kernels before 6.15."""
     assert _peer_watch.TCP_RTO_MAX_MS is not None
     try:
@@ -83,3 +85,28 @@ def test_an_ended_connection_is_cut_with_its_reason_and_dialed_again(monkeypatch
         assert other.cuts[0].reason == "no answer for 3 s"
         assert other.cuts[0].address == one.address
         assert other.stats.cut == len(other.cuts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_what_the_kernel_holds_when_a_sender_closes_reaches_a_peer_that_reads_later(scheme: str) -> None:
+    """With pauses of a second the kernel gave up a closed connection after 1.4 s in which the peer did not read."""
+    with Pull(listen=f"{scheme}://127.0.0.1:0", recv_buffer=1, recv_window=1) as pull:
+        with Push(dial=pull.address, linger=0.0) as push:
+            push.wait_for_peers(1, WAIT)
+            for number in range(8_000):  # more than the kernel takes
+                if not sends(push, b"%d " % number + bytes(1000)):
+                    break
+            push.close()
+        time.sleep(6.0)  # the time in which the peer does not read
+        received = [int(pull.recv(timeout=WAIT).partition(b" ")[0]) for _ in range(push.stats.written)]
+        assert received == list(range(len(received)))
+        assert len(received) > 1000
+
+
+def sends(push: Push, message: bytes) -> bool:
+    try:
+        push.send(message, timeout=0.5)
+    except TimedOut:
+        return False
+    return True

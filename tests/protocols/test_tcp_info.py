@@ -163,5 +163,7 @@ def test_fields_are_read_where_the_kernel_writes_them() -> None:
     for offset, value in ((24, 1), (52, 2_500), (56, 3_500), (136, 4), (140, 5), (144, 6), (228, 7)):
         struct.pack_into("I", raw, offset, value)
     assert parse(bytes(raw)) == TCPInfo(2.5, 1, 6, 7, 4, 5)
+    raw[0] = 8
+    assert parse(bytes(raw)) == TCPInfo(2.5, 1, 6, 7, 4, 5, finished=True)
     raw[0] = 7
     assert parse(bytes(raw)) is None, "the connection has ended: NNG reports it"
