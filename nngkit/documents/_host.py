@@ -366,7 +366,8 @@ class PeerHost:
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
         """Record that a peer refuses a local edit, and wake the waiters."""
         self.record_refusal(str(peer), f"our edit of {copy.name}", f"{peer} refuses {why}")
-        self.open_documents[copy.name].changed.wake()
+        if (known := self.open_documents.get(copy.name)) is not None:
+            known.changed.wake()
 
     def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
         """Return the refusals of local edits by present peers."""

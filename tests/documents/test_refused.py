@@ -150,6 +150,16 @@ def test_give_is_refused_with_the_reason_and_a_damaging_one_cuts_its_sender() ->
     assert world.cut == [EVE]
 
 
+def test_single_edit_that_was_given_is_refused_by_number_and_of_several_none() -> None:
+    world = World()
+    world.copy.given(Give(ADA, None, "minutes", b"\0nonsense", {ADA: 3}), world.now)
+    world.copy.given(Give(ADA, None, "minutes", b"\0nonsense", {BOB: 1}), world.now)  # not the sender's
+    assert list(world.replica.history.refused) == []
+    world.copy.given(Give(ADA, None, "minutes", b"\0nonsense", {ADA: 1}), world.now)
+    assert [(one.stream, one.seq) for one in world.replica.history.refused] == [(ADA, 1)]
+    assert world.step().refused
+
+
 def test_new_streams_wait_after_a_damaging_update_and_known_ones_do_not() -> None:
     world = World()
     ada, bob = letters(2, "ab"), letters(3, "x")

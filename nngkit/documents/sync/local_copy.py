@@ -324,5 +324,15 @@ class LocalCopy:
         if not self.replica.has(give.deps):  # meant for an earlier state of ours
             return Refused(self.replica.me, "behind", "the update depends on edits that are not here")
         if (refusal := self._merge(give.sender, give.update, give.versions, now)) is not None:
+            if refusal[0] == "refused":
+                self._refuse_given(give, refusal[1])
             return Refused(self.replica.me, *refusal)
         return Given(self.replica.me, self.name, self.replica.history.shared_versions())
+
+    def _refuse_given(self, give: Give, why: str) -> None:
+        """Record the refusal of a single edit of the sender's own; of several, any may be to blame."""
+        new = [one for one in give.versions.items() if one[1] > self.replica.versions.get(one[0], 0)]
+        if len(new) == 1:
+            ((stream, seq),) = new
+            if stream.origin == give.sender.origin and seq == self.replica.versions.get(stream, 0) + 1:
+                self._news = self.replica.refuse(stream, seq, why) or self._news
