@@ -335,7 +335,7 @@ class Calls:
 
 @pytest.mark.usefixtures("errors")
 def test_a_waiter_that_cannot_be_woken_does_not_keep_others_waiting(failing: Any) -> None:
-    failure = failing(ThreadWaiter, "wake_from")
+    failure = failing(ThreadWaiter, "wake")
     with Pull(listen=TCP) as pull, RawPeer(pull.address, PUSH) as peer:
         pull.wait_for_peers(1, WAIT)
         receiving = [Background(pull.recv, timeout=WAIT) for _ in range(4)]
