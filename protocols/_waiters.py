@@ -225,10 +225,13 @@ Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
 
 
 def wake_all(waiters: set[Any], loop: object = None) -> None:
-    """Wake each waiter, in ``loop`` or a thread (None). One that raises is logged: the others are woken."""
+    """Wake each waiter; ``loop``: the loop in which this is called, if known. One that raises is logged."""
     for waiter in waiters.copy():
         try:
-            waiter.wake() if loop is None else waiter.wake_from(loop)
+            if loop is None:
+                waiter.wake()  # the only method that a batcher has, which waits for room too
+            else:
+                waiter.wake_from(loop)
         except Exception as wrong:
             check_ours(wrong)
             log.exception("a waiter could not be woken")
