@@ -83,8 +83,9 @@ async def test_slow_paused_and_killed_subscribers_know_what_they_missed(tmp_path
             await aeventually(lambda: min(last(logs[name]) for name in ("paused", "killed")) > 0, SECONDS)
             paused.send_signal(signal.SIGSTOP)
             killed.kill()
+            before = {each.id for each in publisher.subscribers()}
             start(argv(url, logs["again"], high_water=2000))
-            await publisher.wait_for_peers(4, SECONDS)
+            await aeventually(lambda: {each.id for each in publisher.subscribers()} - before, SECONDS)
             await publish(publisher, 20_000, 20_000)
             paused.send_signal(signal.SIGCONT)
             await publish(publisher, 2000, 10_000)
