@@ -78,7 +78,7 @@ async def recorder(end: End, *, listens: bool) -> None:
 
 
 async def consume(end: End, url: str) -> None:
-    async with Consumer("billing", url, timeout=None) as consuming:
+    async with Consumer("billing", url, ack_wait=1.0, timeout=None) as consuming:
         end.up()
         async for batch in consuming.batches():
             for value in batch.values:
