@@ -3,7 +3,7 @@
 ::
 
     clock = LogClock()
-    clock.heard(table.clock, now)                    # at a follower, for entries that come from a live host
+    clock.heard(7, table.clock, now)                 # at a follower, for entries that come from the live host of term 7
     wall = clock.lead(table.clock, now, time.time()) # at a new host: what its entries and due times go by
 
 Delays, pauses and deadlines are times of this clock, in seconds. Its first host begins it with its own wall clock, and
@@ -29,20 +29,21 @@ class LogClock:
 
     def __init__(self) -> None:
         self._offset: float | None = None
-        self._heard_at = 0.0
+        self._term, self._heard_at = 0, 0.0
 
-    def heard(self, time: float, now: float) -> None:
+    def heard(self, term: int, time: float, now: float) -> None:
         """Take over the time of a live host's entry that came at `now`, in seconds of the monotonic clock.
 
-        One that comes later than others, as this voter was stopped or cut off, moves the clock by a drift at most.
+        One that comes later than others of its term, as this voter was stopped or cut off, moves the clock by a drift
+        at most. Each host has a clock of its own, as it heard the one before: a little later than that.
         """
         offset = time - now
-        if self._offset is not None:
+        if self._offset is not None and term == self._term:
             offset = max(offset, self._offset - DRIFT * (now - self._heard_at))
-        self._offset, self._heard_at = offset, now
+        self._term, self._offset, self._heard_at = term, offset, now
 
     def lead(self, last: float, now: float, wall: float) -> float:
         """Return the time at `now` for a new host. `last`: time of the last entry; `wall`: its own wall clock."""
         time = max(wall, last) if self._offset is None else now + self._offset
-        self._offset, self._heard_at = time - now, now
+        self._offset = time - now
         return time

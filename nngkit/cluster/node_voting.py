@@ -210,7 +210,7 @@ class VotingPart:
             for entry in entries:
                 self.table.apply(entry)
             if self.table.clock != before and self.voter.host not in (None, self.id):
-                self._clock.heard(self.table.clock, now)
+                self._clock.heard(self.voter.term, self.table.clock, now)
         if self.table.compact_bytes > LOG_BYTES:
             self.voter.compact(committed[-1][0], self.table.snapshot())
 

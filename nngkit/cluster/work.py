@@ -40,6 +40,7 @@ the term; those of JobEnd are of the host's wall clock, which is `ahead` seconds
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import Final
 
 from nngkit.cluster.work_credit import take_demand
@@ -296,7 +297,7 @@ class WorkHost(HostGrants):
                 self.stats.retried += 1
                 pause = min(self.limits.longest_backoff, self.limits.backoff * 2.0 ** (job.attempts - 1))
                 self._delay(job, now + pause * self._rng.random())
-                self._pauses.append((job, round((job.due + self._wall) * 1000)))
+                self._pauses.append((job, ceil((job.due + self._wall) * 1000)))
                 self._failed[serial] = worker
             else:
                 self._end(job, DEAD if retry else FAILED, kind, text)
@@ -316,14 +317,14 @@ class WorkHost(HostGrants):
                 self._void(job)
                 self._end(job, CANCELLED, "cancelled", f"by {sender}")
         if shared:
-            wall = round(now + self._wall, 3)
+            wall = self._time(now)
             self._operations += [cancel_op(wall, shared[at : at + 500]) for at in range(0, len(shared), 500)]  # 100 KB
 
     # ---- proposals
 
     def _propose(self, now: float) -> None:
         """Write what is to be committed into entries."""
-        wall = round(now + self._wall, 3)
+        wall = self._time(now)
         operations = self._operations
         if self._to_record:
             jobs, self._to_record = self._to_record, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from math import floor
 from typing import Final
 
 from nngkit.cluster.work_credit import Credit
@@ -112,7 +113,11 @@ class HostJobs:
 
     def tell_time(self, now: float) -> None:
         """Write the time of the log's clock: a voter that becomes host goes on from the last one that it heard."""
-        self._operations.append(end_op(round(now + self._wall, 3), []))
+        self._operations.append(end_op(self._time(now), []))
+
+    def _time(self, now: float) -> float:
+        """Return the time of the log's clock, in whole milliseconds, rounded down: nothing is to start early."""
+        return floor((now + self._wall) * 1000) / 1000
 
     def tick(self, now: float) -> None:
         """Do what is due: lost jobs, visibilities, delays, deadlines, forgetting. Sets `wake_at`."""

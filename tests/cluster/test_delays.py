@@ -122,19 +122,21 @@ def test_an_earlier_version_reads_totals_and_pauses_as_submitters_without_jobs()
 def test_a_host_goes_on_from_the_clock_of_the_one_before() -> None:
     for wall in (-3600.0, 0.0, 3600.0):
         clock = LogClock()
-        clock.heard(5000.0, 10.0)
+        clock.heard(1, 5000.0, 10.0)
         assert clock.lead(5000.0, 12.0, 5002.0 + wall) == 5002.0
 
 
 def test_an_entry_that_comes_late_does_not_hold_up_the_clock_and_drift_is_followed() -> None:
     clock = LogClock()
-    clock.heard(5000.0, 10.0)
-    clock.heard(5001.0, 71.0)  # the voter was stopped for a minute
+    clock.heard(1, 5000.0, 10.0)
+    clock.heard(1, 5001.0, 71.0)  # the voter was stopped for a minute
     assert 5060.9 < clock.lead(5001.0, 71.0, 0.0) <= 5061.0
     clock = LogClock()
     for day in range(30):  # the host's clock loses 4 s a day
-        clock.heard(day * 86_396.0, day * 86_400.0)
+        clock.heard(1, day * 86_396.0, day * 86_400.0)
     assert clock.lead(0.0, 29 * 86_400.0, 0.0) == 29 * 86_396.0
+    clock.heard(2, 100.0, 29 * 86_400.0)  # of a host that goes on from what it heard later
+    assert clock.lead(100.0, 29 * 86_400.0, 0.0) == 100.0
 
 
 def test_after_a_restart_of_all_voters_the_wall_clock_says_how_long_they_were_down() -> None:

@@ -119,7 +119,7 @@ async def test_a_job_is_accepted_once_it_is_on_disk(tmp_path: Path, monkeypatch:
         Host("c", transport=ClusterMemory().transport("a"), id="a", store=tmp_path) as host,
         trio.open_nursery() as nursery,
     ):
-        await host.joined(5.0)
+        await host.submit("x", b"")  # what a new host writes is on disk then
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.setattr(os, "fdatasync", wait)
         nursery.start_soon(submit, b"one")

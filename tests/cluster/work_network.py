@@ -406,7 +406,7 @@ class Cluster:
                 self.tables[place].restore(table.snapshot())
         for each in self.nodes.values():
             if each is not node:
-                each.log_clock.heard(self.tables[0].clock, self.clock.now)
+                each.log_clock.heard(self.term, self.tables[0].clock, self.clock.now)
         if node is not None and node.alive and node.host is not None:
             node.host.committed([entry], self.clock.now)
             node.act()
