@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import trio
 
 from nngkit.documents import DocumentPeer
 from nngkit.documents.engine.interface import load_engine
-from nngkit.documents.store import Record, Store
+from nngkit.documents.store import Record, Store, recover
 from nngkit.documents.versions import EditStream
 from nngkit.errors import StoreDamaged, TimedOut
 from nngkit.testing import aeventually
@@ -66,3 +68,28 @@ async def test_record_that_the_engine_rejects_is_damage_of_its_document(tmp_path
         assert str(peer.open("table").text("body")) == "fine"
         await trio.lowlevel.checkpoint()
         assert list(peer.damaged) == ["minutes"]
+
+
+async def test_damaged_head_of_one_document_stops_no_other_and_nothing_is_added_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "docs.sqlite"
+    await written(path)
+    with closing(sqlite3.connect(path)) as connection:
+        ((key, body),) = connection.execute("SELECT key, body FROM heads WHERE key = 1").fetchall()
+        connection.execute("UPDATE heads SET body = ? WHERE key = ?", (bytes([body[0] ^ 1]) + body[1:], key))
+        connection.commit()
+    for _ in range(2):  # the second time with what the first has written
+        async with DocumentPeer(store=path) as peer:
+            with pytest.raises(StoreDamaged, match="head of 'minutes'"):
+                peer.open("minutes")
+            peer.open("table").text("body").insert(0, "more ")
+            peer.open("new").text("body").insert(0, "x")
+            await peer.open("new").durable()
+    async with Store.open(path) as store:
+        assert store.names() == ["minutes", "new", "table"]
+        for wrong in (store.load, store.versions, store.log):
+            with pytest.raises(StoreDamaged, match="head of 'minutes'"):
+                wrong("minutes")
+        with pytest.raises(StoreDamaged, match="head of 'minutes'"):
+            store.append("minutes", Record(EditStream(store.origin, store.epoch), 1, b"", {}))
+    report = recover(path, tmp_path / "new.sqlite")
+    assert {one.name for one in report.documents} == {"minutes", "new", "table"}

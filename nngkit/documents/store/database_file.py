@@ -32,6 +32,7 @@ from nngkit.documents.store.page_scan import PAGE
 from nngkit.documents.store.row_format import (
     FACTS,
     HEADS,
+    NAMES,
     SCHEMA,
     TABLES,
     Facts,
@@ -198,10 +199,10 @@ def read_row(connection: sqlite3.Connection, path: str, table: Table, key: int, 
 # ---- checking --------------------------------------------------------------------------------------------------------
 
 
-def check(path: str, lock: Lock) -> tuple[Facts, dict[int, Head]]:
-    """Check the metadata, without writing. Raises StoreDamaged, Broken.
+def check(path: str, lock: Lock) -> tuple[Facts, dict[int, Head], dict[str, StoreDamaged]]:
+    """Check the metadata, without writing; return it, and the damage of single heads. Raises StoreDamaged, Broken.
 
-    The records and snapshots of a document are checked when they are loaded.
+    A damaged head is empty but for its name. The records and snapshots of a document are checked when they are loaded.
     """
     _check_header(path)
     try:
@@ -233,7 +234,9 @@ def _check_header(path: str) -> None:
         raise StoreDamaged(path, f"its version is {version}; this nngkit supports {SCHEMA}", "header")
 
 
-def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tuple[Facts, dict[int, Head]]:
+def _check_database(
+    connection: sqlite3.Connection, path: str, lock: Lock
+) -> tuple[Facts, dict[int, Head], dict[str, StoreDamaged]]:
     connection.execute("BEGIN")
     found = dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
     if found != _SCHEMA:
@@ -247,17 +250,20 @@ def _check_database(connection: sqlite3.Connection, path: str, lock: Lock) -> tu
     if (marked := lock.marked(facts.file)) > facts.ticket:
         _behind(path, facts.ticket, marked, lock.path)
     heads: dict[int, Head] = {}
+    damaged: dict[str, StoreDamaged] = {}
     for key, body in connection.execute("SELECT key, body FROM heads ORDER BY key"):
         try:
             heads[key] = decode_head(unseal(HEADS, key, body))
         except Unsound as error:
-            raise StoreDamaged(path, str(error), f"head of document {key}") from error
+            name = read_row(connection, path, NAMES, key, f"head and name of document {key}").decode(errors="replace")
+            damaged[name] = StoreDamaged(path, str(error), f"head of {name!r}")
+            heads[key] = Head(name)
     if list(heads) != list(range(1, facts.documents + 1)):
         raise StoreDamaged(path, f"has {len(heads)} documents instead of {facts.documents}", "heads")
     newest = max((head.ticket for head in heads.values()), default=facts.ticket)
-    if newest != facts.ticket:
+    if newest > facts.ticket or (newest < facts.ticket and not damaged):
         raise StoreDamaged(path, f"end at append {facts.ticket}, but the documents at {newest}", "facts")
-    return facts, heads
+    return facts, heads, damaged
 
 
 def _behind(path: str, ticket: int, marked: int, lock: str) -> NoReturn:

@@ -97,8 +97,17 @@ class Store:
     Forked.
     """
 
-    def __init__(self, path: str, lock: Lock, facts: Facts, heads: dict[int, Head], waiting: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        lock: Lock,
+        facts: Facts,
+        heads: dict[int, Head],
+        damaged: dict[str, StoreDamaged],
+        waiting: int,
+    ) -> None:
         self.path = path
+        self._damaged = damaged
         self.origin = facts.origin
         self.epoch = facts.epoch
         self._pid = os.getpid()
@@ -139,7 +148,7 @@ class Store:
         chance = random.SystemRandom()
         if not any(Path(name).exists() for name in (path, f"{path}-wal")):
             database_file.create(path, Facts(chance.randbytes(ORIGIN), 0, chance.randbytes(8)))
-        facts, heads = database_file.check(path, lock)
+        facts, heads, damaged = database_file.check(path, lock)
         facts.epoch = next_epoch(facts.epoch, time.time_ns() // 1_000_000, chance.randrange(_CLOCK))
         with closing(database_file.connect(path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -152,7 +161,7 @@ class Store:
             if busy:
                 raise ConfigError("store", f"{path}: another program has it open", path)
         lock.mark(facts.file, facts.ticket)
-        return cls(path, lock, facts, heads, waiting)
+        return cls(path, lock, facts, heads, damaged, waiting)
 
     # Appending
 
@@ -194,6 +203,7 @@ class Store:
 
     def _document(self, doc: str) -> tuple[_Document, tuple[tuple[row_format.Table, int, bytes], ...]]:
         """Return the document of that name and, if it is new, the row with its name."""
+        self._check_document(doc)
         if (document := self._documents.get(doc)) is not None:
             return document, ()
         check_name(doc)
@@ -272,6 +282,7 @@ class Store:
         Reads about 100,000 records per second. Raises StoreDamaged if a part is missing or altered.
         """
         self._check()
+        self._check_document(doc)
         with self._writer.changed:
             found = self._documents.get(doc)
             if found is None:
@@ -365,6 +376,7 @@ class Store:
 
     def _found(self, doc: str) -> tuple[int, list[Job]]:
         self._check()
+        self._check_document(doc)
         with self._writer.changed:
             if (found := self._documents.get(doc)) is None:
                 raise NotFound(f"there is no document {doc!r}")
@@ -434,6 +446,11 @@ class Store:
         if self._closed:
             raise Closed(f"{self.path} was closed")
         self._writer.check_failure()
+
+    def _check_document(self, doc: str) -> None:
+        """Raise StoreDamaged if its head is damaged: nothing is read of it, or added to it."""
+        if (damage := self._damaged.get(doc)) is not None:
+            raise damage.again()
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
