@@ -58,7 +58,8 @@ def test_a_job_that_runs_alone_waits_until_nothing_runs_and_sends_back_what_wait
     (job,) = made.take().start
     made.done(job, b"", NOW + 1)
     (demand,) = of(Demand, made.take())
-    assert demand.rows[0][2] > 0  # type: ignore[union-attr]
+    assert isinstance(demand, Demand)
+    assert demand.rows[0][2] > 0
 
 
 def test_a_stopped_job_is_company_until_its_function_has_ended() -> None:
