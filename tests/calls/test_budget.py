@@ -52,7 +52,7 @@ async def test_slow_providers_get_a_fifth_more_and_ten_a_second(options: dict[st
         for each in providers:
             each.handler = each.keep
         began = trio.current_time()
-        requests, stats = await called(providers, 0.5, **options)
+        requests, stats = await called(providers, 1.5, **options)  # not too short for a busy machine to send all
         allowed = CALLS + 0.2 * CALLS + 10 * (1 + trio.current_time() - began)
         assert CALLS < requests <= allowed
         assert stats.requests == stats.failed == CALLS

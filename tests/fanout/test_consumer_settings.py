@@ -131,7 +131,7 @@ async def test_names_that_are_refused_or_deleted_leave_no_file(tmp_path: Path, m
                 parse_reply(await req.arequest(request.encode(), timeout=WAIT), 1)
         assert files(state) == []
 
-        def gone(*_: object) -> int:
+        def gone(*_: object, **__: object) -> int:
             raise OffsetGone("j", 0, 5)
 
         with monkeypatch.context() as broken:

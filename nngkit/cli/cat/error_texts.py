@@ -28,10 +28,10 @@ def nng_reason(error: NngkitError, url: str = "") -> str:
     text = str(error)
     if "no transport" in text or "needs tls" in text:
         return "Not supported"
+    if "not an address of this host" in text or "a port from" in text:
+        return "Address invalid"
     if "not an address" in text:
         return "Invalid argument"
-    if "address invalid" in text or "a port from" in text:
-        return "Address invalid"
     return text.removeprefix(f"listen: {url}: ").removeprefix(f"dial: {url}: ").capitalize()
 
 
