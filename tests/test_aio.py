@@ -371,6 +371,7 @@ async def test_documents_are_edited_followed_and_synchronized(tmp_path: Path) ->
         assert str(here.at(saved.name).text("body")) == "hello"
 
 
+@pytest.mark.slow
 @under_asyncio
 async def test_a_recorder_records(tmp_path: Path) -> None:
     async with Recorder(tmp_path / "journal") as recorder:

@@ -152,6 +152,7 @@ def test_an_encoded_value_is_decoded_unchanged(value: object) -> None:
     assert repr(again) == repr(value) or isinstance(value, (dict, list))  # 1 is not 1.0 is not True
 
 
+@pytest.mark.slow
 @given(VALUES, st.integers(0, 255), st.integers(0, 10_000))
 def test_one_changed_byte_is_a_value_or_a_bad_message(value: object, byte: int, where: int) -> None:
     data = bytearray(envelope.encode(value))

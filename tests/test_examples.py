@@ -81,16 +81,13 @@ def next_line(process: subprocess.Popen[str]) -> str:
 # ---- one file a pattern ----------------------------------------------------------------------------------------------
 
 
-PROCESSES = {
-    "cluster",
-    "chat",
-    "render_farm",
-    "lake_table",
-}  # over 2 s each: they start clusters, or load Delta
+LONG = {  # over 2 s each: they start clusters, load Delta or FastAPI, or send a hundred thousand messages
+    *("cluster", "chat", "render_farm", "lake_table", "batching", "shared_note", "web_fastapi"),
+}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in PROCESSES else name for name in SHORT]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SHORT]
 )
 def test_prints_the_output_in_its_docstring(name: str) -> None:
     path = EXAMPLES / f"{name}.py"

@@ -35,6 +35,7 @@ def show(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path), str(os.getpid()), "an argument"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", [False, True])
 def test_a_program_finds_the_same(show: list[str], tmp_path: Path, session: bool) -> None:
     found = []

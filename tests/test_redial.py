@@ -239,6 +239,7 @@ async def test_a_silent_connection_is_replaced_and_each_end_says_so_once(
             assert 1 <= len(told) <= (2 if room in BOTH_ENDS else 1), caplog.messages
 
 
+@pytest.mark.slow
 async def test_a_plain_publisher_and_daemons_that_survey_when_told_may_be_quiet() -> None:
     with Pub(listen=ANY) as pub, Bus(listen=ANY) as bus, Surveyor(listen=ANY) as surveyor:
         async with (

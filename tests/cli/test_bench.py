@@ -63,6 +63,7 @@ def test_batches_lose_nothing_and_are_faster() -> None:
     assert found["received"] > 1000
 
 
+@pytest.mark.slow
 def test_many_requests_are_in_flight() -> None:
     found = bench(ANY, "--protocol", "reqrep", "--window", "64")
     assert (found["window"], found["dropped"]) == (64, 0)

@@ -121,6 +121,7 @@ def test_every_published_message_is_received_or_counted_as_dropped() -> None:
         assert said == losses("pub", counted)
 
 
+@pytest.mark.slow
 def test_every_bus_message_is_received_or_counted_as_dropped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)
@@ -397,6 +398,7 @@ def test_a_bus_sends_its_data_once_a_peer_is_connected(here: str) -> None:
         assert ended(process) == (b"y\n", "", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pub", "bus", "survey"])
 def test_a_dialing_sender_waits_for_its_first_peer(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     peer: Any = {"pub": partial(Sub, topics=b""), "bus": Bus, "survey": Respondent}[name]
@@ -496,6 +498,7 @@ def test_each_failure_has_its_exit_code(
     assert re.search(says, err)
 
 
+@pytest.mark.slow
 def test_fewer_messages_than_expected_is_1_and_none_is_4(here: str) -> None:
     with Push(listen=here) as push:
         with running("pull", here, "--expect", "2", "--recv-timeout", "1") as process:
@@ -549,6 +552,7 @@ def test_a_second_interrupt_ends_it_at_once(here: str) -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_messages_unsent_at_the_end_are_reported(here: str) -> None:
     with running("push", "--listen", here, "--lines", "-v", "--stats", "--json", stdin=PIPE) as process:
         assert process.stderr is not None

@@ -101,6 +101,7 @@ async def test_lines_are_jobs_with_results_in_their_order() -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"A\nB\n", b"")
 
 
+@pytest.mark.slow
 async def test_a_detached_job_goes_on_and_one_that_is_late_is_cancelled() -> None:
     async with a_host() as (host, there):
         submit = ("submit", "render", *there, "--kind", "later", "x")
@@ -124,6 +125,7 @@ async def test_a_kind_that_no_node_does_is_said() -> None:
             assert submit.rest() == ("x", "")
 
 
+@pytest.mark.slow
 async def test_an_interrupt_cancels_the_job() -> None:
     async with a_host() as (host, there):
         with Running("submit", "render", *there, "--kind", "later", "x") as submit:
@@ -256,6 +258,7 @@ async def test_a_program_does_jobs_with_their_data_in_its_environment() -> None:
             assert (failed.value.outcome, failed.value.tries) == ("failed", 1)
 
 
+@pytest.mark.slow
 async def test_a_program_reports_progress_which_renews_its_visibility() -> None:
     script = """
         for part in 0.25 no 0.5 9 0.75; do echo $part > "$NNGKIT_JOB_PROGRESS"; sleep 0.3; done; echo $NNGKIT_JOB_TRY

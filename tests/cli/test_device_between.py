@@ -146,6 +146,7 @@ def test_no_request_is_lost_when_a_queue_is_killed_and_restarted() -> None:
         threads[0].join(WAIT)
 
 
+@pytest.mark.slow
 def test_losses_of_a_killed_streamer_are_what_it_held() -> None:
     count = 300_000
     with restarted("streamer") as (front, back, running), Push(dial=front) as push, Pull(dial=back) as pull:

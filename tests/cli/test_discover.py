@@ -133,6 +133,7 @@ def certificate(tmp_path: Path) -> Certificate:
     return issue(tmp_path / "pem", "127.0.0.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["options", "variables"])
 def test_the_daemon_and_its_clients_use_tls(certificate: Certificate, how: str) -> None:
     options = certificate.options if how == "options" else ()

@@ -62,6 +62,7 @@ def test_an_imported_text_is_printed_unchanged(store: Path) -> None:
     assert json.loads(doc("cat", "minutes", "--json", "--store", store).stdout) == {"body": TEXT}
 
 
+@pytest.mark.slow
 def test_an_import_makes_minimal_edits(store: Path, tmp_path: Path) -> None:
     before = sizes(store)
     file = tmp_path / "minutes.txt"
@@ -106,6 +107,7 @@ def test_a_saved_version_can_be_read(store: Path, tmp_path: Path) -> None:
     assert_fails(nngkit("doc", "save", "minutes", "one", "--store", str(store)), 2, "a version 'one' already")
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_content(store: Path) -> None:
     [line] = doc("compact", "--store", store, "--json").stdout.splitlines()
     told = valid(line, "doc.json")
@@ -307,6 +309,7 @@ def test_changes_are_followed(home: str, tmp_path: Path) -> None:
         assert re.search(r'Z  \S+  body @3 \+" 😀"$', line)
 
 
+@pytest.mark.slow
 def test_status_shows_peers_documents_and_disks(home: str, store: Path, tmp_path: Path) -> None:
     doc("import", tmp_path / "minutes.txt", "--join", home)
     told = valid(doc("status", "minutes", "--join", home, "--json", "--store", store).stdout, "doc-status.json")

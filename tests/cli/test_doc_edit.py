@@ -247,6 +247,7 @@ def test_a_wrong_token_is_shown_in_the_status_line(tmp_path: Path) -> None:
 # ---- the terminal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with edit(tmp_path / "docs.sqlite") as terminal:
@@ -259,6 +260,7 @@ def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number
     assert text_of(tmp_path / "docs.sqlite") == "written"
 
 
+@pytest.mark.slow
 def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
     script = (
         "import sys, nngkit.cli.doc.edit as editing; from nngkit.cli.main import main\n"

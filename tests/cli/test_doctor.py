@@ -50,6 +50,7 @@ def codes(found: dict[str, Any]) -> list[str]:
 # ---- protocols -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(NUMBERS))
 def test_it_recognizes_every_protocol_without_becoming_a_peer(name: str) -> None:
     with getattr(protocols, name.capitalize())(listen=ANY) as listener:

@@ -61,6 +61,7 @@ def test_ambiguous() -> None:
     assert (done.returncode, done.stderr) == (1, "Option --re is ambiguous (specify in full).\n")
 
 
+@pytest.mark.slow
 def test_async(path: str) -> None:
     # the dialer starts first, and sends once there is a listener
     dials = command("nngcat", "--async", "--connect", f"ipc://{path}", "--pub0", "--data", "abc", "--interval", "1")

@@ -47,6 +47,7 @@ def two(hosts: Hosts) -> tuple[Host, Host]:
     return a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listen", ["tcp://0.0.0.0:7000", "tcp://[::]:7000"])
 def test_a_node_at_all_interfaces_advertises_its_address_towards_its_peer(two: tuple[Host, Host], listen: str) -> None:
     a, b = two

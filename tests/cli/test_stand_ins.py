@@ -219,6 +219,7 @@ def test_several_topics_and_a_count(here: str) -> None:
                 process.kill()
 
 
+@pytest.mark.slow
 def test_verbose_prints_addresses() -> None:
     done = nngkit("nngcat", "--pull", "-v", "--listen", "tcp://127.0.0.1:0", "--recv-timeout", "1")
     assert re.fullmatch(r"Listening at: tcp://127.0.0.1:\d+\n", done.stdout)

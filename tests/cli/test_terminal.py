@@ -48,6 +48,7 @@ def test_a_line_of_json_has_escapes_that_json_reads() -> None:
     assert "Zoë 😀" in line
 
 
+@pytest.mark.slow
 def test_the_error_of_a_remote_handler_is_shown() -> None:
     server = Server("answer", listen="tcp://127.0.0.1:0", codec="json", discovery=[])
 

@@ -104,6 +104,7 @@ def test_pulling_takes_and_batches_are_unpacked() -> None:
         assert (found["kind"], found["rows"][0]["largest"], found["dropped"]) == ("pull", 5, None)
 
 
+@pytest.mark.slow
 def test_once_prints_one_table_and_no_message_is_exit_code_4() -> None:
     with saying(Pub(listen=ANY), b"hello") as pub:
         done = nngkit("top", "--sub", pub.address, "--once", "--interval", "1")

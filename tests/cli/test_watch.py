@@ -330,6 +330,7 @@ def test_discover_prefers_zones_and_filters_by_tag() -> None:
         assert_fails(nngkit(*there, "--watch", "--tag", "big"), 2, "--tag: conflicts with --watch")
 
 
+@pytest.mark.slow
 def test_discover_shows_a_live_table_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     with discoverd("--json") as daemon, provided(daemon, "tcp://10.0.0.1:9000"):

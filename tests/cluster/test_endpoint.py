@@ -405,6 +405,7 @@ async def test_the_first_change_of_a_shared_object_is_soon_everywhere(autojump_c
         assert [each.lines for each in contents] == [[b"first"], [b"first"]]
 
 
+@pytest.mark.slow
 async def test_leaves_leave_a_host_that_has_too_much_to_do_and_come_back(autojump_clock: MockClock) -> None:
     load = {"a": 0.1, "b": 0.1, "x": 0.1}
     async with cluster() as c:

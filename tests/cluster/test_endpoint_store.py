@@ -20,6 +20,7 @@ from nngkit.testing.cluster_memory import ClusterMemory
 VOTERS = {name: f"mem://{name}" for name in "abc"}
 
 
+@pytest.mark.slow
 async def test_jobs_outlive_all_voters(tmp_path: Path) -> None:
     done: list[bytes] = []
     for life in range(2):

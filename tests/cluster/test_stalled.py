@@ -26,6 +26,7 @@ class Stalling(Host):
         time.sleep(2 * LONG)
 
 
+@pytest.mark.slow
 async def test_a_greeting_that_came_during_a_stall_is_in_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

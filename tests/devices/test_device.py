@@ -192,6 +192,7 @@ async def test_survey_forwards_all_responses_to_each_surveyor() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_two_survey_devices_in_a_row() -> None:
     async with (
         Respondent(listen=ANY) as front,

@@ -78,6 +78,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codepoints, "GROUP", 3)
 
 
+@pytest.mark.slow
 def test_positions_follow_local_and_remote_edits() -> None:
     run_state_machine_as_test(Mirror)
 

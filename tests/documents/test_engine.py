@@ -196,6 +196,7 @@ def as_it_was(made: Engine, histories: networks.Histories, doc: EngineDocument) 
     assert again.digest() == doc.digest()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.integers(0, 20), st.integers(0, 2**32), st.booleans())
 def test_corrupted_update_is_valid_or_rejected_without_a_trace(seed: int, spoil: int, opened: bool) -> None:

@@ -163,6 +163,7 @@ async def test_joined_times_out_without_peers() -> None:
 # ---- bad networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.3, 0.7])
 async def test_lost_messages_are_repaired(loss: float) -> None:
     async with mesh(3, faults=NetworkFaults(loss=loss, delay=0.005)) as peers:

@@ -47,6 +47,7 @@ def test_schedules_that_once_failed_converge() -> None:
     all_agree(ONCE_FAILED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "conditions",
     [
@@ -123,6 +124,7 @@ def test_summary_reports_failures() -> None:
     assert summary(outcomes[2:], 0.0) == "1 schedules, 5 edits, 1 acknowledged: 1 with problems; 0 s"
 
 
+@pytest.mark.slow
 def test_command_prints_the_summary_and_fails_on_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def test_content_of_another_kind_and_read_only_documents_are_rejected() -> None:
         Document("minutes").seed({"map": {"text": document.map("map")["text"]}})
 
 
+@pytest.mark.slow
 def test_seed_does_not_depend_on_the_hash_seed_of_the_process() -> None:
     here = Document("minutes")
     here.seed(TEMPLATE)

@@ -99,6 +99,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.needs_program("strace")
 def test_every_acknowledgement_follows_a_sync(tmp_path: Path) -> None:
     trace = tmp_path / "trace"

@@ -282,6 +282,7 @@ def test_truncated_or_extended_message_is_rejected(message: Any, cut: int, more:
     refused(wire + more)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(BUS | REQUESTS | REPLIES, st.data())
 def test_altered_message_is_rejected_or_decodes_differently(message: Any, data: st.DataObject) -> None:

@@ -34,6 +34,7 @@ async def taken(address: str, count: int, **options: Any) -> list[tuple[int, int
     return found
 
 
+@pytest.mark.slow
 async def test_settings_are_changed_and_the_position_stays(tmp_path: Path) -> None:
     await write(tmp_path / "j", numbers(0, 10))
     async with ConsumerServer(tmp_path / "j", listen=ANY) as server:
@@ -90,6 +91,7 @@ async def test_a_change_of_a_new_name_creates_it_and_an_unusable_one_changes_not
             assert consumer.options.limits.ack_wait == 7.0
 
 
+@pytest.mark.slow
 async def test_what_retention_took_is_told_before_and_after_it_was_skipped(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     await write(journal, numbers(0, 5))

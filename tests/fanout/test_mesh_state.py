@@ -54,6 +54,7 @@ def test_each_message_comes_exactly_once_while_a_third_of_the_links_is_cut(seed:
             assert node.first.get((other, 1000), 1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True], ids=["no restarts", "restarts"])
 @pytest.mark.parametrize("seed", range(3))
 def test_cuts_losses_and_reordering_lose_nothing_silently(seed: int, restarts: bool) -> None:

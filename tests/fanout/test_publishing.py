@@ -257,6 +257,7 @@ async def test_a_publisher_sees_its_subscribers_and_may_cut_one() -> None:
         assert told.value.cut
 
 
+@pytest.mark.slow
 async def test_a_slow_subscriber_takes_nothing_from_the_others() -> None:
     """Eight subscribers, of which one does not read: the other seven get every message of a fixed rate."""
     got: list[int] = []

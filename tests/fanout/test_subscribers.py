@@ -118,6 +118,7 @@ def test_a_wait_of_a_thread_ends_after_its_timeout_and_loses_nothing() -> None:
         assert event.body == b"1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [False, True])
 async def test_a_publisher_whose_clock_went_back_has_restarted(
     last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +199,7 @@ async def test_a_subscriber_whose_connection_ended_is_forgotten_and_known_again(
             await aeventually(lambda: not publisher.subscribers())
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_leaves_is_forgotten_at_once() -> None:
     with blocking.Publisher(ANY) as publisher:
         for _ in range(3):

@@ -45,6 +45,7 @@ def by_polars(where: Path) -> tuple[int, int]:
     return len(offsets), offsets.n_unique()
 
 
+@pytest.mark.slow
 def test_the_recipes_count_each_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path / "journal", 20, 30)
     compact(tmp_path / "journal")

@@ -55,6 +55,7 @@ async def test_unpaced_replay_delivers_the_same_bytes_in_order(tmp_path: Path, w
     assert (done.records, done.size) == (len(values), sum(map(len, values)))
 
 
+@pytest.mark.slow
 async def test_paced_replay_is_never_early_and_rarely_late(tmp_path: Path) -> None:
     values = [os.urandom(20) for _ in range(1000)]
     written(tmp_path, values, pause=1500)

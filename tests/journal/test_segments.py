@@ -89,6 +89,7 @@ def test_a_list_in_blocks_is_the_same_list(taken: list[tuple[str, int, int]], da
         assert segments[0] == known[0]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_segments_are_a_hundred_lines_and_a_new_one_reads_little() -> None:
     files = Files()
     segments = Segments((segment(10 * each, 10 * each + 10) for each in range(100_000)), load=files)

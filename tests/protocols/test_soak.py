@@ -62,6 +62,7 @@ def test_a_message_of_1_gib_passes_in_each_direction() -> None:
     assert max(result["peak_over_body_there"], result["peak_over_body_back"]) < 1.1
 
 
+@pytest.mark.slow
 def test_clients_of_one_rep_get_equal_shares() -> None:
     """Four clients send requests as fast as they can, for a second: each is within 10 % of the mean."""
     shares: Counter[int] = Counter()

@@ -59,6 +59,7 @@ def take_many(sock: Any, got: list[bytes], enough: Callable[[], None]) -> None:
 # ---- many users ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 7, 10_000])
 def test_recv_and_recv_many_share_one_queue(most: int) -> None:
     """Failed after 100,000 closes: one call was about to take messages that another had taken without the lock."""

@@ -261,6 +261,7 @@ async def test_incomplete_request_gets_408_and_is_closed(folder: Path) -> None:
         assert server.stats.cut == 2
 
 
+@pytest.mark.slow
 async def test_slow_request_does_not_hold_a_connection(folder: Path) -> None:
     async with serving(folder, reading=0.5) as server:
         with trio.fail_after(PATIENCE):
