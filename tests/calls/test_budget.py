@@ -57,7 +57,8 @@ async def test_slow_providers_get_a_fifth_more_and_ten_a_second(options: dict[st
         assert CALLS < requests <= allowed
         assert stats.requests == stats.failed == CALLS
         assert stats.errors == 0
-        assert stats.retried + stats.hedged == requests - CALLS
+        # the deadline may come between an attempt and its arrival
+        assert requests - CALLS <= stats.retried + stats.hedged <= allowed - CALLS
         assert stats.over_budget >= CALLS // 2
 
 
@@ -66,7 +67,7 @@ async def test_a_client_without_a_budget_makes_no_further_attempt() -> None:
         for each in (one, other):
             each.handler = each.keep
         nothing = RetryBudget(share=0, per_second=0)
-        requests, stats = await called([one, other], 0.1, attempt_timeout=0.02, hedge=0.01, retry_budget=nothing)
+        requests, stats = await called([one, other], 0.5, attempt_timeout=0.02, hedge=0.01, retry_budget=nothing)
         assert (requests, stats.retried, stats.hedged) == (CALLS, 0, 0)
         assert stats.over_budget >= CALLS
 
