@@ -43,6 +43,7 @@ def run(program: str, folder: Path) -> str:
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_snippet_prints_the_comments_beside_its_prints(name: str, tmp_path: Path) -> None:
     text = SNIPPETS[name].read_text()
@@ -66,6 +67,7 @@ def programs(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "program", "output"),
     [

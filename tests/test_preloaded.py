@@ -13,6 +13,8 @@ import pytest
 
 from tests import preloaded
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 SHOW = """
 import json, os, sys, threading
 print(json.dumps({
@@ -35,7 +37,6 @@ def show(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path), str(os.getpid()), "an argument"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("session", [False, True])
 def test_a_program_finds_the_same(show: list[str], tmp_path: Path, session: bool) -> None:
     found = []

@@ -16,6 +16,8 @@ import pytest
 from tests import preloaded
 from tests.traces import at_the_same_place, by_one, by_several
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -200,7 +202,6 @@ def test_a_decompression_bomb_is_rejected(monkeypatch: pytest.MonkeyPatch) -> No
     assert unzipped(gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
 
 
-@pytest.mark.slow
 def test_a_long_history_ends_as_recorded(tmp_path: Path) -> None:
     told = replay(tmp_path, by_one(9, 8000), "--peers", "3")
     assert told["text"] == "equal"

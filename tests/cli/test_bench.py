@@ -29,6 +29,8 @@ from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running, unread
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 ANY = "tcp://127.0.0.1:0"
 SHORT = ("--seconds", "0.2")
 WAIT = 20.0
@@ -40,7 +42,6 @@ def bench(*arguments: str, code: int = 0) -> dict[str, Any]:
     return valid(done.stdout.strip(), "bench.json")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_both_ends_of_each_protocol_are_measured(protocol: str) -> None:
     found = bench(ANY, "--protocol", protocol, "--size", "64")
@@ -63,7 +64,6 @@ def test_batches_lose_nothing_and_are_faster() -> None:
     assert found["received"] > 1000
 
 
-@pytest.mark.slow
 def test_many_requests_are_in_flight() -> None:
     found = bench(ANY, "--protocol", "reqrep", "--window", "64")
     assert (found["window"], found["dropped"]) == (64, 0)
@@ -150,7 +150,6 @@ def test_a_stalled_reader_does_not_delay_a_measurement() -> None:
     assert found["received"] > 0
 
 
-@pytest.mark.slow
 def test_a_stalled_reader_does_not_delay_any_of_the_six_protocols() -> None:
     with unread() as (output, read), Running("bench", ANY, *SHORT, "--json", stdout=output) as running:
         ended = Background(running.process.wait, WAIT)
@@ -160,7 +159,6 @@ def test_a_stalled_reader_does_not_delay_any_of_the_six_protocols() -> None:
     assert [each["protocol"] for each in lines] == list(PROTOCOLS)
 
 
-@pytest.mark.slow
 def test_results_are_printed_as_csv_and_text() -> None:
     done = nngkit("bench", ANY, "--protocol", "reqrep", *SHORT, "--csv")
     (row,) = csv.DictReader(io.StringIO(done.stdout))
@@ -172,7 +170,6 @@ def test_results_are_printed_as_csv_and_text() -> None:
     assert "; one way p50 " in done.stdout
 
 
-@pytest.mark.slow
 def test_all_six_protocols_are_measured_in_turn() -> None:
     done = nngkit("bench", ANY, *SHORT, "--json")
     assert [json.loads(line)["protocol"] for line in done.stdout.splitlines()] == list(PROTOCOLS)
@@ -218,7 +215,6 @@ def test_the_tables_of_protocols_agree() -> None:
     assert schema["properties"]["protocol"]["enum"] == list(PROTOCOLS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("terminal", "shows"), [("xterm", True), ("dumb", False)])
 def test_a_terminal_shows_a_bar_and_the_output_has_none(terminal: str, shows: bool) -> None:
     ours, theirs = pty.openpty()

@@ -18,6 +18,8 @@ from nngkit.protocols import Pull, Push, Rep, Req
 from tests.cli.processes import Running
 from tests.protocols.programs import needed
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
 MESSAGES = 10_000
@@ -56,7 +58,6 @@ def wait_for(condition: object, seconds: float = 40.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 @needed("nngcat")
 @needed("nanocat")
 @pytest.mark.parametrize(
@@ -146,7 +147,6 @@ def test_no_request_is_lost_when_a_queue_is_killed_and_restarted() -> None:
         threads[0].join(WAIT)
 
 
-@pytest.mark.slow
 def test_losses_of_a_killed_streamer_are_what_it_held() -> None:
     count = 300_000
     with restarted("streamer") as (front, back, running), Push(dial=front) as push, Pull(dial=back) as pull:

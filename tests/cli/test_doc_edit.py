@@ -18,6 +18,8 @@ from tests.cli.commands import assert_fails, nngkit, valid
 from tests.cli.processes import Running
 from tests.cli.terminals import Terminal
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 REVERSE = 7
 HOME, END = "\x1b[1;5H", "\x1b[1;5F"  # the beginning and the end of the text
 UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
@@ -160,7 +162,6 @@ def test_it_opens_the_stored_text_and_quits_at_once_if_unchanged(tmp_path: Path)
 # ---- together
 
 
-@pytest.mark.slow
 def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
     with (
         home(tmp_path) as join,
@@ -247,7 +248,6 @@ def test_a_wrong_token_is_shown_in_the_status_line(tmp_path: Path) -> None:
 # ---- the terminal
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with edit(tmp_path / "docs.sqlite") as terminal:
@@ -260,7 +260,6 @@ def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number
     assert text_of(tmp_path / "docs.sqlite") == "written"
 
 
-@pytest.mark.slow
 def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
     script = (
         "import sys, nngkit.cli.doc.edit as editing; from nngkit.cli.main import main\n"
@@ -321,7 +320,6 @@ def test_the_text_saved_by_an_external_editor_is_merged(tmp_path: Path) -> None:
     assert text_of(store) == "Grüße 😀\n"
 
 
-@pytest.mark.slow
 def test_concurrent_edits_survive_an_external_editor(tmp_path: Path) -> None:
     gone, open_ = tmp_path / "go on", tmp_path / "open"
     editor = script(

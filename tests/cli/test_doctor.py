@@ -31,6 +31,8 @@ from tests.cli.certificates import Certificate, issue
 from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
 from tests.protocols.programs import Program, place
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 ANY = "tcp://127.0.0.1:0"
 
 
@@ -50,7 +52,6 @@ def codes(found: dict[str, Any]) -> list[str]:
 # ---- protocols -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list(NUMBERS))
 def test_it_recognizes_every_protocol_without_becoming_a_peer(name: str) -> None:
     with getattr(protocols, name.capitalize())(listen=ANY) as listener:
@@ -162,7 +163,6 @@ class Silent(socketserver.BaseRequestHandler):
             pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "scheme", "path", "code", "exit_code"),
     [
@@ -190,7 +190,6 @@ def test_a_zeromq_socket_is_recognized() -> None:
         assert codes(doctor(f"tcp://127.0.0.1:{port}")) == ["connected", "zeromq"]
 
 
-@pytest.mark.slow
 def test_a_wrong_transport_or_path_is_recognized() -> None:
     with Pull(listen="ws://127.0.0.1:0/right") as pull:
         root = pull.address.removesuffix("/right")
@@ -217,7 +216,6 @@ def listening(certificate: Certificate, scheme: str = "tls+tcp", *, demands: boo
         yield pull.address.replace("127.0.0.1", "localhost")
 
 
-@pytest.mark.slow
 def test_working_tls_is_recognized(certificate: Certificate) -> None:
     with listening(certificate) as address:
         found = doctor(address, "--cacert", str(certificate.ca), "--protocol", "push")

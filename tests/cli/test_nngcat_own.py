@@ -19,6 +19,8 @@ from nngkit.testing import eventually
 from tests.cli.commands import ROOT, command, environment, nngkit
 from tests.cli.processes import listens
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 WAIT = 30
 
 
@@ -61,7 +63,6 @@ def test_ambiguous() -> None:
     assert (done.returncode, done.stderr) == (1, "Option --re is ambiguous (specify in full).\n")
 
 
-@pytest.mark.slow
 def test_async(path: str) -> None:
     # the dialer starts first, and sends once there is a listener
     dials = command("nngcat", "--async", "--connect", f"ipc://{path}", "--pub0", "--data", "abc", "--interval", "1")
@@ -113,7 +114,6 @@ def test_need_proto() -> None:
     assert (done.returncode, done.stderr) == (1, "No protocol specified.\n")
 
 
-@pytest.mark.slow
 def test_pubsub(path: str) -> None:
     topics = ("--subscribe=one", "--subscribe=two")
     with listening(path, "--sub0", *topics, "--count=3", "--recv-timeout=20", "--quoted") as sub:

@@ -23,6 +23,8 @@ from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.protocols.programs import Program, needed, place
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
 
@@ -50,7 +52,6 @@ def ping(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     return [valid(line, "ping.json") for line in done.stdout.splitlines()]
 
 
-@pytest.mark.slow
 def test_a_stalled_reader_does_not_delay_requests() -> None:
     asking = ("--interval", "0", "--count", "300", "--json")
     with (

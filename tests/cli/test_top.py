@@ -22,6 +22,8 @@ from tests.cli.commands import SCHEMAS, assert_fails, discoverd, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.discovery.peers import program
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20.0
 QUICK = ("--interval", "0.1")
@@ -104,7 +106,6 @@ def test_pulling_takes_and_batches_are_unpacked() -> None:
         assert (found["kind"], found["rows"][0]["largest"], found["dropped"]) == ("pull", 5, None)
 
 
-@pytest.mark.slow
 def test_once_prints_one_table_and_no_message_is_exit_code_4() -> None:
     with saying(Pub(listen=ANY), b"hello") as pub:
         done = nngkit("top", "--sub", pub.address, "--once", "--interval", "1")
@@ -119,7 +120,6 @@ def test_once_prints_one_table_and_no_message_is_exit_code_4() -> None:
         assert (done.returncode, done.stderr) == (4, "")
 
 
-@pytest.mark.slow
 def test_the_services_of_a_daemon_are_shown() -> None:
     with discoverd() as daemon, program("provider", "answer", "tcp://10.0.0.1:9000", daemon.surveys):
         assert daemon.line()

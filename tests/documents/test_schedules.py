@@ -12,6 +12,8 @@ from nngkit.documents.versions import Edit, EditStream
 from tests.documents.schedule_page import SCRIPT, Browser
 from tests.documents.schedules import Conditions, Outcome, main, play, summary
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 BATCH = 50
 # Seeds that failed once, with the code of that time; test_replica.py has a test for each defect.
 ONCE_FAILED = (
@@ -36,7 +38,6 @@ def test_peers_converge_and_no_acknowledged_edit_is_lost(first: int) -> None:
     assert sum(one.acknowledged for one in outcomes) > 5 * BATCH
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(10_000, 13_000, 500))
 def test_thousands_of_schedules_converge(first: int) -> None:
@@ -47,7 +48,6 @@ def test_schedules_that_once_failed_converge() -> None:
     all_agree(ONCE_FAILED)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "conditions",
     [
@@ -124,7 +124,6 @@ def test_summary_reports_failures() -> None:
     assert summary(outcomes[2:], 0.0) == "1 schedules, 5 edits, 1 acknowledged: 1 with problems; 0 s"
 
 
-@pytest.mark.slow
 def test_command_prints_the_summary_and_fails_on_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +149,6 @@ def with_a_page(seeds: range) -> None:
     assert [problem for one in outcomes for problem in one.problems] == []
 
 
-@pytest.mark.slow
 @needs_node
 @pytest.mark.timeout(300)
 def test_page_with_yjs_converges() -> None:
@@ -158,7 +156,6 @@ def test_page_with_yjs_converges() -> None:
 
 
 @needs_node
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 250))
 def test_page_with_yjs_converges_a_thousand_times(first: int) -> None:

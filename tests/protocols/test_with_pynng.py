@@ -11,6 +11,8 @@ import pytest
 
 from tests.protocols.wires import run_python, said
 
+pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
+
 BEGIN = """
     import asyncio, gc, sys, threading, time
     import pynng
@@ -231,7 +233,6 @@ def test_pynng_and_nngkit_exchange_messages_under_trio() -> None:
     assert said(BEGIN + program) == "done"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", ["theirs first", "ours first"])
 def test_both_may_be_left_open_at_exit(order: str) -> None:
     opening = ["their_pull = pynng.Pull0(listen='inproc://exit')", "our_pull = Pull(listen=TCP)"]
@@ -251,7 +252,6 @@ def test_both_may_be_left_open_at_exit(order: str) -> None:
     assert took <= 4.0, f"{took} s"
 
 
-@pytest.mark.slow
 def test_pynngs_sockets_outlive_ours() -> None:
     program = """
     with pynng.Pair1(listen="inproc://outlive", recv_timeout=15000) as left:
