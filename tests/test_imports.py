@@ -100,7 +100,7 @@ COMMANDS = {  # name -> command, feature, missing package, extra
     ),
     "spark run": (RUN, "Spark", "pyspark", "spark"),
     "spark run without pandas": (RUN, "Spark", "pandas", "spark"),
-    "spark run without checksums": (RUN, "Spark", "google_crc32c", "spark"),
+    "spark run without checksums": (RUN, "journal", "google_crc32c", "journal"),
     "spark run documents": (
         ("spark", "run", "documents", "--journal", "j", "--output", "o"),
         "Spark",
