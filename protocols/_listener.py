@@ -137,8 +137,8 @@ class Listener:
         elif port.tls != tls or any(one.path == self.path for one in port.members):
             raise Unreachable(address.url, "cannot listen: address in use")
         else:
-            port.members = (*port.members, self)
-            self._ports = (*self._ports, port)
+            members, ports = (*port.members, self), (*self._ports, port)
+            atomically((setattr, port, "members", members), (setattr, self, "_ports", ports))
 
     @property
     def path(self) -> str:
@@ -245,8 +245,8 @@ class Port(Owner):
         slot = ffi.new("nng_stream_listener **")
         self._fail(lib.nng_stream_listener_alloc(slot, url.encode()))
         self._listener = slot[0]
-        super().__init__()
-        first._ports = (*first._ports, self)  # which closes it, whatever comes
+        ports = (*first._ports, self)
+        atomically((super().__init__,), (setattr, first, "_ports", ports))  # which closes it, whatever comes
         configure("listener", self._listener, address, self._config)
         if ipc_mode is not None and address.filed:  # NNG sets it before it accepts anything
             self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import trio
 
 from nngkit.errors import Closed
 from nngkit.protocols import Rep, Req, Surveyor
+from tests.protocols.wires import available_memory
 
 SOAKING = Path(__file__).with_name("soaking.py")
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def test_two_thousand_sockets_leak_no_descriptors() -> None:
 @pytest.mark.timeout(300)
 def test_a_message_of_1_gib_passes_in_each_direction() -> None:
     """Both ends are in one process: besides the sent body, memory holds the received one."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = available_memory()
     if available < 6 << 30:
         pytest.skip(f"needs 6 GiB of free memory, there are {available >> 20} MiB")
     result = soak("gibibyte", seconds=290)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nngkit.testing.callers import WAIT
 
-__all__ = ["ROOT", "WAIT", "run_python", "said"]
+__all__ = ["ROOT", "WAIT", "available_memory", "run_python", "said"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,3 +33,11 @@ def said(program: str, *arguments: str, timeout: float = WAIT) -> str:
     done = run_python(program, *arguments, timeout=timeout)
     assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()
+
+
+def available_memory() -> int:
+    """Return the bytes that programs can get: free ones, and those of files that are only kept in memory."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
