@@ -199,7 +199,7 @@ class Caller:
                 raise self._no_provider(call)
             call.pause = left
             if member is not None:  # each was tried once
-                call.pause = min(left, LONGEST_PAUSE, FIRST_PAUSE * 2**call.passes)
+                call.pause = max(0.0, min(left, LONGEST_PAUSE, FIRST_PAUSE * 2**call.passes))
                 call.tried = ()
                 call.passes += 1
             return False

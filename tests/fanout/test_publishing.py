@@ -45,7 +45,11 @@ def numbered(number: int) -> Callable[[Any], bool]:
 
 
 async def joined(subscriber: Subscriber, publisher: Publisher) -> None:
-    """Wait until the publisher has heard from its subscriber."""
+    """Wait until the publisher has heard from its subscriber and messages reach it.
+
+    Of a publisher that is back at its address, what reports to it may be connected before what receives.
+    """
+    await publisher.wait_for_peers(1, WAIT)
     await aeventually(lambda: any(each.id == subscriber.id for each in publisher.subscribers()))
 
 
