@@ -242,7 +242,7 @@ def lost_rounds(task: dict[str, Any]) -> None:
     """
     from nngkit.discovery import Provider, State
     from nngkit.discovery.messages import SurveyReply
-    from nngkit.discovery.registry import Registry
+    from nngkit.discovery.registry.registry import Registry
 
     report(url="")
     rng, registry, now = random.Random(7), Registry(), 0.0

@@ -40,7 +40,14 @@ MOVED = 0.02  # seconds between two looks at the role
 def nursery(task: dict[str, Any]) -> None:
     """Fork a node for each line of standard input, ``name path``; report its process id."""
     as_many_files_as_allowed()
-    late = ("documents_opened", "endpoint", "hosting", "node", "sharing", "working")  # imported with their first use
+    late = (
+        "endpoint",
+        "hosting",
+        "node.node",
+        "shell.document",
+        "shell.sharing",
+        "shell.workers",
+    )  # imported with their first use
     for name in (*(f"nngkit.cluster.{name}" for name in late), "nngkit.documents", "nngkit.documents.engine.yjs"):
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, lambda *_: _reap())

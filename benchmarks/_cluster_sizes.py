@@ -1,6 +1,6 @@
 """Simulate trees of 10 to 10,000 nodes: ``python benchmarks/_cluster_sizes.py`` writes docs/cluster_sizes.svg.
 
-The nodes are `nngkit.cluster.place.Place` on the simulated cluster of the tests, with 1 ms from node to node and a
+The nodes are `nngkit.cluster.tree.place.Place` on the simulated cluster of the tests, with 1 ms from node to node and a
 fan-out of 8. For each size: all nodes join at once; one more node joins; then a leaf, the child of the root with most
 nodes below it, and the root are killed, one after the other. Times are virtual, and end when every node has a path to
 the host; that of the root begins when the new host knows that it is one. Messages are all but heartbeats.
@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
 from place_network import PlaceNetwork
 
-from nngkit.cluster.place_events import PlaceLimits
-from nngkit.cluster.tree import depths_of, ideal_depth
+from nngkit.cluster.tree.shape import depths_of, ideal_depth
+from nngkit.cluster.tree.values import PlaceLimits
 
 PICTURE = Path(__file__).parents[1] / "docs" / "cluster_sizes.svg"
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)

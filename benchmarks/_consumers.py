@@ -11,8 +11,8 @@ import trio
 from _child import cpu_of, fail, others, peak, report
 from nngkit.fanout import Consumer, ConsumerServer, Following
 from nngkit.journal import Recorder, open_journal
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_origin
+from nngkit.journal.writing.partition import Partition
 from nngkit.protocols import Pub, Sub
 
 

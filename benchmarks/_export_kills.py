@@ -30,8 +30,8 @@ from typing import Any
 
 from _child import report
 from nngkit.journal import open_journal
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_origin
+from nngkit.journal.writing.partition import Partition
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse.placing import LOCK, parse
 from nngkit.lakehouse.table import backend

@@ -12,8 +12,8 @@ import trio
 
 from _child import RUN_IN, Meter, peak, report
 from nngkit.journal import Recorder, Replayed, encode_request, open_journal, parse_reply, replay
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_origin
+from nngkit.journal.writing.partition import Partition
 from nngkit.protocols import Pub, Pull, Push, Rep, Req, Sub
 
 

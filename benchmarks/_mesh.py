@@ -14,8 +14,8 @@ import trio
 
 from _child import Meter, fail, peak, quantile, report, resident
 from nngkit.fanout import Mesh, MeshGap
-from nngkit.fanout.mesh_limits import MeshLimits
-from nngkit.fanout.mesh_state import MeshState
+from nngkit.mesh.limits import MeshLimits
+from nngkit.mesh.state import MeshState
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually
 

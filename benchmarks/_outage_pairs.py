@@ -15,7 +15,7 @@ import trio
 from _outage_bricks import End
 from _outage_records import Notes
 
-import nngkit.protocols._peer_watch as peer_watch
+import nngkit.protocols._core.peer_watch as peer_watch
 from _child import report
 
 Role = Callable[..., Awaitable[None]]

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_headers, encode_origin
+from nngkit.journal.writing.partition import Partition
 from nngkit.spark import session
 
 TURN = 4096  # records appended at once

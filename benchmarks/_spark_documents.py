@@ -119,9 +119,9 @@ def _digest(text: str) -> bytes:
 
 def compaction(task: dict[str, Any]) -> None:
     """Compact with Spark, cold and warm; then again after a hundredth more updates, in a hundredth of the documents."""
-    from nngkit.spark.batches import map_batches
     from nngkit.spark.jobs.packing import COLUMNS
     from nngkit.spark.jobs.snapshots import advance
+    from nngkit.spark.reading.batches import map_batches
 
     folder = recorded(task)
     middle = task["documents"] * task["updates"]

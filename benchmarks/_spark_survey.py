@@ -102,9 +102,9 @@ def recorded(draft: Path, observed: Path) -> None:
     from pyarrow import parquet
 
     from nngkit.journal.files import folder_of, segment_name
-    from nngkit.journal.partition import Partition
-    from nngkit.journal.rebuild import rebuild_manifest
-    from nngkit.journal.segmentfile import END, FIRST, METADATA, ROW_GROUP
+    from nngkit.journal.writing.partition import Partition
+    from nngkit.journal.writing.rebuild import rebuild_manifest
+    from nngkit.journal.writing.segmentfile import END, FIRST, METADATA, ROW_GROUP
 
     Partition.open(draft).close()
     first = 0
@@ -183,7 +183,7 @@ def _seen(session: Any, task: dict[str, Any]) -> tuple[Any, Path]:
     """Return the observations, and where they come from."""
     if task.get("json"):
         from nngkit.spark import scan
-        from nngkit.spark.jobs.availability import observations
+        from nngkit.spark.analytics.availability import observations
 
         folder = journal_of(task)
         return observations(scan(session, str(folder))), folder
@@ -193,7 +193,7 @@ def _seen(session: Any, task: dict[str, Any]) -> tuple[Any, Path]:
 
 def spark_side(task: dict[str, Any]) -> None:
     """Run both queries with Spark, cold and warm; report with and without its start, and the bytes of a shuffle."""
-    from nngkit.spark.jobs.availability import availability, flaps
+    from nngkit.spark.analytics.availability import availability, flaps
 
     (journal_of if task.get("json") else survey)(task)  # made before the clock starts
     begun, took = time.perf_counter(), []

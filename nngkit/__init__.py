@@ -35,6 +35,7 @@ from nngkit.errors import (
     TooLarge,
     Unreachable,
 )
+from nngkit.lazy import lazily
 
 __version__ = "0.1.0"
 
@@ -85,37 +86,16 @@ __all__ = [
     "forward",
 ]
 
-_LAZY = {  # name -> the package that defines it
-    "Client": "nngkit.calls",
-    "DocumentPeer": "nngkit.documents",
-    "Mesh": "nngkit.fanout",
-    "Provider": "nngkit.discovery",
-    "Publisher": "nngkit.fanout",
-    "Recorder": "nngkit.journal",
-    "Resolver": "nngkit.discovery",
-    "Server": "nngkit.calls",
-    "Service": "nngkit.discovery",
-    "ServiceDiscovery": "nngkit.discovery",
-    "Subscriber": "nngkit.fanout",
-    "forward": "nngkit.devices",
-}
-
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name on first use; from then on it is an ordinary attribute."""
-        from importlib import import_module
-
-        if name == "testing":
-            return import_module("nngkit.testing")
-        package = _LAZY.get(name)
-        if package is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(package), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING"})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "calls": "Client Server",
+            "devices": "forward",
+            "discovery": "Provider Resolver Service ServiceDiscovery",
+            "documents": "DocumentPeer",
+            "fanout": "Mesh Publisher Subscriber",
+            "journal": "Recorder",
+            "testing": "",
+        },
+    )

@@ -13,24 +13,24 @@ blocks and ``ax`` is awaited (``send``, ``asend``). Threads, trio tasks and asyn
 docs/protocols.md has the guarantees, queues and drop policies of each.
 """
 
-from ._limits import Cut
-from ._nng import Payload
-from ._options import UNLIMITED
-from ._patterns import Pattern
-from ._pipe import PeerEvent, Pipe, PipeStats
-from ._receiving import Message
-from ._socket import Socket
-from ._stats import Stats
-from ._timeout import DEFAULT, Default, Timeout
-from ._tls import TLS
-from ._topics import Topics
-from .batch import Batch
-from .bus import Bus
-from .pair import Pair0, Pair1
-from .pipeline import Pull, Push
-from .pubsub import Pub, Sub
-from .reqrep import Rep, Req, Request
-from .survey import Query, Reply, Respondent, Survey, Surveyor, SurveyResult
+from nngkit.protocols._core.guard import Cut
+from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats
+from nngkit.protocols._core.stats import Stats
+from nngkit.protocols._nng.library import Payload
+from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._socket.options import UNLIMITED
+from nngkit.protocols._socket.receiving import Message
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._topics.patterns import Pattern
+from nngkit.protocols._topics.topics import Topics
+from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols.batch import Batch
+from nngkit.protocols.bus import Bus
+from nngkit.protocols.pair import Pair0, Pair1
+from nngkit.protocols.pipeline import Pull, Push
+from nngkit.protocols.pubsub import Pub, Sub
+from nngkit.protocols.reqrep import Rep, Req, Request
+from nngkit.protocols.survey import Query, Reply, Respondent, Survey, Surveyor, SurveyResult
 
 __all__ = [
     "DEFAULT",

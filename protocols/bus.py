@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Unpack
 
-from ._inbox import WhenBehind
-from ._nng import Payload
-from ._options import MOST_BUFFER, BroadcastOptions
-from ._pipe import Pipe
-from ._receiving import Message, MessageReceiver
-from ._sender import Broadcaster, messages
-from ._socket import Socket
-from ._write_timing import WhenFull
-from .sp import BUS
+from nngkit.protocols._core.inbox import WhenBehind
+from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._nng.library import Payload
+from nngkit.protocols._socket.options import MOST_BUFFER, BroadcastOptions
+from nngkit.protocols._socket.receiving import Message, MessageReceiver
+from nngkit.protocols._socket.sending import Broadcaster, messages
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols.sp import BUS
 
 __all__ = ["Bus"]
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from ._addresses import parse
-from ._names import EVERY, Number
-from ._resolver import Question
-from ._waiters import task_waiter
+from nngkit.protocols._nng.addresses import parse
+from nngkit.protocols._nng.names import EVERY, Number
+from nngkit.protocols._nng.resolver import Question
+from nngkit.protocols._waiting.waiters import task_waiter
 
 __all__ = ["count_addresses", "is_everywhere", "own_host", "reachable", "with_host"]
 

@@ -18,15 +18,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import BadMessage
-
-from ._connection import Connection
-from ._options import QueueOptions
-from ._receiving import MessageReceiver
-from ._sender import Sender
-from ._socket import Socket
-from ._weakly import weakly
-from ._write_timing import WhenFull
-from .sp import PAIR0, PAIR1, split_hops
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._socket.options import QueueOptions
+from nngkit.protocols._socket.receiving import MessageReceiver
+from nngkit.protocols._socket.sending import Sender
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols.sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]
 

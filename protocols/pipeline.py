@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Unpack
 
-from ._options import QueueOptions, ReceiveOptions
-from ._receiving import MessageReceiver
-from ._sender import Sender
-from ._socket import Socket
-from ._write_timing import WhenFull
-from .sp import PULL, PUSH
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._socket.options import QueueOptions, ReceiveOptions
+from nngkit.protocols._socket.receiving import MessageReceiver
+from nngkit.protocols._socket.sending import Sender
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols.sp import PULL, PUSH
 
 __all__ = ["Pull", "Push"]
 

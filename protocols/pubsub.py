@@ -31,22 +31,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import BadMessage, ConfigError
-
-from ._connection import Connection
-from ._inbox import WhenBehind
-from ._nng import Payload, as_bytes
-from ._options import BroadcastOptions, ReceiveOptions
-from ._patterns import Pattern
-from ._receiving import MessageReceiver
-from ._sender import Broadcaster, messages
-from ._serving import Serving
-from ._socket import Socket
-from ._timeout import DEFAULT, Timeout
-from ._topics import Topics
-from ._weakly import weakly
-from ._write_timing import WhenFull
-from .batch import pack, pack_topic, split_topic, unpack
-from .sp import PUB, SUB
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.inbox import WhenBehind
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._socket.options import BroadcastOptions, ReceiveOptions
+from nngkit.protocols._socket.receiving import MessageReceiver
+from nngkit.protocols._socket.sending import Broadcaster, messages
+from nngkit.protocols._socket.serving import Serving
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._topics.patterns import Pattern
+from nngkit.protocols._topics.topics import Topics
+from nngkit.protocols._waiting.timeout import DEFAULT, Timeout
+from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols.batch import pack, pack_topic, split_topic, unpack
+from nngkit.protocols.sp import PUB, SUB
 
 __all__ = ["Pub", "Sub"]
 

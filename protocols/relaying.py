@@ -33,17 +33,16 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakMethod
 
 from nngkit.errors import BadMessage, Closed, TooLarge
-
-from ._answering import Answerer, Question
-from ._pipe import PeerEvent, Pipe
-from ._waiters import task_waiter
-from .reqrep import Req
-from .sp import MOST_WORDS, TOP_BIT
+from nngkit.protocols._core.pipe import PeerEvent, Pipe
+from nngkit.protocols._socket.answering import Answerer, Question
+from nngkit.protocols._waiting.waiters import task_waiter
+from nngkit.protocols.reqrep import Req
+from nngkit.protocols.sp import MOST_WORDS, TOP_BIT
 
 if TYPE_CHECKING:
-    from ._asking import Asking
-    from ._connection import Connection
-    from .survey import Surveyor
+    from nngkit.protocols._core.connection import Connection
+    from nngkit.protocols._socket.asking import Asking
+    from nngkit.protocols.survey import Surveyor
 
 __all__ = ["MOST_HOPS", "Passing", "Relay"]
 

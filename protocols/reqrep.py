@@ -21,19 +21,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
-
-from ._alarm import Alarm
-from ._answering import Answerer, Question
-from ._asking import Asking
-from ._connection import Connection
-from ._nng import Payload, as_bytes
-from ._options import MOST_BUFFER, CallOptions
-from ._pipe import PeerEvent
-from ._socket import Socket
-from ._timeout import DEFAULT, Default, Timeout
-from ._waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
-from ._weakly import weakly
-from .sp import HEADROOM, REP, REQ
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.pipe import PeerEvent
+from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._socket.answering import Answerer, Question
+from nngkit.protocols._socket.asking import Asking
+from nngkit.protocols._socket.options import MOST_BUFFER, CallOptions
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols._waiting.waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
+from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols.sp import HEADROOM, REP, REQ
 
 __all__ = ["Rep", "Req", "Request"]
 

@@ -23,18 +23,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
-from ._answering import Answerer, Question
-from ._asking import Asking
-from ._connection import Connection
-from ._nng import Payload, as_bytes
-from ._options import MIB, SurveyOptions
-from ._pipe import PeerEvent, Pipe
-from ._socket import Socket
-from ._timeout import DEFAULT, Default, Timeout
-from ._waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
-from ._weakly import weakly
-from ._write_timing import WhenFull
-from .sp import HEADROOM, RESPONDENT, SURVEYOR
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.pipe import PeerEvent, Pipe
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._socket.answering import Answerer, Question
+from nngkit.protocols._socket.asking import Asking
+from nngkit.protocols._socket.options import MIB, SurveyOptions
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
+from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols.sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
 

@@ -33,9 +33,8 @@ from base64 import b64encode
 from wsproto.connection import ConnectionType
 
 from nngkit.errors import BadMessage
-
-from ._ws_frames import MASKED
-from ._ws_handshake import (
+from nngkit.protocols._wire.ws_frames import MASKED
+from nngkit.protocols._wire.ws_handshake import (
     ANY_HOST,
     Refusal,
     Request,
@@ -46,8 +45,8 @@ from ._ws_handshake import (
     judge_response,
     refusal,
 )
-from ._ws_machine import Machine, Mask
-from .sp import APART, HEADROOM
+from nngkit.protocols._wire.ws_machine import Machine, Mask
+from nngkit.protocols.sp import APART, HEADROOM
 
 __all__ = ["ClientMachine", "Machine", "Request", "ServerMachine"]
 

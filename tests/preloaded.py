@@ -35,7 +35,7 @@ from nngkit.errors import ConfigError
 PRELOADED = (
     *("curses", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
     *("nngkit.calls.client", "nngkit.calls.server"),
-    *("nngkit.cli.doc.edit", "nngkit.cli.main", "nngkit.cli.options", "nngkit.cli.output"),
+    *("nngkit.cli.doc.edit", "nngkit.cli.main", "nngkit.cli.options", "nngkit.cli.streams.output"),
     *("nngkit.discovery.daemon", "nngkit.discovery.resolver", "nngkit.documents.peer"),
     *("nngkit.journal.recorder", "nngkit.journal.replaying", "nngkit.protocols", "nngkit.recording.documents"),
 )

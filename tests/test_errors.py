@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nngkit.errors import TooLarge
-from nngkit.protocols import _nng
+from nngkit.protocols._nng import library as _nng
 
 
 def test_an_unknown_size_is_not_reported_as_0() -> None:

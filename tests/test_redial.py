@@ -43,13 +43,13 @@ Room = Callable[[Path], AbstractAsyncContextManager[tuple[Proxy, Passes]]]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tenths of seconds in place of seconds."""
-    for module in ("silence", "redial", "fanout.mesh_state"):
+    for module in ("silence", "redial", "mesh.state"):
         monkeypatch.setattr(f"nngkit.{module}.PERIOD", 0.1)
     for module in ("silence", "redial"):
         monkeypatch.setattr(f"nngkit.{module}.LEAST", 0.4)
     monkeypatch.setattr("nngkit.documents.sync.exchange.SELDOM", 0.1)
-    monkeypatch.setattr("nngkit.fanout.consumer.WAIT", 0.2)
-    monkeypatch.setattr("nngkit.fanout.consumer.REPLY", 0.4)
+    monkeypatch.setattr("nngkit.fanout.durable.consumer.WAIT", 0.2)
+    monkeypatch.setattr("nngkit.fanout.durable.consumer.REPLY", 0.4)
 
 
 async def until(send: Callable[[], object], arrived: Callable[[], Awaitable[object]]) -> None:

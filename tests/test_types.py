@@ -19,7 +19,8 @@ import pytest
 import trio
 
 from nngkit import protocols
-from nngkit.protocols import Pub, Pull, Push, Rep, Req, Socket, Sub, _options
+from nngkit.protocols import Pub, Pull, Push, Rep, Req, Socket, Sub
+from nngkit.protocols._socket import options as _options
 
 ROOT = Path(__file__).parents[1]
 RIGHT = ROOT / "tests" / "typed" / "right.py"

@@ -20,7 +20,7 @@ thread, and the loop waits for them, some 0.1 ms. docs/asyncio.md compares this 
 Names are imported lazily: a program that only calls needs neither pycrdt nor pyarrow.
 """
 
-from importlib import import_module
+from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nngkit.aio.documents import Document, DocumentPeer
     from nngkit.aio.fanout import Consumer, Mesh, Publisher, Subscriber
     from nngkit.aio.journal import Recorder
-    from nngkit.fanout.lag import Heartbeat
+    from nngkit.fanout.numbered.lag import Heartbeat
     from nngkit.protocols import Pattern
 
 __all__ = [
@@ -56,28 +56,18 @@ __all__ = [
     "Subscriber",
 ]
 
-_MODULES = {
-    "_base": ("AsyncioIterator",),
-    "calls": ("Client", "Server"),
-    "cluster": ("Host", "Member"),
-    "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
-    "documents": ("Document", "DocumentPeer"),
-    "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),
-    "journal": ("Recorder",),
-}
-_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-_LAZY |= {"Heartbeat": "nngkit.fanout.lag", "Pattern": "nngkit.protocols"}
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name on first use."""
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "_base": "AsyncioIterator",
+            "calls": "Client Server",
+            "cluster": "Host Member",
+            "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
+            "documents": "Document DocumentPeer",
+            "fanout": "Consumer Mesh Publisher Subscriber",
+            "journal": "Recorder",
+            "nngkit.fanout.numbered.lag": "Heartbeat",
+            "nngkit.protocols": "Pattern",
+        },
+    )

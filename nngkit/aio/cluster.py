@@ -31,9 +31,9 @@ from nngkit.aio._base import Aio, AsyncioIterator, awaited, in_portal
 from nngkit.aio._bridge import Bridge
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
-from nngkit.cluster import jobs as _jobs
-from nngkit.cluster import sharing as _sharing
 from nngkit.cluster.containing import plain
+from nngkit.cluster.shell import jobs as _jobs
+from nngkit.cluster.shell import sharing as _sharing
 from nngkit.documents.threads import as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.portal import Calls

@@ -6,15 +6,15 @@ from collections.abc import AsyncGenerator
 from typing import Self
 
 from nngkit.aio._base import Aio, AsyncioIterator, awaited, iterated
-from nngkit.fanout import consumer as _consumer
-from nngkit.fanout import mesh as _mesh
-from nngkit.fanout import publisher as _publisher
-from nngkit.fanout import subscriber as _subscriber
-from nngkit.fanout.backlog import Unread
-from nngkit.fanout.delivery import Delivery, DeliveryBatch
-from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
-from nngkit.fanout.synchronizing import Synchronized
+from nngkit.fanout.durable import consumer as _consumer
+from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch
+from nngkit.fanout.numbered import publisher as _publisher
+from nngkit.fanout.numbered import subscriber as _subscriber
+from nngkit.fanout.numbered.backlog import Unread
+from nngkit.fanout.numbered.synchronizing import Synchronized
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
+from nngkit.mesh import mesh as _mesh
+from nngkit.mesh.values import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.protocols import Stats
 
 __all__ = ["Consumer", "Mesh", "Publisher", "Subscriber"]

@@ -21,7 +21,7 @@ Forked in the child, and new ones need a new process (docs/protocols.md).
 Names are imported lazily: a program that only calls loads neither documents nor clusters.
 """
 
-from importlib import import_module
+from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nngkit.blocking.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.blocking.documents import DocumentPeer
     from nngkit.blocking.fanout import Consumer, Mesh, Publisher, Subscriber
-    from nngkit.fanout.lag import Heartbeat
+    from nngkit.fanout.numbered.lag import Heartbeat
     from nngkit.protocols import Pattern
 
 __all__ = [
@@ -53,27 +53,17 @@ __all__ = [
     "Subscriber",
 ]
 
-_MODULES = {
-    "_base": ("Blocking",),
-    "calls": ("Client", "Server"),
-    "cluster": ("Host", "Member"),
-    "discovery": ("Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"),
-    "documents": ("DocumentPeer",),
-    "fanout": ("Consumer", "Mesh", "Publisher", "Subscriber"),
-}
-_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-_LAZY |= {"Heartbeat": "nngkit.fanout.lag", "Pattern": "nngkit.protocols"}
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name on first use."""
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "_base": "Blocking",
+            "calls": "Client Server",
+            "cluster": "Host Member",
+            "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
+            "documents": "DocumentPeer",
+            "fanout": "Consumer Mesh Publisher Subscriber",
+            "nngkit.fanout.numbered.lag": "Heartbeat",
+            "nngkit.protocols": "Pattern",
+        },
+    )

@@ -25,9 +25,9 @@ from nngkit.blocking._base import Blocking, blocking_call
 from nngkit.blocking.documents import HostedLoop
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
-from nngkit.cluster import jobs as _jobs
-from nngkit.cluster import sharing as _sharing
-from nngkit.cluster.mapping import Payloads
+from nngkit.cluster.shell import jobs as _jobs
+from nngkit.cluster.shell import sharing as _sharing
+from nngkit.cluster.shell.map import Payloads
 from nngkit.documents.threads import Document, as_in
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
 from nngkit.loop_waits import on_behalf

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nngkit.blocking._base import Blocking, blocking_call, iterated
-from nngkit.fanout import consumer as _consumer
-from nngkit.fanout import mesh as _mesh
-from nngkit.fanout import publisher as _publisher
-from nngkit.fanout import subscriber as _subscriber
-from nngkit.fanout.backlog import Unread
-from nngkit.fanout.delivery import Delivery
-from nngkit.fanout.mesh_events import MeshMessage, MeshNeighbour, MeshStats
-from nngkit.fanout.synchronizing import Synchronized
+from nngkit.fanout.durable import consumer as _consumer
+from nngkit.fanout.durable.delivery import Delivery
+from nngkit.fanout.numbered import publisher as _publisher
+from nngkit.fanout.numbered import subscriber as _subscriber
+from nngkit.fanout.numbered.backlog import Unread
+from nngkit.fanout.numbered.synchronizing import Synchronized
 from nngkit.hosted import HostedProperty, hosted_property, loop_call, signature_of
+from nngkit.mesh import mesh as _mesh
+from nngkit.mesh.values import MeshMessage, MeshNeighbour, MeshStats
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import Stats
 

@@ -12,7 +12,7 @@
 The names below are imported lazily.
 """
 
-from importlib import import_module
+from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,27 +36,16 @@ __all__ = [
     "Stream",
 ]
 
-_MODULES = {
-    "budget": ("RetryBudget",),
-    "client": ("Client",),
-    "client_stats": ("ClientStats", "ProviderStats"),
-    "handlers": ("Calling",),
-    "health": ("Ejection",),
-    "server": ("Server", "ServerStats"),
-    "stream": ("Stream",),
-}
-_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name on first use."""
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "budget": "RetryBudget",
+            "client": "Client",
+            "client_stats": "ClientStats ProviderStats",
+            "handlers": "Calling",
+            "health": "Ejection",
+            "server": "Server ServerStats",
+            "stream": "Stream",
+        },
+    )

@@ -15,7 +15,7 @@ from importlib import import_module
 from nngkit import __version__
 from nngkit.cli.commands import COMMANDS, PROGRAMS, STAND_INS, module_of
 from nngkit.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code, only
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, NngkitError
 
 __all__ = ["main"]

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nngkit.lazy import lazily
+
 if TYPE_CHECKING:
     from nngkit.cluster.admission import Applicant, Authenticator, Ticket, TokenAuthenticator, issue_ticket
     from nngkit.cluster.endpoint import Endpoint
     from nngkit.cluster.hosting import Host, Member
-    from nngkit.cluster.jobs import Job, JobRun
     from nngkit.cluster.messages import ClusterGap, ClusterMessage
-    from nngkit.cluster.sharing import Shared
-    from nngkit.cluster.sockets import SocketTransport
+    from nngkit.cluster.shell.jobs import Job, JobRun
+    from nngkit.cluster.shell.sharing import Shared
+    from nngkit.cluster.shell.sockets import SocketTransport
     from nngkit.cluster.status import ClusterMember, ClusterStatus, ClusterTree, JobCounts, VoterState
     from nngkit.cluster.transport import Sink, Transport
 
@@ -52,31 +54,18 @@ __all__ = [
     "issue_ticket",
 ]
 
-_MODULES = {  # name -> the module that defines it
-    **dict.fromkeys(("Applicant", "Authenticator", "Ticket", "TokenAuthenticator", "issue_ticket"), "admission"),
-    **dict.fromkeys(("ClusterMember", "ClusterStatus", "ClusterTree", "JobCounts", "VoterState"), "status"),
-    **dict.fromkeys(("ClusterGap", "ClusterMessage"), "messages"),
-    **dict.fromkeys(("Host", "Member"), "hosting"),
-    **dict.fromkeys(("Job", "JobRun"), "jobs"),
-    **dict.fromkeys(("Sink", "Transport"), "transport"),
-    "Endpoint": "endpoint",
-    "Shared": "sharing",
-    "SocketTransport": "sockets",
-}
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a name on first use; from then on it is an ordinary attribute."""
-        from importlib import import_module
-
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING"})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "admission": "Applicant Authenticator Ticket TokenAuthenticator issue_ticket",
+            "endpoint": "Endpoint",
+            "hosting": "Host Member",
+            "messages": "ClusterGap ClusterMessage",
+            "shell.jobs": "Job JobRun",
+            "shell.sharing": "Shared",
+            "shell.sockets": "SocketTransport",
+            "status": "ClusterMember ClusterStatus ClusterTree JobCounts VoterState",
+            "transport": "Sink Transport",
+        },
+    )

@@ -30,14 +30,14 @@ from typing import Any, Final, TypeVar
 import trio
 
 from nngkit.cluster.containing import plain
+from nngkit.cluster.content.order import SharedObject
 from nngkit.cluster.frames import as_bytes, check_id, check_kind
-from nngkit.cluster.jobs import Job
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.option_checks import check_shared_object
-from nngkit.cluster.shared_order import SharedObject
-from nngkit.cluster.sharing import Shared
-from nngkit.cluster.shell import NodeShell
-from nngkit.cluster.shell_core import EndpointOptions
+from nngkit.cluster.shell.core import EndpointOptions
+from nngkit.cluster.shell.jobs import Job
+from nngkit.cluster.shell.options import check_shared_object
+from nngkit.cluster.shell.sharing import Shared
+from nngkit.cluster.shell.shell import NodeShell
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.errors import ConfigError, NotFound, TooLarge
 

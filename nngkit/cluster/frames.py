@@ -2,7 +2,7 @@
 
 ::
 
-    D1 ...                       a message to all nodes: nngkit.fanout.mesh_wire
+    D1 ...                       a message to all nodes: nngkit.mesh.wire
     A0 to BF                     a CBOR map: a digest or an ask of the mesh
     80 to 9F                     a CBOR array: [channel, ...], for the neighbour itself
     D2 | channel | length of to | length of sender | epoch, 8 bytes | to | sender | CBOR array
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
-from nngkit.fanout.mesh_wire import MOST_NUMBER, MOST_ORIGIN
+from nngkit.mesh.wire import MOST_NUMBER, MOST_ORIGIN
 
 __all__ = [
     "DOCUMENTS",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from nngkit.cluster.endpoint import Endpoint
-from nngkit.cluster.option_checks import check_voters
-from nngkit.cluster.shell_core import EndpointOptions
+from nngkit.cluster.shell.core import EndpointOptions
+from nngkit.cluster.shell.options import check_voters
 from nngkit.errors import ConfigError
 
 __all__ = ["Host", "Member"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from nngkit.cluster.containing import contained, describe
-from nngkit.cluster.election_limits import Deposed, Elected, HostChanged
-from nngkit.cluster.journal_records import ClusterRecord, ClusterRecords, HostChange
-from nngkit.cluster.work_limits import JobEnd
+from nngkit.cluster.election.values import Deposed, Elected, HostChanged
+from nngkit.cluster.jobs.values import JobEnd
+from nngkit.cluster.records import ClusterRecord, ClusterRecords, HostChange
 
 __all__ = ["ClusterJournal", "Door"]
 

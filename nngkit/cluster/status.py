@@ -12,7 +12,7 @@ from typing import Any, Final
 from nngkit.envelope import as_map
 from nngkit.envelope import field as read
 from nngkit.errors import BadMessage
-from nngkit.fanout.mesh_wire import MOST_ORIGIN
+from nngkit.mesh.wire import MOST_ORIGIN
 
 __all__ = ["ClusterMember", "ClusterStatus", "ClusterTree", "JobCounts", "VoterState"]
 

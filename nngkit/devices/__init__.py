@@ -13,7 +13,7 @@
 docs/devices.md has the guarantees and losses of each. Independent of the content of messages and of commands.
 """
 
-from importlib import import_module
+from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Device", "DirectionStats", "Forwarding", "Kind", "PeerStats", "TappedMessage", "forward"]
 
-_LAZY = {
-    **dict.fromkeys(("Device", "Forwarding", "PeerStats", "forward"), f"{__name__}.device"),
-    **dict.fromkeys(("DirectionStats", "TappedMessage"), f"{__name__}.examining"),
-    **dict.fromkeys(("KINDS", "Kind"), f"{__name__}.kinds"),
-}
-
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name."""
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_LAZY[name]), name)
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "device": "Device Forwarding PeerStats forward",
+            "examining": "DirectionStats TappedMessage",
+            "kinds": "KINDS Kind",
+        },
+    )

@@ -17,15 +17,14 @@
 The names below are imported lazily: a command that needs only the settings loads no event loop.
 """
 
-from importlib import import_module
+from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.daemon import Daemon
-    from nngkit.discovery.liveness import LivenessRules, RegistryLimits
     from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
-    from nngkit.discovery.questions import (
+    from nngkit.discovery.questions.values import (
         INFO,
         PING,
         STATS,
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
         deadline,
         first,
     )
-    from nngkit.discovery.resolution import Resolution
+    from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
+    from nngkit.discovery.registry.resolution import Resolution
     from nngkit.discovery.resolver import Resolver
     from nngkit.discovery.service import Service, ServiceStats
     from nngkit.discovery.service_discovery import DiscoveryStats, ServiceDiscovery
@@ -81,34 +81,21 @@ __all__ = [
     "first",
 ]
 
-_MODULES = {
-    "client": ("DaemonClient",),
-    "daemon": ("Daemon",),
-    "provider": ("Event", "Provider", "Reason", "RoundFigures", "State", "Status"),
-    "questions": (
-        *("INFO", "PING", "STATS", "Answer", "AskResult", "Bid", "Failure", "Question", "Reserved", "Until"),
-        *("bids", "deadline", "first"),
-    ),
-    "resolution": ("Resolution",),
-    "resolver": ("Resolver",),
-    "liveness": ("RegistryLimits", "LivenessRules"),
-    "service": ("Service", "ServiceStats"),
-    "service_discovery": ("DiscoveryStats", "ServiceDiscovery"),
-    "settings": ("ClientSettings", "DaemonSettings", "ServiceSettings"),
-}
-_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
-
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a lazy name on first use."""
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "client": "DaemonClient",
+            "daemon": "Daemon",
+            "provider": "Event Provider Reason RoundFigures State Status",
+            "questions.values": (
+                "INFO PING STATS Answer AskResult Bid Failure Question Reserved Until bids deadline first"
+            ),
+            "registry.liveness": "LivenessRules RegistryLimits",
+            "registry.resolution": "Resolution",
+            "resolver": "Resolver",
+            "service": "Service ServiceStats",
+            "service_discovery": "DiscoveryStats ServiceDiscovery",
+            "settings": "ClientSettings DaemonSettings ServiceSettings",
+        },
+    )

@@ -15,8 +15,8 @@ import trio
 
 from nngkit.background import Background
 from nngkit.discovery.queries import RefusalKind, RefusedReply
-from nngkit.discovery.question_messages import AskQuery, pages, parse_ask_query
-from nngkit.discovery.questions import Outcome
+from nngkit.discovery.questions.messages import AskQuery, pages, parse_ask_query
+from nngkit.discovery.questions.values import Outcome
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 

@@ -38,9 +38,9 @@ from nngkit.discovery.queries import (
     SnapshotReply,
     parse_daemon_reply,
 )
-from nngkit.discovery.question_messages import AskQuery, make_ask, parse_ask_reply
-from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
-from nngkit.discovery.questions import deadline as until_deadline
+from nngkit.discovery.questions.messages import AskQuery, make_ask, parse_ask_reply
+from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions.values import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req

@@ -32,7 +32,7 @@ from nngkit.discovery._watch_desk import WatchDesk
 from nngkit.discovery.domains import domain_of, other_domain
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
 from nngkit.discovery.queries import RefusedReply, RoundsQuery, SnapshotQuery, parse_daemon_query
-from nngkit.discovery.question_messages import is_ask_query
+from nngkit.discovery.questions.messages import is_ask_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import parse_watch_query

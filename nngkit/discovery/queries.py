@@ -31,7 +31,7 @@ from nngkit.discovery.provider import (
     Status,
     check_name,
 )
-from nngkit.discovery.registry import Registry
+from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
 
 __all__ = [

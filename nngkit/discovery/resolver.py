@@ -32,13 +32,13 @@ from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
-from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Event, Provider, State
-from nngkit.discovery.question_messages import AskQuery, make_ask
-from nngkit.discovery.question_round import OutcomeMerger
-from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
-from nngkit.discovery.questions import deadline as until_deadline
-from nngkit.discovery.resolution import Resolution
+from nngkit.discovery.questions.messages import AskQuery, make_ask
+from nngkit.discovery.questions.round import OutcomeMerger
+from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions.values import deadline as until_deadline
+from nngkit.discovery.registry.merged_view import MergedView
+from nngkit.discovery.registry.resolution import Resolution
 from nngkit.discovery.settings import ClientSettings
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable

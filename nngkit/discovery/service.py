@@ -33,12 +33,12 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
-from nngkit.discovery._answering import Answering, OnQuestion
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
-from nngkit.discovery.question_messages import is_question
-from nngkit.discovery.questions import Facts
+from nngkit.discovery.questions.answering import Answering, OnQuestion
+from nngkit.discovery.questions.messages import is_question
+from nngkit.discovery.questions.values import Facts
 from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats

@@ -28,18 +28,18 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.discovery._asking import Asking
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import RandomSource, Suspects, find_lane, make_preference
-from nngkit.discovery.liveness import LivenessRules, RegistryLimits, RoundResult
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
-from nngkit.discovery.question_messages import AskQuery, make_ask
-from nngkit.discovery.question_round import MAX_TOTAL
-from nngkit.discovery.questions import AskResult, Outcome, Reserved, Until, make_result
-from nngkit.discovery.questions import deadline as until_deadline
-from nngkit.discovery.registry import Registry
-from nngkit.discovery.resolution import Resolution, give_reason
+from nngkit.discovery.questions.asking import Asking
+from nngkit.discovery.questions.messages import AskQuery, make_ask
+from nngkit.discovery.questions.round import MAX_TOTAL
+from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
+from nngkit.discovery.questions.values import deadline as until_deadline
+from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, RoundResult
+from nngkit.discovery.registry.registry import Registry
+from nngkit.discovery.registry.resolution import Resolution, give_reason
 from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError

@@ -26,10 +26,10 @@ import trio
 
 from nngkit.background import Background
 from nngkit.discovery._event_feed import EventFeed
-from nngkit.discovery.liveness import Round, RoundResult
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, SurveyQuery
 from nngkit.discovery.provider import Reason
-from nngkit.discovery.registry import Registry
+from nngkit.discovery.registry.liveness import Round, RoundResult
+from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
 

@@ -39,10 +39,10 @@ import trio
 from nngkit.background import UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
-from nngkit.journal.log import Entry, LogStats
-from nngkit.journal.partition import Partition, Retention, SealStats
 from nngkit.journal.reader import open_journal, read
 from nngkit.journal.record import EARLIEST, LATEST, Record, encode_headers, encode_origin
+from nngkit.journal.writing.log import Entry, LogStats
+from nngkit.journal.writing.partition import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
 __all__ = ["Recorder", "RecorderStats", "StreamStats"]

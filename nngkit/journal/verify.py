@@ -12,8 +12,8 @@ from nngkit.journal.files import MANIFEST, folder_of, logs_in, opened
 from nngkit.journal.logfile import read_head, scan
 from nngkit.journal.manifest import ADVICE, Manifest
 from nngkit.journal.reader import Journal
-from nngkit.journal.segmentfile import crc_of
 from nngkit.journal.segments import Segment, Segments
+from nngkit.journal.writing.segmentfile import crc_of
 
 __all__ = ["Finding", "verify"]
 

@@ -22,8 +22,9 @@ was committed or not. Segments are linked into the table, or referred to in plac
 Requires an extra: `pip install 'nngkit[iceberg]'` or `'nngkit[delta]'`. docs/lakehouse.md says what was tried.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from nngkit.lazy import lazily
 
 if TYPE_CHECKING:
     from nngkit.lakehouse.exporting import Exported, export
@@ -31,19 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "Snapshot", "Table", "export", "open_table"]
 
-_LATE = {  # name -> module: importing the libraries of a table format takes up to seconds
-    **dict.fromkeys(("Exported", "export"), "exporting"),
-    **dict.fromkeys(("Snapshot", "Table", "open_table"), "table"),
-}
-
-
-if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        module = _LATE.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = found
-        return found
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "exporting": "Exported export",
+            "table": "Snapshot Table open_table",
+        },
+    )

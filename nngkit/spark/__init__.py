@@ -28,31 +28,25 @@
 Only this package imports PySpark, and only when one of its names is used.
 """
 
+from nngkit.lazy import lazily
 from nngkit.spark.session import register, session  # now, or a later import of that module would replace the function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.spark.batches import map_batches
     from nngkit.spark.lakehouse import table
-    from nngkit.spark.sealed import scan
+    from nngkit.spark.reading.batches import map_batches
+    from nngkit.spark.reading.sealed import scan
     from nngkit.spark.tables import to_delta
 
 __all__ = ["map_batches", "register", "scan", "session", "table", "to_delta"]
 
-
-if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        module = {"map_batches": "batches", "scan": "sealed", "table": "lakehouse", "to_delta": "tables"}.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        found: object = getattr(import_module(f"nngkit.spark.{module}"), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "lakehouse": "table",
+            "reading.batches": "map_batches",
+            "reading.sealed": "scan",
+            "tables": "to_delta",
+        },
+    )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from nngkit.lakehouse.table import open_table
-from nngkit.spark.sealed import parquet_files
+from nngkit.spark.reading.sealed import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from nngkit.errors import Broken, ConfigError
-from nngkit.spark.jobs.registry import JOBS
+from nngkit.spark.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ def rows_of(spark: SparkSession, options: JobOptions, streaming: bool = False, *
     if options.until and not streaming:
         given["endingTimestamp"] = options.until
     if not streaming:
-        from nngkit.spark.sealed import scan
+        from nngkit.spark.reading.sealed import scan
 
         return scan(spark, options.journal, **given)
     reader: Any = spark.readStream.format("nng").options(**given)
@@ -143,7 +143,7 @@ def batch(spark: SparkSession, name: str, options: JobOptions, skips: SkipCount 
         _compact(spark, options, skips)
         return None
     if name == "report":
-        from nngkit.spark.jobs.report import write
+        from nngkit.spark.analytics.report import write
 
         assert options.output is not None
         skipped = write(rows_of(spark, options, includeSkipped="true"), Path(options.output), _name_of(options.journal))
@@ -178,8 +178,8 @@ def _name_of(journal: str) -> str:
 
 
 def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> DataFrame:
-    from nngkit.spark.jobs.availability import observations
-    from nngkit.spark.jobs.cluster import ended
+    from nngkit.spark.analytics.availability import observations
+    from nngkit.spark.analytics.cluster import ended
     from nngkit.spark.jobs.documents import updates
 
     job = JOBS[name]
@@ -196,7 +196,7 @@ def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> Da
 
 
 def _function(name: str, function: str) -> Callable[..., DataFrame]:
-    found: Callable[..., DataFrame] = getattr(import_module(f"nngkit.spark.jobs.{JOBS[name].module}"), function)
+    found: Callable[..., DataFrame] = getattr(import_module(f"nngkit.spark.{JOBS[name].module}"), function)
     return found
 
 
@@ -205,10 +205,10 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
     import json
 
     from nngkit.journal import open_journal
-    from nngkit.spark.batches import BatchFunction, map_batches
     from nngkit.spark.jobs.documents import Apply, of_rows
     from nngkit.spark.jobs.packing import COLUMNS
     from nngkit.spark.jobs.snapshots import advance, progress
+    from nngkit.spark.reading.batches import BatchFunction, map_batches
 
     assert options.output is not None
     if options.since or options.until:
@@ -234,7 +234,7 @@ def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) 
 
 def stream_of(spark: SparkSession, name: str, options: JobOptions) -> DataFrame:
     """Return the job's results as a stream; it starts when it is written."""
-    from nngkit.spark.progress import counted
+    from nngkit.spark.reading.progress import counted
 
     if options.skip_missing:
         rows = counted(rows_of(spark, options, streaming=True, includeSkipped="true"))
@@ -248,7 +248,7 @@ def stream(spark: SparkSession, name: str, options: JobOptions, metrics: str | N
 
     `metrics`: host:port at which Prometheus finds the stream's progress.
     """
-    from nngkit.spark.progress import Progress, serve
+    from nngkit.spark.reading.progress import Progress, serve
 
     progress = Progress()
     spark.streams.addListener(progress)

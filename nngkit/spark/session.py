@@ -108,7 +108,7 @@ def check_packages(*more: str) -> None:
 def register(spark: SparkSession) -> None:
     """Register `format("nng")` in this session and enable its filter pushdown. Raises ConfigError as `session`."""
     check_packages()
-    from nngkit.spark.source import NngDataSource
+    from nngkit.spark.reading.source import NngDataSource
 
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(NngDataSource)

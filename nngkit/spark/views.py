@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nngkit.errors import Broken, NotFound
 from nngkit.spark.cancelling import cancellable
-from nngkit.spark.jobs.registry import JOBS
+from nngkit.spark.registry import JOBS
 from nngkit.spark.run import JobOptions, in_a_line, job_of, rows_of, short_reason
 from nngkit.spark.sql_text import words
 
@@ -120,10 +120,10 @@ class Views:
         return self._made[name]
 
     def _own(self, name: str) -> DataFrame:
-        from nngkit.spark.jobs.availability import observations
-        from nngkit.spark.jobs.cluster import ended
-        from nngkit.spark.jobs.requests import requests
-        from nngkit.spark.jobs.sessions import peers
+        from nngkit.spark.analytics.availability import observations
+        from nngkit.spark.analytics.cluster import ended
+        from nngkit.spark.analytics.requests import requests
+        from nngkit.spark.analytics.sessions import peers
 
         made = {"observations": observations, "peers": peers, "requests": requests, "jobs": ended, "records": _records}
         return self._rows if name == "journal" else made[name](self._rows)

@@ -8,7 +8,7 @@ import trio
 
 from nngkit.journal import Recorder, rebuild_manifest
 from nngkit.spark import scan, session
-from nngkit.spark.jobs.quality import distinct
+from nngkit.spark.analytics.quality import distinct
 from nngkit.spark.session import SMALL
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nngkit.cli.discovery.template import Template
-from nngkit.cli.output import provider_fields
+from nngkit.cli.streams.output import provider_fields
 from nngkit.discovery import Provider
 
 Path("t").write_text("{% for one in service('answer') %}{{ one.hostport }}{% endfor %}")

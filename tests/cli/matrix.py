@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nngkit.cli.cat.option_table import FORMATS, PROTOCOLS, options_of
+from nngkit.cli.cat.command_line.option_table import FORMATS, PROTOCOLS, options_of
 from tests.cli.cases import said
 
 RECORDED = Path(__file__).with_name("recorded_matrix.json")

@@ -21,7 +21,7 @@ from nngkit.cli.cluster.host import voter
 from nngkit.cli.cluster.live import cut, status_lines, tree_lines, without
 from nngkit.cli.cluster.programs import why
 from nngkit.cli.cluster.submit import bar
-from nngkit.cli.shell import Ran
+from nngkit.cli.streams.shell import Ran
 from nngkit.cluster import ClusterMember, ClusterStatus, ClusterTree, Host, JobCounts, Member, VoterState
 from nngkit.cluster.admission import issue_ticket, read_ticket
 from nngkit.errors import JobFailed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat.option_table import FORMATS
+from nngkit.cli.cat.command_line.option_table import FORMATS
 from nngkit.cli.commands import COMMANDS
 from nngkit.cli.tools.bench import PROTOCOLS
 from nngkit.cli.tools.completion import SHELLS

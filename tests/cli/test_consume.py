@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from tests.cli.commands import assert_fails, nngkit, valid
 from tests.cli.processes import Running
 from tests.journal.partitions import entry, stored

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.blocking import Service
-from nngkit.cli.output import columns, span
+from nngkit.cli.streams.output import columns, span
 from nngkit.discovery import Reason
 from nngkit.portal import the_portal
 from tests.cli.certificates import Certificate, issue

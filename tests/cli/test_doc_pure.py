@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cli.doc import differences, layout
-from nngkit.cli.doc.caret import Caret, Size
+from nngkit.cli.doc import differences
 from nngkit.cli.doc.differences import applied, edits, rebased
+from nngkit.cli.doc.editor import layout
+from nngkit.cli.doc.editor.caret import Caret, Size
+from nngkit.cli.doc.editor.keys import Decoder, Event, Key, Pasted, Typed
+from nngkit.cli.doc.editor.view import Other, Span, Style, cut, framed
 from nngkit.cli.doc.folders import name_of, path_of, walk, write
-from nngkit.cli.doc.keys import Decoder, Event, Key, Pasted, Typed
 from nngkit.cli.doc.log import sittings
 from nngkit.cli.doc.values import delta_text, from_json, to_json
-from nngkit.cli.doc.view import Other, Span, Style, cut, framed
 from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, patched
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Entry

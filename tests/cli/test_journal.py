@@ -16,7 +16,7 @@ import trio
 
 from nngkit import Service
 from nngkit.journal import open_journal, parse_reply, read
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from nngkit.protocols import Pub, Pull, Push, Req, Sub
 from tests.cli.commands import ROOT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.cli.processes import Running

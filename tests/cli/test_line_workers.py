@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.cli.line_workers import LineWorkers, WorkerFailed
-from nngkit.cli.shell import shell_environment
+from nngkit.cli.streams.line_workers import LineWorkers, WorkerFailed
+from nngkit.cli.streams.shell import shell_environment
 
 
 def workers(script: str, timeout: float = 10, limit: int = 100) -> LineWorkers:

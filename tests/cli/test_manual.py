@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat.option_table import OPTIONS, options_of
+from nngkit.cli.cat.command_line.option_table import OPTIONS, options_of
 from nngkit.cli.commands import COMMANDS, SHORTHANDS
 from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
 from nngkit.cli.tools.man import page

@@ -12,7 +12,7 @@ import pytest
 
 from nngkit.blocking import Publisher
 from nngkit.fanout import Keep
-from nngkit.fanout.lag import pack_trailer
+from nngkit.fanout.numbered.lag import pack_trailer
 from nngkit.portal import the_portal
 from nngkit.protocols import Pub
 from nngkit.testing import eventually

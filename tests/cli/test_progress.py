@@ -9,7 +9,7 @@ import threading
 import pytest
 import trio
 
-from nngkit.cli import progress
+from nngkit.cli.streams import progress
 from tests.cli.terminals import Screen
 
 

@@ -17,7 +17,7 @@ from nngkit.cli.journal.spark_progress import Stage, StageClock, line
 from nngkit.cli.journal.spark_results import print_rows, write_file
 from nngkit.cli.journal.spark_table import cell, table
 from nngkit.errors import ConfigError
-from nngkit.spark.durations import seconds_of, spark_text
+from nngkit.spark.reading.durations import seconds_of, spark_text
 from nngkit.spark.sql_text import split, words
 
 TEXTS = st.text(st.sampled_from("abz _\x1b\n\u0301\u4e16\u00e9"), max_size=30)  # an accent, a wide character

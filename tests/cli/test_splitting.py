@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nngkit.cli.cat.command_line.plan import Received
 from nngkit.cli.cat.formats import msgpack
-from nngkit.cli.cat.plan import Received
 from nngkit.cli.cat.rendering import parse_template, template, unescape
 from nngkit.cli.cat.splitting import Delimited, Malformed, Records, Splitter
 

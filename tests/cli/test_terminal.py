@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nngkit.blocking import Server
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.output import columns, json_line
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.output import columns, json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import RemoteError
 from nngkit.portal import the_portal
 from tests.cli.commands import nngkit

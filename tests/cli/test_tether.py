@@ -40,8 +40,8 @@ def _program(way: str) -> str:
     return dedent(
         f"""
         import sys, trio
-        from nngkit.cli.line_workers import LineWorkers
-        from nngkit.cli.shell import run_shell, shell_environment
+        from nngkit.cli.streams.line_workers import LineWorkers
+        from nngkit.cli.streams.shell import run_shell, shell_environment
 
         async def main():
             script = sys.argv[1]

@@ -19,8 +19,8 @@ import trio
 from nngkit.blocking import Service
 from nngkit.cli.discovery.template import Template, TemplateFailed, replace_file, unsafe_field
 from nngkit.cli.discovery.watched import Watched
-from nngkit.cli.output import provider_fields
-from nngkit.cli.shell import run_shell, shell_environment
+from nngkit.cli.streams.output import provider_fields
+from nngkit.cli.streams.shell import run_shell, shell_environment
 from nngkit.discovery import Event, Provider, Reason, State
 from nngkit.errors import ConfigError
 from nngkit.portal import the_portal

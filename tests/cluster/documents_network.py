@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from nngkit import envelope
-from nngkit.cluster.documents import ClusterDocuments, OpenedDocument, Refused
-from nngkit.cluster.documents_messages import BODY_LIMIT, Position
+from nngkit.cluster.content.messages import BODY_LIMIT, Position
+from nngkit.cluster.content.part import ClusterDocuments, OpenedDocument, Refused
 from nngkit.documents.sync.messages import Aware
 from nngkit.documents.versions import EditStream
 from nngkit.testing.clock import VirtualClock

@@ -9,8 +9,8 @@ A history has 1 to 7 voters, with or without disks, some of them with both kinds
 partitions of one or both ways, losses, duplicates, reordering, clocks that drift by 9 % and jump forward, stalls,
 proposals, snapshots and handovers. It ends with a healed network, in which a host must serve.
 
-The invariants are those of `nngkit/cluster/election.py`. Histories in which a majority loses its memory are checked for
-one host in each term, for one lease, and for their end.
+The invariants are those of `nngkit/cluster/election/voter.py`. Histories in which a majority loses its memory are
+checked for one host in each term, for one lease, and for their end.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from nngkit.cluster.election import NotHost, Voter
-from nngkit.cluster.election_limits import (
+from nngkit.cluster.election.log import ElectionLog
+from nngkit.cluster.election.messages import AppendReply, SnapshotReply, VoteReply, pack, parse
+from nngkit.cluster.election.values import (
     Deposed,
     Elected,
     ElectionLimits,
@@ -34,8 +35,7 @@ from nngkit.cluster.election_limits import (
     SaveMeta,
     SaveSnapshot,
 )
-from nngkit.cluster.election_log import ElectionLog
-from nngkit.cluster.election_messages import AppendReply, SnapshotReply, VoteReply, pack, parse
+from nngkit.cluster.election.voter import NotHost, Voter
 from nngkit.envelope import decode, encode
 from nngkit.errors import Full
 

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from nngkit.cluster.election import Voter
-from nngkit.cluster.election_limits import (
-    ElectionEvent,
-    ElectionLimits,
-    Persist,
-    SaveEntries,
-    SaveMeta,
-)
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.messages import (
     Append,
     AppendReply,
     Message,
@@ -26,6 +18,14 @@ from nngkit.cluster.election_messages import (
     VoteReply,
     VoteRequest,
 )
+from nngkit.cluster.election.values import (
+    ElectionEvent,
+    ElectionLimits,
+    Persist,
+    SaveEntries,
+    SaveMeta,
+)
+from nngkit.cluster.election.voter import Voter
 from tests.cluster.election_network import Disk
 
 EPOCH = 5_000_000

@@ -1,8 +1,8 @@
 """A simulated cluster: the places of many nodes, over links that are in order and lose nothing until they end.
 
 An oracle stands for the election: it lets one voter lead whenever the present host has no majority of them any more.
-After every event of a node the invariants of `nngkit.cluster.place` are checked: no loop, one root for each term, at
-most twice the fan-out of children, events that fit each other. `settled` is the state that every history must reach.
+After every event of a node the invariants of `nngkit.cluster.tree.place` are checked: no loop, one root for each term,
+at most twice the fan-out of children, events that fit each other. `settled` is the state that every history must reach.
 
     python tests/cluster/place_network.py 20000 [first seed]     # that many random histories; prints seeds that fail
 """
@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any
 
-from nngkit.cluster.place import Place
-from nngkit.cluster.place_events import (
+from nngkit.cluster.tree.messages import Message, pack, parse
+from nngkit.cluster.tree.place import Place
+from nngkit.cluster.tree.shape import depths_of, ideal_depth
+from nngkit.cluster.tree.values import (
     ChildDown,
     ChildUp,
     Left,
@@ -28,8 +30,6 @@ from nngkit.cluster.place_events import (
     Refused,
     Silent,
 )
-from nngkit.cluster.place_messages import Message, pack, parse
-from nngkit.cluster.tree import depths_of, ideal_depth
 from nngkit.envelope import decode, encode
 from nngkit.testing.network import Network, Partition
 

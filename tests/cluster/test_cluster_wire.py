@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cluster import documents_messages, election_messages, place_messages, work_messages
+from nngkit.cluster.content import messages as documents_messages
+from nngkit.cluster.election import messages as election_messages
 from nngkit.cluster.frames import Channel, Hello, greeting_frame, local_frame, pack_body, routed_frame
-from nngkit.fanout.mesh_wire import data_frame, key_of
+from nngkit.cluster.jobs import messages as work_messages
+from nngkit.cluster.tree import messages as place_messages
+from nngkit.mesh.wire import data_frame, key_of
 
 WIRE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
 PAGE = WIRE.partition("\n## Clusters\n")[2].partition("\n## ")[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.crew import Crew
-from nngkit.cluster.crew_limits import CrewEffects, CrewLimits
-from nngkit.cluster.work_messages import (
+from nngkit.cluster.jobs.crew import Crew
+from nngkit.cluster.jobs.crew_limits import CrewEffects, CrewLimits
+from nngkit.cluster.jobs.messages import (
     Block,
     Demand,
     Grant,

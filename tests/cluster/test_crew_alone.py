@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.crew import Crew
-from nngkit.cluster.crew_waiting import PATIENCE
-from nngkit.cluster.work_messages import (
+from nngkit.cluster.jobs.crew import Crew
+from nngkit.cluster.jobs.messages import (
     Demand,
     Grant,
     Holding,
@@ -18,6 +17,7 @@ from nngkit.cluster.work_messages import (
     Starting,
     Stop,
 )
+from nngkit.cluster.jobs.waiting import PATIENCE
 from tests.cluster.test_crew import NOW, block, crew, grant, of
 from tests.cluster.test_work import Bench
 

@@ -12,9 +12,9 @@ import trio
 from trio.testing import MockClock
 
 from nngkit.cluster import Host, Member
+from nngkit.cluster.jobs.messages import Cancel
+from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.log_clock import LogClock
-from nngkit.cluster.work_messages import Cancel
-from nngkit.cluster.work_state import JobTable
 from nngkit.envelope import decode
 from nngkit.errors import JobFailed
 from nngkit.testing.cluster_memory import ClusterMemory

@@ -11,10 +11,9 @@ from random import Random
 import pytest
 
 from nngkit import envelope
-from nngkit.cluster.documents import BODY_LIMIT, ClusterDocuments
-from nngkit.cluster.documents_copy import origin_of
-from nngkit.cluster.documents_holders import Holders
-from nngkit.cluster.documents_messages import (
+from nngkit.cluster.content.copy import origin_of
+from nngkit.cluster.content.holders import Holders
+from nngkit.cluster.content.messages import (
     START,
     Behind,
     Changes,
@@ -45,7 +44,8 @@ from nngkit.cluster.documents_messages import (
     decode,
     encode,
 )
-from nngkit.cluster.documents_opened import ClusterDocument
+from nngkit.cluster.content.part import BODY_LIMIT, ClusterDocuments
+from nngkit.cluster.shell.document import ClusterDocument
 from nngkit.documents.document import Document as NngkitDocument
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Updates
@@ -309,7 +309,7 @@ async def test_what_needs_a_disk_raises_config_error() -> None:
 
 def test_no_engine_is_loaded_before_a_document_is_opened() -> None:
     program = (
-        "import sys; from random import Random; from nngkit.cluster.documents import ClusterDocuments as D\n"
+        "import sys; from random import Random; from nngkit.cluster.content.part import ClusterDocuments as D\n"
         "d = D('n', 1, now=0.0, rng=Random(1)); assert 'pycrdt' not in sys.modules\n"
         "sys.modules['pycrdt'] = None\n"
         "from nngkit.errors import ConfigError\n"

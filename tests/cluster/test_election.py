@@ -7,10 +7,8 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.election import NotHost, Voter
-from nngkit.cluster.election_choice import best_voter, time_until_free
-from nngkit.cluster.election_limits import Elected, ElectionLimits, Recovered, Restored, SaveMeta
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.choice import best_voter, time_until_free
+from nngkit.cluster.election.messages import (
     Append,
     AppendReply,
     Message,
@@ -27,6 +25,8 @@ from nngkit.cluster.election_messages import (
     pack,
     parse,
 )
+from nngkit.cluster.election.values import Elected, ElectionLimits, Recovered, Restored, SaveMeta
+from nngkit.cluster.election.voter import NotHost, Voter
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError, Full, TooLarge
 from tests.cluster.election_network import ElectionNetwork, Member

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.election_limits import (
-    Elected,
-    SaveMeta,
-)
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.messages import (
     AppendReply,
     Stale,
     Stand,
     Survey,
     VoteRequest,
+)
+from nngkit.cluster.election.values import (
+    Elected,
+    SaveMeta,
 )
 from tests.cluster.one_voter import (
     EPOCH,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from nngkit.cluster.election import NotHost
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.messages import (
     AppendReply,
     SnapshotReply,
     Stand,
     Survey,
     SurveyReply,
 )
+from nngkit.cluster.election.voter import NotHost
 from tests.cluster.one_voter import (
     EPOCH,
     HEARTBEAT,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.election_limits import (
-    Recovered,
-)
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.messages import (
     AppendReply,
     RecoverReply,
     SnapshotReply,
@@ -13,6 +10,9 @@ from nngkit.cluster.election_messages import (
     Stand,
     Survey,
     SurveyReply,
+)
+from nngkit.cluster.election.values import (
+    Recovered,
 )
 from tests.cluster.one_voter import (
     EPOCH,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cluster.election_limits import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
-from nngkit.cluster.election_log import Snapshot
-from nngkit.cluster.election_store import VoterStore
+from nngkit.cluster.election.log import Snapshot
+from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
+from nngkit.cluster.shell.store import VoterStore
 from nngkit.errors import Closed, Damaged
 from tests.cluster.voter_stores import STEPS, descriptors, reopened, stored
 

@@ -10,9 +10,9 @@ from struct import pack
 import pytest
 from google_crc32c import extend as crc32c
 
-from nngkit.cluster.election_limits import Restored
-from nngkit.cluster.election_log import Snapshot
-from nngkit.cluster.election_messages import MOST_ID, MOST_VOTERS
+from nngkit.cluster.election.log import Snapshot
+from nngkit.cluster.election.messages import MOST_ID, MOST_VOTERS
+from nngkit.cluster.election.values import Restored
 from nngkit.envelope import CONTROL_LIMIT, encode
 from nngkit.errors import Damaged
 from tests.cluster.voter_stores import reopened

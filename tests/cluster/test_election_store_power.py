@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.election_limits import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
-from nngkit.cluster.election_log import Snapshot
-from nngkit.cluster.election_store import VoterStore
+from nngkit.cluster.election.log import Snapshot
+from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
+from nngkit.cluster.shell.store import VoterStore
 from nngkit.errors import ConfigError
 from tests.cluster.election_network import Disk
 from tests.cluster.power_failures import Killed, PowerFailures

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nngkit.cluster.election_log import Snapshot
-from nngkit.cluster.election_messages import (
+from nngkit.cluster.election.log import Snapshot
+from nngkit.cluster.election.messages import (
     SnapshotReply,
     Stand,
     Survey,

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from nngkit.cluster import Host, Member
-from nngkit.cluster.journal_records import parse_ends, parse_host_change, parse_message
+from nngkit.cluster.records import parse_ends, parse_host_change, parse_message
 from nngkit.discovery.daemon import Daemon
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.errors import Closed, ConfigError

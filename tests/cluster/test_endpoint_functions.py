@@ -17,7 +17,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from nngkit.cluster import ClusterMessage, Host, JobRun, Member, working
+from nngkit.cluster import ClusterMessage, Host, JobRun, Member
+from nngkit.cluster.shell import workers as working
 from nngkit.errors import Closed, ConfigError, JobFailed, TimedOut
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory

@@ -9,7 +9,7 @@ import pytest
 
 from nngkit.cluster.admission import Applicant, Authenticator, TokenAuthenticator
 from nngkit.cluster.frames import Hello, parse_local
-from nngkit.cluster.greetings import GREETING, SILENCE, Greetings, GreetingsEffects
+from nngkit.cluster.node.greetings import GREETING, SILENCE, Greetings, GreetingsEffects
 from nngkit.errors import BadMessage
 
 VOTERS = {"a": "tcp://a:1", "b": "tcp://b:1"}

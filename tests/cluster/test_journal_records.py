@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cluster.journal_records import (
+from nngkit.cluster.jobs.messages import OUTCOMES
+from nngkit.cluster.jobs.values import JobEnd
+from nngkit.cluster.records import (
     MOST_ENDS,
     MOST_TIME,
     ClusterRecords,
@@ -20,8 +22,6 @@ from nngkit.cluster.journal_records import (
     parse_host_change,
     parse_message,
 )
-from nngkit.cluster.work_limits import JobEnd
-from nngkit.cluster.work_messages import OUTCOMES
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, NngkitError
 from nngkit.journal.recorder import Recorder

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.cluster.letters import Letter, LetterLimits, Letters
+from nngkit.cluster.node.letters import Letter, LetterLimits, Letters
 from nngkit.errors import BadMessage, Full
 
 

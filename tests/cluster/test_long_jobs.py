@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from nngkit.cluster import Host, JobRun, Member, working
+from nngkit.cluster import Host, JobRun, Member
+from nngkit.cluster.shell import workers as working
 from nngkit.errors import ConfigError, JobFailed
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory

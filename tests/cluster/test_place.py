@@ -8,9 +8,7 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.place import Place
-from nngkit.cluster.place_events import Attached, PlaceLimits, Refused
-from nngkit.cluster.place_messages import (
+from nngkit.cluster.tree.messages import (
     MOST_ROWS,
     Accept,
     Attach,
@@ -29,7 +27,9 @@ from nngkit.cluster.place_messages import (
     pack,
     parse,
 )
-from nngkit.cluster.place_paths import Standing
+from nngkit.cluster.tree.path import Standing
+from nngkit.cluster.tree.place import Place
+from nngkit.cluster.tree.values import Attached, PlaceLimits, Refused
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
 from tests.cluster import place_network

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.documents import ClusterDocuments
-from nngkit.cluster.documents_messages import FRAGMENT_LIMIT, Changes, OrderedFragments, Position, encode
+from nngkit.cluster.content.messages import FRAGMENT_LIMIT, Changes, OrderedFragments, Position, encode
+from nngkit.cluster.content.part import ClusterDocuments
 from nngkit.errors import ConfigError, Full, TooLarge
 from tests.cluster.documents_network import Cluster, Log, Node
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nngkit import envelope
-from nngkit.cluster.documents_messages import FRAGMENT_LIMIT, START, Entry, OrderedFragments, Position
-from nngkit.cluster.shared_order import HELD_CHANGES, LOG_CHANGES, WRITERS, SharedOrder
+from nngkit.cluster.content.messages import FRAGMENT_LIMIT, START, Entry, OrderedFragments, Position
+from nngkit.cluster.content.order import HELD_CHANGES, LOG_CHANGES, WRITERS, SharedOrder
 from nngkit.errors import BadMessage, TooLarge
 from tests.cluster.documents_network import Log
 

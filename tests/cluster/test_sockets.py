@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from nngkit.background import Background
-from nngkit.cluster.sockets import SocketTransport
+from nngkit.cluster.shell.sockets import SocketTransport
 from nngkit.testing import aeventually
 from nngkit.testing.waiting import TIMEOUT
 

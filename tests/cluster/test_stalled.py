@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from nngkit.cluster import Host
-from nngkit.cluster import greetings as links
 from nngkit.cluster.frames import Hello, greeting_frame
+from nngkit.cluster.node import greetings as links
 from nngkit.protocols import Bus
 from nngkit.testing import eventually
 

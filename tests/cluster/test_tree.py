@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nngkit.cluster.tree import (
+from nngkit.cluster.tree.shape import (
     Branch,
     Decision,
     Joiner,

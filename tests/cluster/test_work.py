@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from nngkit.cluster.work import WorkHost
-from nngkit.cluster.work_limits import WorkEffects, WorkLimits
-from nngkit.cluster.work_messages import (
+from nngkit.cluster.jobs.messages import (
     Accepted,
     Cancel,
     Demand,
@@ -30,7 +28,9 @@ from nngkit.cluster.work_messages import (
     Taken,
     Waiting,
 )
-from nngkit.cluster.work_state import JobTable
+from nngkit.cluster.jobs.queue import WorkHost
+from nngkit.cluster.jobs.table import JobTable
+from nngkit.cluster.jobs.values import WorkEffects, WorkLimits
 
 
 class Bench:

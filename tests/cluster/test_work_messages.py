@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nngkit.cluster.work_messages import (
+from nngkit.cluster.jobs.messages import (
     Accepted,
     Block,
     Cancel,
@@ -37,7 +37,7 @@ from nngkit.cluster.work_messages import (
     Waiting,
     pack,
 )
-from nngkit.cluster.work_reading import parse
+from nngkit.cluster.jobs.reading import parse
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.work_messages import Spec
-from nngkit.cluster.work_operations import (
+from nngkit.cluster.jobs.messages import Spec
+from nngkit.cluster.jobs.operations import (
     cancel_op,
     end_op,
     entry,
@@ -17,7 +17,7 @@ from nngkit.cluster.work_operations import (
     submit_op,
     tries_op,
 )
-from nngkit.cluster.work_state import JobTable, Source
+from nngkit.cluster.jobs.table import JobTable, Source
 from nngkit.envelope import encode
 from nngkit.errors import BadMessage
 

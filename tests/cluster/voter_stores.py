@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nngkit.cluster.election_limits import Persist, Restored, SaveEntries, SaveMeta
-from nngkit.cluster.election_store import VoterStore
+from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta
+from nngkit.cluster.shell.store import VoterStore
 
 STEPS: list[list[Persist]] = [
     [SaveMeta(1, 1, "a", (("a", 5), ("b", 6)))],

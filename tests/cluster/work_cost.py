@@ -13,12 +13,12 @@ import sys
 from random import Random
 from time import process_time
 
-from nngkit.cluster.crew import Crew
-from nngkit.cluster.submitting import SubmitLimits, Submitter
-from nngkit.cluster.work import LOCAL, WorkHost
-from nngkit.cluster.work_messages import Message, pack
-from nngkit.cluster.work_reading import parse
-from nngkit.cluster.work_state import JobTable
+from nngkit.cluster.jobs.crew import Crew
+from nngkit.cluster.jobs.messages import Message, pack
+from nngkit.cluster.jobs.queue import LOCAL, WorkHost
+from nngkit.cluster.jobs.reading import parse
+from nngkit.cluster.jobs.submitter import SubmitLimits, Submitter
+from nngkit.cluster.jobs.table import JobTable
 from nngkit.envelope import decode, encode
 
 MOST = 4 * 1024 * 1024

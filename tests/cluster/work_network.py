@@ -23,11 +23,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from nngkit.cluster.crew import Crew
-from nngkit.cluster.crew_limits import CrewJob, CrewLimits
-from nngkit.cluster.crew_places import Kinds
-from nngkit.cluster.log_clock import LogClock
-from nngkit.cluster.submitting import (
+from nngkit.cluster.jobs.crew import Crew
+from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits
+from nngkit.cluster.jobs.messages import Grant, Message, pack
+from nngkit.cluster.jobs.queue import LOCAL, WorkHost
+from nngkit.cluster.jobs.reading import parse
+from nngkit.cluster.jobs.slots import Kinds
+from nngkit.cluster.jobs.submitter import (
     JobAccepted,
     JobEnded,
     JobPart,
@@ -35,11 +37,9 @@ from nngkit.cluster.submitting import (
     SubmitLimits,
     Submitter,
 )
-from nngkit.cluster.work import LOCAL, WorkHost
-from nngkit.cluster.work_limits import QUEUED, JobEnd, WorkLimits
-from nngkit.cluster.work_messages import Grant, Message, pack
-from nngkit.cluster.work_reading import parse
-from nngkit.cluster.work_state import JobTable
+from nngkit.cluster.jobs.table import JobTable
+from nngkit.cluster.jobs.values import QUEUED, JobEnd, WorkLimits
+from nngkit.cluster.log_clock import LogClock
 from nngkit.envelope import decode, encode
 from nngkit.testing.clock import VirtualClock
 

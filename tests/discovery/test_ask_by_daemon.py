@@ -23,8 +23,8 @@ from nngkit.discovery import (
 )
 from nngkit.discovery._ask_desk import OF_ONE
 from nngkit.discovery.queries import RefusedReply, parse_daemon_reply
-from nngkit.discovery.question_messages import PAGE_SIZE, AskQuery, pages, parse_ask_reply
-from nngkit.discovery.questions import MAX_ANSWER, Outcome
+from nngkit.discovery.questions.messages import PAGE_SIZE, AskQuery, pages, parse_ask_reply
+from nngkit.discovery.questions.values import MAX_ANSWER, Outcome
 from nngkit.errors import BadMessage, Broken, TimedOut, TooLarge, Unreachable
 from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req

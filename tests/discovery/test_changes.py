@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from nngkit import Service, ServiceNotFound
 from nngkit.discovery import Daemon, DaemonSettings, Reason, Resolver, RoundFigures, ServiceDiscovery, State, Status
 from nngkit.discovery.client import DaemonClient
-from nngkit.discovery.liveness import RegistryLimits
-from nngkit.discovery.merged_view import MergedView
 from nngkit.discovery.provider import Key
-from nngkit.discovery.provider_table import CHANGES
 from nngkit.discovery.queries import PAGE
-from nngkit.discovery.registry import Registry
+from nngkit.discovery.registry.liveness import RegistryLimits
+from nngkit.discovery.registry.merged_view import MergedView
+from nngkit.discovery.registry.registry import Registry
+from nngkit.discovery.registry.table import CHANGES
 from nngkit.testing import aeventually
 from tests.discovery.peers import WAIT, record, says
 

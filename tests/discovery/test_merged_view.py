@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from nngkit.discovery.merged_view import RESTART_GRACE, MergedView
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
+from nngkit.discovery.registry.merged_view import RESTART_GRACE, MergedView
 from nngkit.errors import ServiceNotFound
 from tests.discovery.peers import record
 

@@ -31,8 +31,8 @@ from nngkit.discovery.queries import (
     parse_daemon_query,
     parse_daemon_reply,
 )
-from nngkit.discovery.question_messages import AskQuery, SurveyAnswer, SurveyQuestion
-from nngkit.discovery.registry import Registry
+from nngkit.discovery.questions.messages import AskQuery, SurveyAnswer, SurveyQuestion
+from nngkit.discovery.registry.registry import Registry
 from nngkit.discovery.watch import WatchQuery
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
 

@@ -24,7 +24,7 @@ from nngkit.discovery import (
     deadline,
     first,
 )
-from nngkit.discovery.question_messages import (
+from nngkit.discovery.questions.messages import (
     AskQuery,
     SurveyAnswer,
     SurveyQuestion,
@@ -33,8 +33,8 @@ from nngkit.discovery.question_messages import (
     parse_survey_answer,
     parse_survey_question,
 )
-from nngkit.discovery.question_round import OutcomeMerger, QuestionRound
-from nngkit.discovery.questions import MAX_ANSWER, MAX_QUESTION, Outcome, make_result
+from nngkit.discovery.questions.round import OutcomeMerger, QuestionRound
+from nngkit.discovery.questions.values import MAX_ANSWER, MAX_QUESTION, Outcome, make_result
 from nngkit.errors import BadMessage, TooLarge
 from tests.discovery.peers import record
 

@@ -27,14 +27,14 @@ from nngkit.discovery import (
     deadline,
     first,
 )
-from nngkit.discovery._answering import RUNNING
-from nngkit.discovery.question_messages import (
+from nngkit.discovery.questions.answering import RUNNING
+from nngkit.discovery.questions.messages import (
     AskQuery,
     SurveyAnswer,
     SurveyQuestion,
     parse_survey_answer,
 )
-from nngkit.discovery.questions import MAX_ANSWER
+from nngkit.discovery.questions.values import MAX_ANSWER
 from nngkit.errors import BadMessage, Closed, NngkitError
 from nngkit.protocols import Surveyor
 from nngkit.testing import aeventually

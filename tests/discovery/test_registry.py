@@ -13,10 +13,10 @@ import cbor2
 import pytest
 
 from nngkit.discovery.lanes import Lane, Preference
-from nngkit.discovery.liveness import LivenessRules, RegistryLimits, Round, RoundResult, is_mass_loss
 from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.registry import COUNTERS, Registry
+from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, Round, RoundResult, is_mass_loss
+from nngkit.discovery.registry.registry import COUNTERS, Registry
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nngkit.discovery.liveness import LivenessRules, RegistryLimits
 from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
-from nngkit.discovery.registry import Registry
+from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
+from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import ServiceNotFound
 from nngkit.testing import Conditions, Network
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from nngkit.fanout.mesh_events import MeshGap, MeshMessage
-from nngkit.fanout.mesh_limits import MeshLimits
-from nngkit.fanout.mesh_state import MeshState
+from nngkit.mesh.limits import MeshLimits
+from nngkit.mesh.state import MeshState
+from nngkit.mesh.values import MeshGap, MeshMessage
 from nngkit.testing.clock import VirtualClock
 
 Stream = tuple[str, int]

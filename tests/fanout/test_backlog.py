@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError
-from nngkit.fanout.backlog import OVERHEAD, Backlog, CaughtUp, HighWater, Lagging
-from nngkit.fanout.keeping import Keep, LastMessages
-from nngkit.fanout.lag import Gap, Published, Restarted
+from nngkit.fanout.numbered.backlog import OVERHEAD, Backlog, CaughtUp, HighWater, Lagging
+from nngkit.fanout.numbered.keeping import Keep, LastMessages
+from nngkit.fanout.numbered.lag import Gap, Published, Restarted
 
 ME, OTHER = b"publish1", b"publish2"
 NO_WARNING = HighWater(messages=5, warn=None)

@@ -12,7 +12,7 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
-from nngkit.fanout.consumer_messages import SettleRequest, parse_reply
+from nngkit.fanout.durable.messages import SettleRequest, parse_reply
 from nngkit.journal import Recorder, Retention
 from nngkit.journal.files import open_storage
 from nngkit.journal.manifest import check_journal
@@ -262,8 +262,8 @@ async def test_an_ack_is_not_confirmed_while_the_disk_fails(tmp_path: Path, monk
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as failing:
-            failing.setattr("nngkit.fanout._consumer_file.os.fdatasync", fail)
-            failing.setattr("nngkit.fanout._consumer_file.os.fsync", fail)
+            failing.setattr("nngkit.fanout.durable.file.os.fdatasync", fail)
+            failing.setattr("nngkit.fanout.durable.file.os.fsync", fail)
             with pytest.raises(NotStored, match="No space left"):
                 await each.ack()
         await each.ack()

@@ -12,7 +12,7 @@ import trio
 
 from nngkit.errors import ConfigError, NotFound, OffsetGone
 from nngkit.fanout import Consumer, ConsumerServer, consumers
-from nngkit.fanout.consumer_messages import ChangeRequest, InfoRequest, OpenRequest, Options, parse_reply
+from nngkit.fanout.durable.messages import ChangeRequest, InfoRequest, OpenRequest, Options, parse_reply
 from nngkit.journal import Recorder, Retention
 from nngkit.protocols import Req
 from tests.cli.commands import command, environment

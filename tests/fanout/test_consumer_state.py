@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, Damaged, NngkitError, TooLarge
-from nngkit.fanout._consumer_file import StateFile
-from nngkit.fanout.consumer_messages import (
+from nngkit.fanout.durable.file import StateFile
+from nngkit.fanout.durable.messages import (
     Columns,
     FetchRequest,
     OpenRequest,
@@ -26,7 +26,7 @@ from nngkit.fanout.consumer_messages import (
     parse_reply,
     parse_request,
 )
-from nngkit.fanout.consumer_state import Limits, Partition, offsets_in, runs_of
+from nngkit.fanout.durable.partition import Limits, Partition, offsets_in, runs_of
 
 ACK_WAIT = 10.0
 MOST = 3

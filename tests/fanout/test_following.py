@@ -14,7 +14,7 @@ import trio.testing
 
 from nngkit.errors import ConfigError
 from nngkit.fanout import Following, Missing, Publisher
-from nngkit.fanout.joining import Join
+from nngkit.fanout.numbered.joining import Join
 from nngkit.journal import Recorder
 from nngkit.protocols import Pub, Sub
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.fanout.lag import (
+from nngkit.fanout.numbered.lag import (
     HEARTBEAT,
     MOST_PUBLISHERS,
     MOST_RANGES,

@@ -13,7 +13,7 @@ import nngkit.aio
 import nngkit.blocking
 from nngkit.errors import Closed, ConfigError, TimedOut, TooLarge, Unreachable
 from nngkit.fanout import Mesh, MeshGap, MeshMessage
-from nngkit.fanout.mesh_wire import Line, pack_digest
+from nngkit.mesh.wire import Line, pack_digest
 from nngkit.portal import the_portal
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually

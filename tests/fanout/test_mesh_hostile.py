@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, TooLarge
-from nngkit.fanout.mesh_events import MeshMessage
-from nngkit.fanout.mesh_limits import MeshLimits
-from nngkit.fanout.mesh_state import MeshState
-from nngkit.fanout.mesh_wire import MOST_NUMBER, Ask, Digest, Line, control, data_frame, key_of, pack_ask, pack_digest
+from nngkit.mesh.limits import MeshLimits
+from nngkit.mesh.state import MeshState
+from nngkit.mesh.values import MeshMessage
+from nngkit.mesh.wire import MOST_NUMBER, Ask, Digest, Line, control, data_frame, key_of, pack_ask, pack_digest
 
 NOW = 1000.0
 

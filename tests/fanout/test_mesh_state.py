@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nngkit.fanout.mesh_events import MeshGap, MeshMessage
-from nngkit.fanout.mesh_limits import MeshLimits
-from nngkit.fanout.mesh_state import MeshState
-from nngkit.fanout.mesh_wire import Ask, Line, control, data_frame, key_of, pack_digest
+from nngkit.mesh.limits import MeshLimits
+from nngkit.mesh.state import MeshState
+from nngkit.mesh.values import MeshGap, MeshMessage
+from nngkit.mesh.wire import Ask, Line, control, data_frame, key_of, pack_digest
 from tests.fanout.mesh_network import MeshNetwork
 
 NAMES = [f"n{number:02}" for number in range(20)]

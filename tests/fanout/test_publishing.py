@@ -20,8 +20,8 @@ from nngkit.fanout import (
     Subscriber,
     Synchronized,
 )
-from nngkit.fanout.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
-from nngkit.fanout.publishing_messages import Position, PublisherHeartbeat, Refused, parse_reply
+from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
+from nngkit.fanout.numbered.messages import Position, PublisherHeartbeat, Refused, parse_reply
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 
@@ -162,7 +162,7 @@ async def test_a_late_joiner_gets_the_last_messages_and_then_all_later_ones() ->
 async def test_the_join_has_neither_gap_nor_duplicate(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The publisher counts up without a pause; each snapshot must meet the live messages."""
     if pages > 1:
-        monkeypatch.setattr("nngkit.fanout.publisher.PAGE_LIMIT", 100)
+        monkeypatch.setattr("nngkit.fanout.numbered.publisher.PAGE_LIMIT", 100)
     async with Publisher(ANY, keep=Keep(), send_buffer=8192) as publisher, trio.open_nursery() as nursery:
         publisher.publish("count=", b"0")
 

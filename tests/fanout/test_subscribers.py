@@ -13,7 +13,7 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.fanout import Gap, Keep, Pattern, Published, Publisher, Restarted, Subscriber, Synchronized
-from nngkit.fanout.publishing_messages import Position
+from nngkit.fanout.numbered.messages import Position
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually, eventually
@@ -35,7 +35,7 @@ def portal() -> None:
 def clock_of(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
     """Set the wall clock that publishers read."""
     ahead = NOW() - time.monotonic_ns() + int(hours * 3600e9)
-    monkeypatch.setattr("nngkit.fanout.publisher.time.time_ns", lambda: time.monotonic_ns() + ahead)
+    monkeypatch.setattr("nngkit.fanout.numbered.publisher.time.time_ns", lambda: time.monotonic_ns() + ahead)
 
 
 async def joined(subscriber: Subscriber, publisher: Publisher) -> None:

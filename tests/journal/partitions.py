@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nngkit.errors import NotStored
-from nngkit.journal.log import Entry
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader, encode_headers, encode_origin, frame
+from nngkit.journal.writing.log import Entry
+from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 
 SALT = 77

@@ -10,10 +10,10 @@ from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
 from nngkit.journal.files import HEAD, log_name
 from nngkit.journal.logfile import open_log
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import Head, LogHeader
-from nngkit.journal.recovery import recover
-from nngkit.journal.segmentfile import crc_of
+from nngkit.journal.writing.partition import Partition
+from nngkit.journal.writing.recovery import recover
+from nngkit.journal.writing.segmentfile import crc_of
 from nngkit.testing import eventually
 from tests.journal.partitions import SALT, entry, folder, log_bytes, stored
 

@@ -12,7 +12,7 @@ import pytest
 
 from nngkit.errors import Damaged
 from nngkit.journal import read
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from tests.journal.partitions import entry, folder, stored
 
 STEPS: tuple[tuple[Any, str], ...] = (

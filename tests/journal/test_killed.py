@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import encode_headers, encode_origin
+from nngkit.journal.writing.partition import Partition
 from tests.journal.recorder_kills import Killed, Load, audit, load
 
 RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))

@@ -18,10 +18,10 @@ from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import Retention, compact, open_journal, read, rebuild_manifest
 from nngkit.journal.files import PENDING, LocalStorage, segment_name
 from nngkit.journal.manifest import RETIRE, save_manifest
-from nngkit.journal.merging import FAN, STAY, delete_retired, merged_into, plan_merge
-from nngkit.journal.partition import Partition
 from nngkit.journal.segments import PACK, Segments
 from nngkit.journal.verify import verify
+from nngkit.journal.writing.merging import FAN, STAY, delete_retired, merged_into, plan_merge
+from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 from tests.journal.partitions import entry, folder, stored
 from tests.journal.test_segments import Files, segment
@@ -106,7 +106,7 @@ def test_reader_that_is_slower_than_that_goes_on_in_the_merged_segment(
     where = filled(tmp_path / "j", 40)
     reading = iter(read(where))
     assert next(reading).offset == 0
-    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
+    monkeypatch.setattr("nngkit.journal.writing.merging.STAY", 0.0)
     compact(where)
     listed = {each.file for each in open_journal(where).segments(0)}
     assert {path.name for path in folder(where).iterdir() if path.suffix == ".parquet"} == listed
@@ -117,7 +117,7 @@ def test_recorder_merges_when_idle_and_does_not_exclude_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = filled(tmp_path / "j", 20)
-    monkeypatch.setattr("nngkit.journal.partition.RETRY", 0.01)
+    monkeypatch.setattr("nngkit.journal.writing.partition.RETRY", 0.01)
     partition = Partition.open(where)
     eventually(lambda: partition.stats.merged >= 20)
     with pytest.raises(ConfigError, match="another recorder has this partition"):
@@ -184,7 +184,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatc
             return step(*arguments)  # type: ignore[operator]
 
         monkeypatch.setattr(LocalStorage, name, stop_before)
-    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
+    monkeypatch.setattr("nngkit.journal.writing.merging.STAY", 0.0)
     compact(where)
     monkeypatch.undo()
     assert len(lefts) > 10
@@ -246,7 +246,7 @@ def test_older_manifest_whose_parts_were_merged_and_deleted(tmp_path: Path, monk
     where = filled(tmp_path / "j", 20)
     before = values(where)
     old = (folder(where) / "manifest.json").read_bytes()
-    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
+    monkeypatch.setattr("nngkit.journal.writing.merging.STAY", 0.0)
     compact(where)
     (folder(where) / "manifest.json").write_bytes(old)
     Partition.open(where).close()

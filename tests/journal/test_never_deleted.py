@@ -23,9 +23,9 @@ import pytest
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import open_journal, read
-from nngkit.journal import partition as sealing
-from nngkit.journal.partition import Partition
-from nngkit.journal.rebuild import rebuild_manifest
+from nngkit.journal.writing import partition as sealing
+from nngkit.journal.writing.partition import Partition
+from nngkit.journal.writing.rebuild import rebuild_manifest
 from nngkit.testing import eventually
 from tests.journal.partitions import entry, folder, stored
 

@@ -18,7 +18,7 @@ from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import compact, open_journal, read, rebuild_manifest
 from nngkit.journal.files import ABSENT, Changed, open_storage
 from nngkit.journal.manifest import Manifest, save_manifest
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 from tests.journal.partitions import entry, stored
 
@@ -124,7 +124,7 @@ def test_journal_is_sealed_read_merged_and_retired_in_a_bucket(
     recorded(uri, tmp_path / "spool", 70)
     expected = [b"%d" % each for each in range(210)]
     assert values(uri) == expected
-    monkeypatch.setattr("nngkit.journal.merging.STAY", 0.0)
+    monkeypatch.setattr("nngkit.journal.writing.merging.STAY", 0.0)
     done = compact(uri, spool=tmp_path / "spool")
     assert done.before == 70
     assert done.after < 8

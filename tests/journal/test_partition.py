@@ -15,7 +15,7 @@ from nngkit.errors import ConfigError, Full, NotStored, OffsetGone
 from nngkit.journal import Retention, open_journal, read
 from nngkit.journal import manifest as manifests
 from nngkit.journal.files import SharedStorage
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 from tests.journal.partitions import entry, folder, stored
 
@@ -103,7 +103,7 @@ def test_partition_is_locked_against_a_second_recorder(tmp_path: Path) -> None:
 def test_retention_retires_segments_and_reading_them_names_the_earliest_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.journal.merging.RETIRE", 0.0)
+    monkeypatch.setattr("nngkit.journal.writing.merging.RETIRE", 0.0)
     now = int(time.time() * 1e6)
     for number, age in enumerate((5000, 4000, 0)):
         partition = Partition.open(tmp_path / "j")

@@ -15,8 +15,8 @@ import pytest
 from nngkit.journal import compact, open_journal
 from nngkit.journal.files import LocalStorage
 from nngkit.journal.manifest import RETIRE, save_manifest
-from nngkit.journal.merging import FAN, STAY, delete_retired, merged_into
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.merging import FAN, STAY, delete_retired, merged_into
+from nngkit.journal.writing.partition import Partition
 from tests.journal.partitions import entry, folder, stored
 
 PAGE = Path(__file__).parents[2] / "docs" / "journal.md"

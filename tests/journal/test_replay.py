@@ -12,7 +12,7 @@ import trio
 
 from nngkit.errors import ConfigError
 from nngkit.journal import Replayed, replay
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.partition import Partition
 from nngkit.protocols import Pair0, Pub, Pull, Push, Rep, Req, Sub
 from tests.journal.partitions import entry, stored
 

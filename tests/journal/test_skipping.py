@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from nngkit.errors import Damaged
 from nngkit.journal import Journal, Skipped, open_journal, read
-from nngkit.journal.partition import Partition
 from nngkit.journal.record import LogHeader
+from nngkit.journal.writing.partition import Partition
 from tests.journal.partitions import entry, folder, stored
 
 ROWS = 1000
@@ -24,8 +24,8 @@ GROUP = 100
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
     """One segment of ten row groups."""
-    monkeypatch.setattr("nngkit.journal.segmentfile.ROW_GROUP", GROUP)
-    monkeypatch.setattr("nngkit.journal.segmentfile.PIECE", GROUP)
+    monkeypatch.setattr("nngkit.journal.writing.segmentfile.ROW_GROUP", GROUP)
+    monkeypatch.setattr("nngkit.journal.writing.segmentfile.PIECE", GROUP)
     partition = Partition.open(tmp_path / "j")
     chance = random.Random(1)
     stored(partition, [entry(chance.randbytes(50), timestamp=each * 1000) for each in range(ROWS)])

@@ -17,8 +17,8 @@ from nngkit.errors import ConfigError, Damaged, NotFound
 from nngkit.journal import Journal, Retention, compact, open_journal
 from nngkit.journal.files import PENDING, LocalStorage, segment_name
 from nngkit.journal.manifest import save_manifest
-from nngkit.journal.merging import FAN, STAY, delete_retired
-from nngkit.journal.partition import Partition
+from nngkit.journal.writing.merging import FAN, STAY, delete_retired
+from nngkit.journal.writing.partition import Partition
 from nngkit.lakehouse import export, open_table
 from nngkit.lakehouse import table as tables
 from tests.journal.partitions import entry, stored

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nngkit.protocols import TLS, PeerEvent, Pub, Pull, Push, Sub, _peer_watch
+from nngkit.protocols import TLS, PeerEvent, Pub, Pull, Push, Sub
+from nngkit.protocols._core import peer_watch as _peer_watch
 
 SCHEMES = "tcp", "ws", "tls+tcp", "wss"
 KINDS: dict[str, tuple[Any, Any]] = {"pipeline": (Push, Pull), "pubsub": (Pub, Sub)}

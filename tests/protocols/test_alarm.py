@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from nngkit.protocols._alarm import Alarm
+from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.testing import Background
 from tests.protocols.wires import WAIT
 

@@ -17,7 +17,8 @@ import pytest
 import trio
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push, _race
+from nngkit.protocols import Bus, Pair0, PeerEvent, Pipe, Pull, Push
+from nngkit.protocols._wire import race as _race
 from nngkit.testing import Wire, eventually
 from tests.protocols.raw_peer import (
     BUS,

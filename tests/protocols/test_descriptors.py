@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from nngkit.protocols import Pair0, Pull, Push, _descriptors
+from nngkit.protocols import Pair0, Pull, Push
+from nngkit.protocols._nng import descriptors as _descriptors
 from nngkit.testing import eventually
 from tests.protocols.wires import WAIT
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nngkit.protocols._faults import check_ours
+from nngkit.protocols._waiting.faults import check_ours
 
 
 class Interrupted(Exception):

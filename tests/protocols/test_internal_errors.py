@@ -15,18 +15,19 @@ from typing import Any
 
 import pytest
 
-from nngkit.protocols import PeerEvent, Pub, Pull, Push, Rep, _answering
-from nngkit.protocols import _alarm as alarms
-from nngkit.protocols import _attempt as attempts
-from nngkit.protocols import _listener as listeners
-from nngkit.protocols._alarm import Alarm
-from nngkit.protocols._connection import Connection
-from nngkit.protocols._inbox import Inbox
-from nngkit.protocols._limits import Guard
-from nngkit.protocols._outbox import Outbox
-from nngkit.protocols._read_half import ReadHalf
-from nngkit.protocols._waiters import ThreadWaiter
-from nngkit.protocols._write_half import WriteHalf
+from nngkit.protocols import PeerEvent, Pub, Pull, Push, Rep
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.guard import Guard
+from nngkit.protocols._core.inbox import Inbox
+from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.read_half import ReadHalf
+from nngkit.protocols._core.write_half import WriteHalf
+from nngkit.protocols._nng import attempt as attempts
+from nngkit.protocols._nng import listener as listeners
+from nngkit.protocols._socket import answering as _answering
+from nngkit.protocols._waiting import alarm as alarms
+from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.protocols._waiting.waiters import ThreadWaiter
 from nngkit.protocols.sp import Machine
 from nngkit.protocols.websocket import Machine as WebSocketMachine
 from nngkit.testing import ASYNCIO, BLOCKING, TRIO, Background, Caller, Wire, eventually

@@ -20,7 +20,10 @@ import pytest
 import trustme
 
 from nngkit.errors import ConfigError, TimedOut, Unreachable
-from nngkit.protocols import TLS, Pull, Push, _listener, _race, _resolver
+from nngkit.protocols import TLS, Pull, Push
+from nngkit.protocols._nng import listener as _listener
+from nngkit.protocols._nng import resolver as _resolver
+from nngkit.protocols._wire import race as _race
 from nngkit.testing import eventually
 from tests.hosts import Host, Hosts, hosts
 from tests.protocols.wires import ROOT, WAIT

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import Pair0, Pull, Push, _descriptors, _peer_watch
+from nngkit.protocols import Pair0, Pull, Push
+from nngkit.protocols._core import peer_watch as _peer_watch
+from nngkit.protocols._nng import descriptors as _descriptors
 from nngkit.testing import eventually
 from nngkit.testing.wires import Wire
 from tests.protocols.wires import WAIT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.protocols._race import DELAY, LIMIT, LONG_LIMIT, Race, interleaved, limit_of
+from nngkit.protocols._wire.race import DELAY, LIMIT, LONG_LIMIT, Race, interleaved, limit_of
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub, _operations, _peer_queues, _process
-from nngkit.protocols._waiters import ThreadWaiter
+from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub
+from nngkit.protocols._core import peer_queues as _peer_queues
+from nngkit.protocols._nng import operations as _operations
+from nngkit.protocols._nng import process as _process
+from nngkit.protocols._waiting.waiters import ThreadWaiter
 from nngkit.testing import Background, eventually
 from tests.protocols.alarms import interrupt
 from tests.protocols.wires import WAIT, said
 
-PROTOCOLS = str(Path(_operations.__file__).parent)
+PROTOCOLS = str(Path(_operations.__file__).parent.parent)
 
 # ---- signal handlers that raise --------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.protocols._tcp_info import TCPInfo, is_gone, longest_pause, look, next_look, parse
+from nngkit.protocols._wire.tcp_info import TCPInfo, is_gone, longest_pause, look, next_look, parse
 
 TIMEOUT = 10.0
 OPEN = 65_536  # bytes of a window

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pattern
-from nngkit.protocols._topics import Routes, Topics
+from nngkit.protocols._topics.topics import Routes, Topics
 
 # ---- prefixes --------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ def test_an_interrupted_change_can_be_repeated(monkeypatch: pytest.MonkeyPatch) 
     class Interrupted(Exception):
         pass
 
-    from nngkit.protocols._prefix_trie import PrefixTrie
+    from nngkit.protocols._topics.prefix_trie import PrefixTrie
 
     for name in ("add", "discard"):
 

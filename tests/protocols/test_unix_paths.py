@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.protocols import Pull, Push, _unix_paths
+from nngkit.protocols import Pull, Push
+from nngkit.protocols._nng import unix_paths as _unix_paths
 from tests.protocols.wires import WAIT
 
 MANY = 8  # listeners that start at once

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from nngkit.cluster.journal_records import ClusterRecord, ClusterRecords, HostChange
-from nngkit.cluster.work_limits import JobEnd
+from nngkit.cluster.jobs.values import JobEnd
+from nngkit.cluster.records import ClusterRecord, ClusterRecords, HostChange
 from nngkit.envelope import encode
 from tests.spark.rows import START, at
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nngkit.cluster.journal_records import ClusterRecords
+from nngkit.cluster.records import ClusterRecords
 from nngkit.envelope import encode
 from nngkit.errors import ConfigError
-from nngkit.spark.jobs.anomalies import anomalies
+from nngkit.spark.analytics.anomalies import anomalies
+from nngkit.spark.analytics.dependencies import dependencies
+from nngkit.spark.analytics.requests import request_latency, requests
+from nngkit.spark.analytics.sessions import peers, sessions, with_unseen
 from nngkit.spark.jobs.cbor_text import from_cbor, register
-from nngkit.spark.jobs.dependencies import dependencies
-from nngkit.spark.jobs.requests import request_latency, requests
 from nngkit.spark.jobs.schemas import schemas
-from nngkit.spark.jobs.sessions import peers, sessions, with_unseen
 from tests.spark.cluster_journal import row_of
 from tests.spark.journals import append, opened
 from tests.spark.rows import at, eight, frame, micros, seen

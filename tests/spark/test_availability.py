@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nngkit.spark.jobs.availability import (
+from nngkit.spark.analytics.availability import (
     availability,
     flaps,
     intervals,

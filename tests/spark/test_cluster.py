@@ -45,7 +45,7 @@ def test_job_runs_on_two_workers_that_have_only_the_archive(tmp_path: Path) -> N
     archive = pack(tmp_path / "env.tar.gz")
     with tarfile.open(archive) as inside:
         names = set(inside.getnames())
-    assert {"nngkit/spark/source.py", "nngkit/protocols/pipeline.py"} <= names
+    assert {"nngkit/spark/reading/source.py", "nngkit/protocols/pipeline.py"} <= names
     assert any(name.startswith("pyarrow/libarrow.so") for name in names)
     write(tmp_path / "j", 5000, topics=("a", "b"))
     with standalone(workers=2) as cluster:

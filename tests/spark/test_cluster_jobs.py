@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nngkit.cluster.journal_records import ClusterRecords
-from nngkit.cluster.work_limits import JobEnd
+from nngkit.cluster.jobs.values import JobEnd
+from nngkit.cluster.records import ClusterRecords
 from nngkit.errors import ConfigError
-from nngkit.spark.jobs.cluster import dead_letters, ended, hosts, queue_times, retries, unreadable, work
-from nngkit.spark.jobs.figures import collect
-from nngkit.spark.jobs.report import page
+from nngkit.spark.analytics.cluster import dead_letters, ended, hosts, queue_times, retries, unreadable, work
+from nngkit.spark.analytics.figures import collect
+from nngkit.spark.analytics.report import page
 from nngkit.spark.run import JobOptions, batch, rows_of, stream_of
 from tests.spark.cluster_journal import BEGIN, ClusterJournal, cluster_journal, job, row_of
 from tests.spark.journals import append, opened

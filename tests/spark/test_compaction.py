@@ -16,7 +16,7 @@ from nngkit import envelope
 from nngkit.documents.versions import EditStream, from_wire, to_wire
 from nngkit.spark.jobs.compaction import snapshots
 from nngkit.spark.jobs.packing import COLUMNS, names, packing, unpacked
-from nngkit.spark.schema import arrow_schema
+from nngkit.spark.reading.schema import arrow_schema
 
 SCHEMA = arrow_schema(COLUMNS)
 PART, ROWS = pa.field("part", pa.int32()), pa.field("rows", pa.binary())

@@ -13,9 +13,9 @@ from nngkit.documents import Document, DocumentPeer, NetworkFaults
 from nngkit.documents.versions import EditStream
 from nngkit.journal import Recorder, open_journal
 from nngkit.recording import DocumentRecorder
+from nngkit.spark.analytics.quality import distinct, duplicates, lost
 from nngkit.spark.jobs.causal import Update, in_order
 from nngkit.spark.jobs.documents import as_of, compact, edits, of_rows, updates
-from nngkit.spark.jobs.quality import distinct, duplicates, lost
 from nngkit.spark.jobs.snapshots import advance, load
 from nngkit.testing import aeventually
 

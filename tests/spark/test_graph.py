@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.spark.jobs.graph import Edge, graph, layers
+from nngkit.spark.analytics.graph import Edge, graph, layers
 
 NODES = st.sampled_from("abcdefgh")
 EDGES = st.lists(st.builds(Edge, NODES, NODES, st.sampled_from(["calls", "publishes"]), st.integers(1, 10**9)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nngkit.journal import open_journal
-from nngkit.spark.jobs.registry import JOBS
 from nngkit.spark.jobs.snapshots import load, progress
+from nngkit.spark.registry import JOBS
 from nngkit.spark.run import JobOptions, SkipCount, batch, stream_of
 from tests.spark.cluster_journal import cluster_journal
 from tests.spark.journals import append, opened, write

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError, NotFound
-from nngkit.spark.ids import LENGTH, MessageId, query_key
-from nngkit.spark.ids import split as split_id
-from nngkit.spark.options import ReadOptions, RecorderOptions, WriteOptions
-from nngkit.spark.plan import (
+from nngkit.spark.reading.ids import LENGTH, MessageId, query_key
+from nngkit.spark.reading.ids import split as split_id
+from nngkit.spark.reading.options import ReadOptions, RecorderOptions, WriteOptions
+from nngkit.spark.reading.plan import (
     Available,
     OffsetRange,
     checked,
@@ -22,7 +22,7 @@ from nngkit.spark.plan import (
     to_json,
     without_lost,
 )
-from nngkit.spark.positions import EARLIEST, LATEST, parse_time
+from nngkit.spark.reading.positions import EARLIEST, LATEST, parse_time
 
 offsets = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), max_size=6)
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.journal import open_journal
 from nngkit.journal.manifest import save_manifest
-from nngkit.spark.progress import Figures, Metrics, Progress, behind, counted, serve
+from nngkit.spark.reading.progress import Figures, Metrics, Progress, behind, counted, serve
 from nngkit.testing import eventually
 from tests.spark.journals import write
 

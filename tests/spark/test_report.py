@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.charts import Bar, lines, ticks, timeline, times
-from nngkit.spark.jobs.figures import collect
-from nngkit.spark.jobs.report import page, write
+from nngkit.spark.analytics.charts import Bar, lines, ticks, timeline, times
+from nngkit.spark.analytics.figures import collect
+from nngkit.spark.analytics.report import page, write
 from tests.spark.rows import at, eight, frame, micros, seen
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_totals_cover_all_rows_not_only_those_shown(spark: SparkSession) -> None
 def test_flapping_provider_does_not_fill_the_drivers_memory(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.jobs.figures.PARTS", 10)
+    monkeypatch.setattr("nngkit.spark.analytics.figures.PARTS", 10)
     figures = collect(frame(spark, [seen("answer", "tcp://a:1", number, number % 2 == 0) for number in range(60)]))
     assert (figures.bars_cut, len(figures.bars[0].parts)) == (True, 10)
     assert figures.providers.rows[0][2:] == ("50.8 %", 30, 60)  # 30 of 59 s

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.spark.jobs.activity import EDGES, Activity
-from nngkit.spark.jobs.charts import COLOURS, Bar
-from nngkit.spark.jobs.figures import BARS, PARTS, POINTS, ClusterFigures, Figures
-from nngkit.spark.jobs.graph import Edge
-from nngkit.spark.jobs.report import page
-from nngkit.spark.jobs.tables import ROWS, Table
+from nngkit.spark.analytics.activity import EDGES, Activity
+from nngkit.spark.analytics.charts import COLOURS, Bar
+from nngkit.spark.analytics.figures import BARS, PARTS, POINTS, ClusterFigures, Figures
+from nngkit.spark.analytics.graph import Edge
+from nngkit.spark.analytics.report import page
+from nngkit.spark.analytics.tables import ROWS, Table
 from tests.web.browsers import chromium
 
 pytestmark = [

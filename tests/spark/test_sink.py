@@ -14,9 +14,9 @@ import trio
 from nngkit.errors import ConfigError
 from nngkit.journal import Recorder, read
 from nngkit.protocols import Pull, Rep, Sub
-from nngkit.spark.ids import split
-from nngkit.spark.options import WriteOptions
-from nngkit.spark.sink import BatchSink, OutputRow, _grouped
+from nngkit.spark.reading.ids import split
+from nngkit.spark.reading.options import WriteOptions
+from nngkit.spark.reading.sink import BatchSink, OutputRow, _grouped
 from nngkit.testing import eventually
 from tests.spark.journals import write
 from tests.spark.test_source import error_of

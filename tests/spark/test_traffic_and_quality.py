@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nngkit.errors import ConfigError
-from nngkit.spark.jobs.availability import observations
+from nngkit.spark.analytics.availability import observations
+from nngkit.spark.analytics.quality import distinct, duplicates, lost, skew
+from nngkit.spark.analytics.traffic import edges, latency, rates, silences, slowest
 from nngkit.spark.jobs.headers import seconds_between
-from nngkit.spark.jobs.quality import distinct, duplicates, lost, skew
-from nngkit.spark.jobs.traffic import edges, latency, rates, silences, slowest
 from tests.spark.rows import at, eight, frame, micros, seen
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import gc, os, time
 import pyarrow, pyspark.sql.datasource
-from nngkit.spark.worker import freeze
+from nngkit.spark.reading.worker import freeze
 
 def took():
     begun = time.process_time()

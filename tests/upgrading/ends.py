@@ -459,9 +459,9 @@ async def cluster_snapshot(folder: str, expected: int) -> None:
     """Restore the table of jobs, and write it again with one more in each state."""
     from random import Random
 
-    from nngkit.cluster.work import WorkHost
-    from nngkit.cluster.work_messages import Demand, Results, Spec, Submit, SubmitGroup
-    from nngkit.cluster.work_state import JobTable
+    from nngkit.cluster.jobs.messages import Demand, Results, Spec, Submit, SubmitGroup
+    from nngkit.cluster.jobs.queue import WorkHost
+    from nngkit.cluster.jobs.table import JobTable
 
     table, path = JobTable(), Path(folder) / "snapshot"
     if expected:

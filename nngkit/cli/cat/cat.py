@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from nngkit.cli.cat.arguments import (
+from nngkit.cli.cat.command_line.arguments import (
     NAMES,
     Use,
     content,
@@ -30,9 +30,9 @@ from nngkit.cli.cat.arguments import (
     url,
     whole,
 )
+from nngkit.cli.cat.command_line.option_table import FORMATS
+from nngkit.cli.cat.command_line.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
 from nngkit.cli.cat.lazy_bricks import load_bricks
-from nngkit.cli.cat.option_table import FORMATS
-from nngkit.cli.cat.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
 from nngkit.cli.commands import SHORTHANDS
 from nngkit.cli.ports import any_port
 from nngkit.errors import ConfigError
@@ -341,7 +341,7 @@ def _numbered(given: Given) -> Numbered | None:
 
 def command(name: str, arguments: Sequence[str]) -> int:
     """Run `nngkit cat ...` or a shorthand; return the exit code."""
-    from nngkit.cli.stderr import say
+    from nngkit.cli.streams.stderr import say
 
     where = f"nngkit {name}"
 
@@ -352,7 +352,7 @@ def command(name: str, arguments: Sequence[str]) -> int:
         given = Given(name, arguments)
     except Shown as shown:
         from nngkit import __version__
-        from nngkit.cli.cat.help_text import cat_help
+        from nngkit.cli.cat.command_line.help_text import cat_help
 
         print(cat_help(name) if shown.text == "help" else f"nngkit {__version__}")
         return 0

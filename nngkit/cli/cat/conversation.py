@@ -22,8 +22,8 @@ from itertools import cycle, islice
 from typing import Any, BinaryIO, Final
 
 from nngkit import protocols
-from nngkit.cli.cat.option_table import PROTOCOLS
-from nngkit.cli.cat.plan import Plan, Received, Stopped
+from nngkit.cli.cat.command_line.option_table import PROTOCOLS
+from nngkit.cli.cat.command_line.plan import Plan, Received, Stopped
 from nngkit.cli.cat.refusal import refusal
 from nngkit.errors import Closed, ConfigError, NngkitError, TimedOut, Unreachable
 

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
-from nngkit.cli.cat.plan import Received
-from nngkit.cli.tether import Tether
+from nngkit.cli.cat.command_line.plan import Received
+from nngkit.cli.streams.tether import Tether
 
 __all__ = ["answer_by"]
 

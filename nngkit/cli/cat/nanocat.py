@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from nngkit.cli.cat.command_line.option_table import FORMATS, OPTIONS, CatOption
+from nngkit.cli.cat.command_line.plan import Endpoint, Plan, Shown, Stopped, Wrong
+from nngkit.cli.cat.command_line.scanning import words
 from nngkit.cli.cat.formats import FORMATTERS
-from nngkit.cli.cat.option_table import FORMATS, OPTIONS, CatOption
-from nngkit.cli.cat.plan import Endpoint, Plan, Shown, Stopped, Wrong
-from nngkit.cli.cat.scanning import words
 from nngkit.cli.commands import PROGRAMS
 
 __all__ = ["command", "plan_of", "scan"]
@@ -111,7 +111,7 @@ class _Parser:
         """Add an option, checked against earlier ones, as in the original."""
         option = use.option
         if option.key == "help":
-            from nngkit.cli.cat.help_text import nanocat_help
+            from nngkit.cli.cat.command_line.help_text import nanocat_help
 
             raise Shown(nanocat_help(self.program), 0)
         for rivals in (PROTOCOL, SOURCES):

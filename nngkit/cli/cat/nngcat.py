@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from nngkit.cli.cat.command_line.option_table import FORMATS, OPTIONS, PROTOCOLS, CatOption
+from nngkit.cli.cat.command_line.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.cat.lazy_bricks import load_bricks
-from nngkit.cli.cat.option_table import FORMATS, OPTIONS, PROTOCOLS, CatOption
-from nngkit.cli.cat.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Given:
     def take(self, option: CatOption, value: str) -> None:
         match option.key:
             case "help":
-                from nngkit.cli.cat.help_text import nngcat_help
+                from nngkit.cli.cat.command_line.help_text import nngcat_help
 
                 raise Shown(nngcat_help(), 1)
             case "version":

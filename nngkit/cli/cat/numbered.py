@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import trio
 
-from nngkit.cli.cat.plan import Numbered, Plan, Received
+from nngkit.cli.cat.command_line.plan import Numbered, Plan, Received
 from nngkit.cli.cat.running import interruptible, say_exactly
 from nngkit.cli.exit_codes import exit_code
 from nngkit.errors import NngkitError, SlowSubscriber

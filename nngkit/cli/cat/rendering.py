@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from nngkit.cli.cat.command_line.plan import Received
 from nngkit.cli.cat.formats import FORMATTERS
-from nngkit.cli.cat.plan import Received
 
 __all__ = ["CAT_FORMATS", "TOKENS", "Token", "envelope", "parse_template", "template", "topic_of", "unescape", "utc"]
 

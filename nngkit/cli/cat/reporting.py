@@ -20,9 +20,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nngkit.cli.cat.command_line.plan import Plan, Stopped
 from nngkit.cli.cat.conversation import Conversation
 from nngkit.cli.cat.hints import hinting, hints
-from nngkit.cli.cat.plan import Plan, Stopped
 from nngkit.cli.cat.running import interruptible, output, say_exactly
 from nngkit.cli.exit_codes import exit_code
 from nngkit.cli.option_errors import named

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import BinaryIO
 
+from nngkit.cli.cat.command_line.plan import Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.lazy_bricks import load_bricks
-from nngkit.cli.cat.plan import Plan, Shown, Stopped, Wrong
 
 __all__ = ["Interruption", "interruptible", "output", "run_stand_in"]
 

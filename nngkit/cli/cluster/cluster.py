@@ -26,9 +26,9 @@ from nngkit.cli.cluster.node_options import (
     joining_settings,
     renamed,
 )
-from nngkit.cli.log_lines import log_to_stderr
 from nngkit.cli.options import ActionParser, Parser
-from nngkit.cli.output import json_line, out, utc
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.output import json_line, out, utc
 from nngkit.cli.tls import add_tls
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError, NotFound, TimedOut
@@ -135,7 +135,7 @@ def _ticket(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.cluster import Member
 
     member = Member(arguments.cluster, slots=0, **joining_settings(arguments))

@@ -30,8 +30,8 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
 

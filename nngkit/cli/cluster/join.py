@@ -25,8 +25,8 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.stderr import say
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Endpoint, Member

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from nngkit.cli.line_writer import LineWriter, printed, to_stdout
-from nngkit.cli.output import coloured, columns, json_line, utc, wants_colour
+from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
+from nngkit.cli.streams.output import coloured, columns, json_line, utc, wants_colour
 from nngkit.errors import Broken, TimedOut
 
 if TYPE_CHECKING:

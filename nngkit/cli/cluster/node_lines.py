@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli.line_writer import LineWriter, to_stdout
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import escaped
+from nngkit.cli.streams.line_writer import LineWriter, to_stdout
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import escaped
 from nngkit.protocols.own_host import is_everywhere
 
 if TYPE_CHECKING:

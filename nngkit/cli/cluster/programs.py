@@ -27,8 +27,8 @@ from typing import Any, Final
 import trio
 
 from nngkit.cli.cluster.node_lines import NodeLines
-from nngkit.cli.line_workers import LineWorkers, WorkerFailed
-from nngkit.cli.shell import Ran, run_shell, shell_environment
+from nngkit.cli.streams.line_workers import LineWorkers, WorkerFailed
+from nngkit.cli.streams.shell import Ran, run_shell, shell_environment
 from nngkit.cluster import JobRun
 from nngkit.errors import JobFailed, NngkitError
 

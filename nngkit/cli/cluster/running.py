@@ -13,8 +13,8 @@ import trio
 
 from nngkit.cli.cluster.node_lines import NodeLines
 from nngkit.cli.cluster.programs import Programs
-from nngkit.cli.line_writer import printed
-from nngkit.cli.signals import until_signal
+from nngkit.cli.streams.line_writer import printed
+from nngkit.cli.streams.signals import until_signal
 from nngkit.errors import AccessDenied, Closed, TimedOut
 from nngkit.protocols.own_host import is_everywhere, own_host
 

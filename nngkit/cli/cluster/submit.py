@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.cluster.node_options import add_cluster, add_join_timeout, joining_settings, renamed
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.output import json_line
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, JobFailed, NngkitError, TimedOut
 
 if TYPE_CHECKING:  # --help loads no event loop
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.cluster import Member
 
     try:
@@ -193,7 +193,7 @@ class _Submission:
             self._at_end = True
 
     async def _payloads(self) -> AsyncGenerator[bytes, None]:
-        from nngkit.cli.stdin import chunks, lines_of
+        from nngkit.cli.streams.stdin import chunks, lines_of
 
         if self._arguments.lines:
             async with aclosing(lines_of(chunks())) as lines:
@@ -255,7 +255,7 @@ class _Submission:
         return b"%b:%d" % (key, number) if self._arguments.lines else key
 
     async def _print(self, number: int, job: Job | None, result: bytes, error: JobFailed | None) -> None:
-        from nngkit.cli.stdin import write_all
+        from nngkit.cli.streams.stdin import write_all
 
         if error is not None:
             self.code = self.code or 1
@@ -347,7 +347,7 @@ class _Submission:
         """Show progress while the block runs: as one line on a terminal, elsewhere as lines if `--progress` says so."""
         import trio
 
-        from nngkit.cli.progress import drawn
+        from nngkit.cli.streams.progress import drawn
 
         terminal = sys.stderr is not None and sys.stderr.isatty()
         if terminal and (self._arguments.lines or self._arguments.progress):

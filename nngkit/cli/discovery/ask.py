@@ -20,16 +20,16 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import columns, json_line, out, provider_fields, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import columns, json_line, out, provider_fields, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import BadMessage, ConfigError, NotFound, ServiceNotFound, TimedOut
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Provider
-    from nngkit.discovery.question_messages import AskQuery
-    from nngkit.discovery.questions import Answer, AskResult, Outcome, Reserved, Until
+    from nngkit.discovery.questions.messages import AskQuery
+    from nngkit.discovery.questions.values import Answer, AskResult, Outcome, Reserved, Until
     from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     from nngkit.cli.discovery.daemons import settings_of
-    from nngkit.discovery.question_messages import make_ask
-    from nngkit.discovery.questions import Until
+    from nngkit.discovery.questions.messages import make_ask
+    from nngkit.discovery.questions.values import Until
 
     question, name = _question(arguments)
     until = Until(arguments.deadline, arguments.first, arguments.bids)
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _question(arguments: argparse.Namespace) -> tuple[bytes | Reserved, str | None]:
     """Return the question and the name of the service. Raises ConfigError."""
-    from nngkit.discovery.questions import Reserved
+    from nngkit.discovery.questions.values import Reserved
 
     asked = [name for name in RESERVED if getattr(arguments, name) is not None]
     if len(asked) + (arguments.question is not None) != 1:
@@ -111,8 +111,8 @@ async def _ask(settings: ClientSettings, ask: AskQuery, until: Until, timeout: f
     import trio
 
     from nngkit.cli.discovery.daemons import ask_all
-    from nngkit.discovery.question_round import OutcomeMerger
-    from nngkit.discovery.questions import make_result
+    from nngkit.discovery.questions.round import OutcomeMerger
+    from nngkit.discovery.questions.values import make_result
 
     async def one(client: DaemonClient) -> tuple[Outcome, ...]:
         return await client.outcomes(ask)

@@ -23,8 +23,8 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import json_line
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     from nngkit.calls import Client
     from nngkit.cli.discovery.daemons import settings_of
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.discovery.resolver import Resolver
 
     settings = settings_of(arguments)
@@ -163,7 +163,7 @@ class _Calls:
     async def _bodies(self) -> AsyncGenerator[bytes, None]:
         import trio
 
-        from nngkit.cli.stdin import chunks, lines_of
+        from nngkit.cli.streams.stdin import chunks, lines_of
 
         given = self._arguments
         if given.data is not None:
@@ -227,7 +227,7 @@ class _Calls:
 
     async def _write(self, data: bytes) -> None:
         """Write by a thread, so that a stalled reader delays only the output."""
-        from nngkit.cli.stdin import write_all
+        from nngkit.cli.streams.stdin import write_all
 
         try:
             await write_all(data)

@@ -1,7 +1,7 @@
 """`nngkit discover`: print what the discovery daemons know, as a table or as JSON lines.
 
-The views of several daemons are merged as a resolver merges them (nngkit/discovery/merged_view.py). A daemon that does
-not reply is a line on stderr, and an error only if none does.
+The views of several daemons are merged as a resolver merges them (nngkit/discovery/registry/merged_view.py). A daemon
+that does not reply is a line on stderr, and an error only if none does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
 from nngkit.cli.discovery.fields import rounds_fields, status_fields
-from nngkit.cli.output import columns, json_line, out, span, state_text, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import columns, json_line, out, span, state_text, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
 
@@ -103,8 +103,8 @@ async def _providers(
 
 
 def _merged(answers: dict[str, tuple[Status, ...]], now: float) -> list[Status]:
-    from nngkit.discovery.merged_view import MergedView
     from nngkit.discovery.provider import State
+    from nngkit.discovery.registry.merged_view import MergedView
 
     views = MergedView(answers)
     known: dict[tuple[str, str, str, int], Status] = {}

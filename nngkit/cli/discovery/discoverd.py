@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.discovery.fields import event_fields
 from nngkit.cli.exit_codes import BROKEN_PIPE
-from nngkit.cli.output import json_line, state_text, utc, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, state_text, utc, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import Full
 

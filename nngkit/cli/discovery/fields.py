@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nngkit.cli.output import provider_fields, utc
+from nngkit.cli.streams.output import provider_fields, utc
 
 if TYPE_CHECKING:
     from nngkit.discovery.provider import Event, RoundFigures, Status

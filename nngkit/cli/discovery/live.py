@@ -13,10 +13,10 @@ import trio
 
 from nngkit.cli.discovery.following import Following, following
 from nngkit.cli.discovery.watch import print_changes
-from nngkit.cli.line_writer import LineWriter, printed, to_stdout
-from nngkit.cli.output import columns, span, state_text, utc, wants_colour
-from nngkit.cli.signals import until_signal
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
+from nngkit.cli.streams.output import columns, span, state_text, utc, wants_colour
+from nngkit.cli.streams.signals import until_signal
+from nngkit.cli.streams.stderr import say
 
 __all__ = ["show_live", "table"]
 

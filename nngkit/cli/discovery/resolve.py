@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import json_line, out, provider_fields
+from nngkit.cli.streams.output import json_line, out, provider_fields
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
 

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli.discovery.fields import event_fields, round_fields, status_fields
-from nngkit.cli.output import json_line, utc
+from nngkit.cli.streams.output import json_line, utc
 
 if TYPE_CHECKING:
     from nngkit.discovery.daemon import Daemon

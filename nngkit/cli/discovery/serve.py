@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError
 
@@ -152,10 +152,10 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
     import trio
 
     from nngkit.calls import Server
-    from nngkit.cli.line_workers import LineWorkers
-    from nngkit.cli.line_writer import printed, to_stdout
-    from nngkit.cli.shell import run_shell, shell_environment
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.line_workers import LineWorkers
+    from nngkit.cli.streams.line_writer import printed, to_stdout
+    from nngkit.cli.streams.shell import run_shell, shell_environment
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.protocols.own_host import is_everywhere, own_host
 
     environment = shell_environment(NNGKIT_SERVICE=arguments.name)
@@ -219,7 +219,7 @@ Runs = Callable[[bytes, "Calling"], Awaitable[bytes]]
 
 async def _by_process(arguments: argparse.Namespace, body: bytes, calling: Calling) -> bytes:
     """Run the command for one call; return its output. Raises RemoteError."""
-    from nngkit.cli.shell import run_shell, shell_environment
+    from nngkit.cli.streams.shell import run_shell, shell_environment
 
     environment = shell_environment(
         NNGKIT_SERVICE=arguments.name,
@@ -245,7 +245,7 @@ def _peer(calling: Calling) -> str:
 
 async def _by_line(workers: Any, body: bytes, calling: Calling) -> bytes:
     """Have a worker answer one line. Raises RemoteError."""
-    from nngkit.cli.line_workers import WorkerFailed
+    from nngkit.cli.streams.line_workers import WorkerFailed
 
     try:
         if b"\n" in body:

@@ -22,8 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import json_line, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls
 from nngkit.errors import ConfigError
 
@@ -94,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def print_changes(arguments: argparse.Namespace) -> int:
     """Print the state and then each change as lines; return the exit code."""
     from nngkit.cli.discovery.following import following
-    from nngkit.cli.line_writer import printed, to_stdout
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.line_writer import printed, to_stdout
+    from nngkit.cli.streams.signals import until_signal
 
     colour = wants_colour(sys.stdout)
     lines = to_stdout(QUEUE)
@@ -138,7 +138,7 @@ def _say(text: str) -> None:
 async def _act(template: Template | None, arguments: argparse.Namespace) -> int:
     """Run the command or fill in the template, at the start and after each change."""
     from nngkit.cli.discovery.following import following
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
 
     done = True
 
@@ -205,7 +205,7 @@ class _Reaction:
         return True
 
     async def _run_command(self, fields: dict[str, Any]) -> bool:
-        from nngkit.cli.shell import run_shell, shell_environment
+        from nngkit.cli.streams.shell import run_shell, shell_environment
 
         usable = [each["address"] for each in fields["providers"] if each["usable"]]
         environment = shell_environment(

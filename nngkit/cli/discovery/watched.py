@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nngkit.cli.output import provider_fields, utc
+from nngkit.cli.streams.output import provider_fields, utc
 from nngkit.discovery.provider import Event, Key, State
 
 __all__ = ["Watched"]

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from nngkit.cli.doc.opening import found, in_trio, opened
 from nngkit.cli.doc.values import change_fields, part_text, to_json
-from nngkit.cli.line_writer import LineWriter, printed, to_stdout
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import escaped, say
+from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import escaped, say
 from nngkit.documents import Change, Document, DocumentPeer
 from nngkit.errors import ConfigError, Full, NotFound
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from nngkit.cli.doc.log import plural
 from nngkit.cli.doc.opening import in_trio, stored
-from nngkit.cli.output import json_line, out
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.stderr import say
 from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.store import Store
 from nngkit.errors import NotFound, StoreDamaged

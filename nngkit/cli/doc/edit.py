@@ -17,15 +17,15 @@ from typing import Any, Final
 
 import trio
 
-from nngkit.cli.doc import external_editor
-from nngkit.cli.doc.caret import Caret, Size
-from nngkit.cli.doc.keys import Decoder, Event, Key, Typed
+from nngkit.cli.doc.editor import external_editor
+from nngkit.cli.doc.editor.caret import Caret, Size
+from nngkit.cli.doc.editor.keys import Decoder, Event, Key, Typed
+from nngkit.cli.doc.editor.screen import Screen, can_edit, sequences
+from nngkit.cli.doc.editor.session import Session
+from nngkit.cli.doc.editor.view import framed
 from nngkit.cli.doc.opening import checked_root, in_trio, meets_others, opened, user
-from nngkit.cli.doc.screen import Screen, can_edit, sequences
-from nngkit.cli.doc.session import Session
-from nngkit.cli.doc.view import framed
-from nngkit.cli.output import json_line
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.documents import Document
 from nngkit.documents.changes import Delta, Insert, Keep, TextChange
 from nngkit.errors import ConfigError

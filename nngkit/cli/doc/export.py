@@ -10,8 +10,8 @@ from typing import Final
 from nngkit.cli.doc.folders import path_of, write
 from nngkit.cli.doc.opening import found, in_trio, meets_others, opened, stored
 from nngkit.cli.doc.values import to_json
-from nngkit.cli.output import json_line, out
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.stderr import say
 from nngkit.documents import Document
 from nngkit.errors import ConfigError, StoreDamaged
 

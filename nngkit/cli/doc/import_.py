@@ -12,7 +12,7 @@ from nngkit.cli.doc.content import bring, check
 from nngkit.cli.doc.folders import walk
 from nngkit.cli.doc.opening import found, in_trio, meets_others, opened
 from nngkit.cli.doc.values import from_json
-from nngkit.cli.output import json_line, out
+from nngkit.cli.streams.output import json_line, out
 from nngkit.documents import DocumentPeer
 from nngkit.documents.names import check_name
 from nngkit.errors import ConfigError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nngkit.cli.doc.opening import stored
-from nngkit.cli.output import json_line, out, utc
-from nngkit.cli.stderr import escaped
+from nngkit.cli.streams.output import json_line, out, utc
+from nngkit.cli.streams.stderr import escaped
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.versions import EditStream
 

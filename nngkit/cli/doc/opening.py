@@ -19,8 +19,8 @@ from typing import Any
 
 import trio
 
-from nngkit.cli.signals import until_signal
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.signals import until_signal
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import tls_of
 from nngkit.cli.tokens import joining
 from nngkit.documents import Document, DocumentPeer

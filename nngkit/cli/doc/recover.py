@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nngkit.cli.output import json_line, out
+from nngkit.cli.streams.output import json_line, out
 from nngkit.documents.store import recover
 
 __all__ = ["run"]

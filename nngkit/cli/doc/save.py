@@ -6,7 +6,7 @@ import argparse
 
 from nngkit.cli.doc.log import as_text, version_fields
 from nngkit.cli.doc.opening import found, in_trio, opened
-from nngkit.cli.output import json_line, out
+from nngkit.cli.streams.output import json_line, out
 from nngkit.errors import ConfigError
 
 __all__ = ["run"]

@@ -27,8 +27,8 @@ from urllib.parse import urlencode
 import trio
 
 from nngkit.cli.doc.opening import in_trio, settings, stored
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged

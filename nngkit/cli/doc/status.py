@@ -14,8 +14,8 @@ from typing import Any, Final
 import trio
 
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
-from nngkit.cli.output import columns, json_line, out, utc
-from nngkit.cli.stderr import escaped
+from nngkit.cli.streams.output import columns, json_line, out, utc
+from nngkit.cli.streams.stderr import escaped
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 

@@ -6,8 +6,8 @@ import argparse
 
 from nngkit.cli.doc.log import as_text, version_fields
 from nngkit.cli.doc.opening import stored
-from nngkit.cli.output import json_line, out
-from nngkit.cli.stderr import escaped
+from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.stderr import escaped
 
 __all__ = ["run"]
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import micros
-from nngkit.cli.output import columns, json_line, out, utc_of, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import columns, json_line, out, utc_of, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
 
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(arguments: argparse.Namespace) -> int:
     import trio
 
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.fanout import ConsumerServer
 
     tls = tls_of(arguments, *arguments.listen)
@@ -130,7 +130,7 @@ async def _address(arguments: argparse.Namespace) -> AsyncIterator[str]:
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.fanout import Consumer, consumers
 
     tls = tls_of(arguments, *([arguments.server] if arguments.server else []))
@@ -197,7 +197,7 @@ class _Work:
         return True
 
     async def _executed(self, delivery: Delivery) -> bool:
-        from nngkit.cli.shell import run_shell, shell_environment
+        from nngkit.cli.streams.shell import run_shell, shell_environment
 
         variables = {
             "NNGKIT_TOPIC": delivery.topic,

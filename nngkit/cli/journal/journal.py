@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.journal.lakehouse import add_table_options, run_table, wants_table
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.output import columns, json_line, out, utc_of, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.output import columns, json_line, out, utc_of, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nngkit.journal.merging import Compacted
     from nngkit.journal.reader import Journal
-    from nngkit.journal.rebuild import Rebuilt
     from nngkit.journal.record import Record
     from nngkit.journal.verify import Finding
+    from nngkit.journal.writing.merging import Compacted
+    from nngkit.journal.writing.rebuild import Rebuilt
 
 __all__ = [
     "EPILOG",
@@ -224,7 +224,7 @@ def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
 
 
 def _rebuild(journal: Journal, arguments: argparse.Namespace) -> int:
-    from nngkit.journal.rebuild import rebuild_manifest
+    from nngkit.journal.writing.rebuild import rebuild_manifest
 
     log_to_stderr(NAME, "nngkit")
     for partition in _partitions(journal, arguments):
@@ -254,7 +254,7 @@ def compacted_fields(partition: int, done: Compacted) -> dict[str, Any]:
 
 
 def _compact(journal: Journal, arguments: argparse.Namespace) -> int:
-    from nngkit.journal.merging import compact
+    from nngkit.journal.writing.merging import compact
 
     damaged = 0
     for partition in _partitions(journal, arguments):

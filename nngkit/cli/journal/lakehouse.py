@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.output import json_line, out
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
-from nngkit.cli.log_lines import log_to_stderr
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
@@ -207,9 +207,9 @@ def _peer(
 async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
-    from nngkit.cli.line_writer import LineWriter
-    from nngkit.journal.partition import Retention
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.journal.recorder import Recorder
+    from nngkit.journal.writing.partition import Retention
 
     places = [
         url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery

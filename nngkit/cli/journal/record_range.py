@@ -8,8 +8,8 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from nngkit.cli import options
-from nngkit.cli.output import FIRST, LAST
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import FIRST, LAST
+from nngkit.cli.streams.stderr import say
 
 if TYPE_CHECKING:
     from nngkit.journal.selection import Skipped

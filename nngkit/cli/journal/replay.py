@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
-from nngkit.cli.output import json_line, out
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
 
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _replay(arguments: argparse.Namespace) -> int:
     from nngkit import protocols
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.journal.reader import open_journal
     from nngkit.journal.replaying import Replayed, replay
 

@@ -28,12 +28,12 @@ from nngkit.cli import options
 from nngkit.cli.commands import COMMANDS
 from nngkit.cli.journal import spark_results
 from nngkit.cli.journal.spark_progress import watched
-from nngkit.cli.output import coloured, json_line, out, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import coloured, json_line, out, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.suggestions import did_you_mean
 from nngkit.errors import ConfigError
-from nngkit.spark.durations import spark_text
-from nngkit.spark.jobs.registry import JOBS
+from nngkit.spark.reading.durations import spark_text
+from nngkit.spark.registry import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -218,7 +218,7 @@ def _session(arguments: argparse.Namespace, name: str, *packages: str) -> Iterat
 
 
 def _job_options(arguments: argparse.Namespace) -> JobOptions:
-    from nngkit.spark.positions import parse_time
+    from nngkit.spark.reading.positions import parse_time
     from nngkit.spark.run import JobOptions
 
     for what, given in (("--from", arguments.since), ("--to", arguments.until)):
@@ -279,7 +279,7 @@ def _check(arguments: argparse.Namespace) -> None:
     elif name not in WRITERS:
         spark_results.format_of(arguments)
     if arguments.metrics:
-        from nngkit.spark.options import endpoint
+        from nngkit.spark.reading.options import endpoint
 
         if not arguments.stream:
             raise ConfigError("--metrics", "is for --stream only", arguments.metrics)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from nngkit.cli.output import span
+from nngkit.cli.streams.output import span
 
 __all__ = ["Stage", "StageClock", "line", "stages_of", "watched"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nngkit.cli.journal.spark_table import plain, table
-from nngkit.cli.output import json_line, out, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, out, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
 __all__ = ["FORMATS", "format_of", "print_rows", "write_file"]

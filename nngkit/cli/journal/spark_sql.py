@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli.journal import spark_results
 from nngkit.cli.journal.spark_progress import watched
 from nngkit.cli.journal.spark_table import table
-from nngkit.cli.output import out, wants_colour
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import out, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.errors import Broken, NngkitError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nngkit.cli.stderr import escaped
+from nngkit.cli.streams.stderr import escaped
 
 __all__ = ["cell", "plain", "table"]
 

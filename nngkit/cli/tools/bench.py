@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
-from nngkit.cli.output import json_line
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import Broken, ConfigError, TimedOut
 from nngkit.histogram import milliseconds
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _measure(protocols: tuple[str, ...], role: str, arguments: argparse.Namespace) -> int:
     """Measure the protocols in turn. A stalled reader does not delay them; results are queued for it."""
-    from nngkit.cli.line_writer import printed, to_stdout
+    from nngkit.cli.streams.line_writer import printed, to_stdout
 
     lines = to_stdout(BUFFER)
     async with printed(lines):
@@ -133,8 +133,8 @@ def _open(protocol: str, role: str, url: str, arguments: argparse.Namespace) -> 
 
 async def _one(protocol: str, role: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """Run one end here; return its result and the exit code of an interrupt."""
-    from nngkit.cli.progress import shown
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.progress import shown
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.cli.tools.bench_load import Load, Result, joined, sink, source
 
     result = Result()

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from nngkit.cli.cat import help_text as helps
-from nngkit.cli.cat.option_table import FORMATS, GROUPS, options_of
+from nngkit.cli.cat.command_line import help_text as helps
+from nngkit.cli.cat.command_line.option_table import FORMATS, GROUPS, options_of
 from nngkit.cli.commands import COMMANDS, SHORTHANDS, module_of
 
 __all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
@@ -60,7 +60,7 @@ def words(command: str) -> dict[str, tuple[str, ...]]:
         return {"": tuple(KINDS)}
     found = {"": tuple(named)} if (named := actions(command)) else {}
     if command == "spark":
-        from nngkit.spark.jobs.registry import JOBS
+        from nngkit.spark.registry import JOBS
 
         found["run"] = tuple(JOBS)
     return found

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.option_errors import named
-from nngkit.cli.output import json_line, utc
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, check_tls, tls_of
 from nngkit.devices.kinds import KINDS
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nngkit.cli.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.devices.device import Device
     from nngkit.protocols import TLS, Socket
 
@@ -173,7 +173,7 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
 async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
-    from nngkit.cli.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.cli.tools import device_taps
     from nngkit.cli.tools.device_places import registered
     from nngkit.devices.device import HOPS, IN_FLIGHT, Device

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from nngkit.cli.output import json_line, utc
+from nngkit.cli.streams.output import json_line, utc
 
 if TYPE_CHECKING:
     import argparse
 
-    from nngkit.cli.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.devices import TappedMessage
     from nngkit.journal import Recorder
     from nngkit.protocols import TLS

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.diagnosis import NUMBERS, Address, Diagnosis, diagnose
-from nngkit.cli.output import coloured, json_line, out, wants_colour
+from nngkit.cli.streams.output import coloured, json_line, out, wants_colour
 from nngkit.cli.tls import add_tls, check_tls
 
 __all__ = ["EPILOG", "add_arguments", "diagnosis_fields", "run"]

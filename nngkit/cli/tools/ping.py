@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
-from nngkit.cli.output import json_line
 from nngkit.cli.ports import say_chosen
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.histogram import Histogram, milliseconds
 
 if TYPE_CHECKING:
-    from nngkit.cli.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.protocols import Req, Surveyor
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -154,8 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _ping(socket: Req | Surveyor, data: bytes, arguments: argparse.Namespace) -> int:
     import trio
 
-    from nngkit.cli.line_writer import printed, to_stdout
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.line_writer import printed, to_stdout
+    from nngkit.cli.streams.signals import until_signal
 
     lines = to_stdout(BUFFER)
     report = Report(lines, arguments.url, "survey" if arguments.survey else "req", arguments.json)

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
-from nngkit.cli.output import columns, json_line, state_text, utc, wants_colour
 from nngkit.cli.ports import say_chosen
-from nngkit.cli.stderr import say
+from nngkit.cli.streams.output import columns, json_line, state_text, utc, wants_colour
+from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of, tls_or_variables
 from nngkit.cli.tools.traffic import Traffic
 from nngkit.errors import BadMessage, ConfigError, TimedOut
 
 if TYPE_CHECKING:
-    from nngkit.cli.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.protocols import Socket
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -116,7 +116,7 @@ def _open(way: str, arguments: argparse.Namespace) -> Socket:
 
 async def _shown(arguments: argparse.Namespace, watch: Callable[[argparse.Namespace, _Screen], Awaitable[int]]) -> int:
     """Run `watch` with output by a thread, so that a stalled reader does not affect the measurement."""
-    from nngkit.cli.line_writer import printed, to_stdout
+    from nngkit.cli.streams.line_writer import printed, to_stdout
 
     lines = to_stdout(BUFFER)
     async with printed(lines):
@@ -134,7 +134,7 @@ async def _shown(arguments: argparse.Namespace, watch: Callable[[argparse.Namesp
 async def _messages(socket: Any, way: str, arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
 
     started = time.monotonic()
     topics = [topic.encode("utf-8", "surrogateescape") for topic in arguments.topic or ()]
@@ -248,7 +248,7 @@ async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
     from nngkit.cli.discovery.daemons import ask_all
-    from nngkit.cli.signals import until_signal
+    from nngkit.cli.streams.signals import until_signal
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.settings import ClientSettings
 

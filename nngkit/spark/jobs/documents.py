@@ -28,10 +28,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from nngkit.errors import NotFound
-from nngkit.spark.batches import BatchFunction
 from nngkit.spark.jobs.compaction import snapshots
 from nngkit.spark.jobs.headers import header, need, number, sender
 from nngkit.spark.jobs.packing import COLUMNS, PACKED, names, packing
+from nngkit.spark.reading.batches import BatchFunction
 
 __all__ = ["SNAPSHOT", "Apply", "as_of", "compact", "compacted", "edits", "of_rows", "touched", "updates"]
 

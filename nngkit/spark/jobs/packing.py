@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from nngkit.spark.schema import arrow_schema
+from nngkit.spark.reading.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from nngkit.spark.batches import BatchFunction
+    from nngkit.spark.reading.batches import BatchFunction
 
 __all__ = ["COLUMNS", "PACKED", "names", "packing", "unpacked"]
 

@@ -1,0 +1,1 @@
+"""The command lines of `cat`, `nngcat` and `nanocat`."""

@@ -1,0 +1,1 @@
+"""Documents and shared objects of a cluster. Pure."""

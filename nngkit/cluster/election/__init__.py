@@ -1,0 +1,1 @@
+"""Voters: the choice of the host, and the log that they replicate. Pure."""

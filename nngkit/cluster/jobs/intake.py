@@ -1,0 +1,339 @@
+"""The host's side towards submitters: what is accepted, and the messages that tell them. Pure.
+
+`WorkHost` owns one `Intake`, which reads the table and appends operations to the host's; it changes no job.
+
+| message | answer |
+|---|---|
+| Submit | Accepted after the commit, at once for known numbers; Finished for ended ones; Refused if too large |
+| Received | none: the results are forgotten after the commit |
+| Waiting | Finished, or Missing; none for unfinished jobs |
+
+Beyond the limit of submitters, those without jobs are forgotten, the longest idle first.
+
+Backpressure: a submitter may have as many unfinished jobs as the window in each Accepted says. A Submit beyond twice
+the window, or while the table is full, is not accepted (`held_back`): the submitter keeps it and sends it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from typing import Final
+
+from nngkit.cluster.jobs.messages import (
+    MOST_BATCH_BYTES,
+    MOST_ROWS,
+    Accepted,
+    Finished,
+    JobParts,
+    JobProgress,
+    Message,
+    Missing,
+    Received,
+    Refused,
+    Submit,
+    SubmitGroup,
+    Waiting,
+)
+from nngkit.cluster.jobs.operations import Op, received_op, sources_op, submit_op
+from nngkit.cluster.jobs.table import Changes, Job, JobTable, Source
+from nngkit.cluster.jobs.values import CANCELLED, ENTRY_BYTES, WorkLimits, WorkStats
+
+__all__ = ["Intake"]
+
+
+DISPLACE: Final = 0.5  # seconds between two searches for submitters to forget that found none
+
+
+class _Outgoing:
+    """Messages for one submitter, as they are collected."""
+
+    __slots__ = ("accepted", "numbers", "others", "parts", "progress", "results", "tell")
+
+    def __init__(self) -> None:
+        self.accepted: list[int] = []
+        self.tell = False  # the window, although nothing is accepted
+        self.numbers: list[int] = []
+        self.results: list[bytes] = []
+        self.others: list[tuple[int, int, str, str, int, str]] = []
+        self.parts: list[tuple[int, int, int, bytes]] = []
+        self.progress: list[tuple[int, int, float]] = []
+
+
+class Intake:
+    """Submitters of one term. `operations` is the host's list of what it will propose."""
+
+    def __init__(self, term: int, table: JobTable, limits: WorkLimits, stats: WorkStats, operations: list[Op]) -> None:
+        self._term = term
+        self._table = table
+        self._limits = limits
+        self._stats = stats
+        self._operations = operations
+        self._outgoing: dict[Source, _Outgoing] = {}
+        self._answers: list[tuple[str, Message]] = []
+        self._new: dict[tuple[str, int], Source] = {}  # submitters whose first jobs are not committed yet
+        self._displaced: list[Source] = []  # whose forgetting is proposed, for want of room
+        self._displace_at = 0.0  # not before, as each time looks at all
+        self._proposed: deque[tuple[int, int]] = deque()  # jobs and bytes of each submit operation, in order
+        self._pending_jobs = self._pending_bytes = 0
+
+    # ---- messages
+
+    def submit(self, sender: str, message: Submit, now: float, wall: float) -> None:
+        """Propose the new ones of the jobs."""
+        source = self._source(sender, message.epoch, now)
+        if source is None:
+            self._stats.held_back += sum(len(group.numbers) for group in message.groups)
+            return
+        source.used = now
+        floor = message.floor
+        for group in message.groups:
+            numbers = group.numbers
+            if numbers[0] <= source.top or numbers[0] < source.floor:
+                group = self._new_ones(source, group)
+                numbers = group.numbers
+                if not numbers:
+                    continue
+            if len(max(group.payloads, key=len)) > self._limits.payload_bytes:
+                group = self._small_ones(source, group)
+                numbers = group.numbers
+                if not numbers:
+                    continue
+            size = sum(map(len, group.payloads))
+            if self._full(source, len(numbers), size):
+                self._stats.held_back += len(numbers)
+                self._to(source).tell = True
+                continue
+            source.top = max(source.top, numbers[-1])
+            source.pending.update(numbers)
+            self._propose(source, floor, wall, group, size)
+
+    def _source(self, sender: str, epoch: int, now: float) -> Source | None:
+        name = sender, epoch
+        source = self._table.sources.get(name)
+        if source is None:
+            source = self._new.get(name)
+            if source is None and (self._room() or self._displace(now)):
+                source = self._new[name] = Source(sender, epoch)
+        return source
+
+    def _room(self) -> bool:
+        known = len(self._table.sources) - len(self._displaced) + len(self._new)
+        return known < self._limits.sources
+
+    def _displace(self, now: float) -> bool:
+        """Have the longest idle submitters without jobs forgotten. Return True if there is room then.
+
+        Some at a time, so that thousands of short runs a second do not look at all others each.
+        """
+        if now < self._displace_at:
+            return False
+        before, leaving = now - self._limits.settle_sources, set(self._displaced)
+        idle = [
+            source
+            for source in self._table.sources.values()
+            if source.used <= before and not source.jobs and not source.pending and source not in leaving
+        ]
+        if not idle:
+            self._displace_at = now + DISPLACE
+            return False
+        longest = nsmallest(max(1, self._limits.sources // 100), idle, key=lambda source: source.used)
+        self._displaced += longest
+        self._operations.append(sources_op(longest))  # before the jobs of the one that takes the room
+        return self._room()
+
+    def _new_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
+        """Return the jobs that are neither known nor proposed; tell the submitter about the others."""
+        keys = group.keys or [None] * len(group.numbers)
+        rows = []
+        for row in zip(group.numbers, group.payloads, keys, strict=True):
+            number = row[0]
+            if number in source.pending:
+                self._stats.repeated += 1
+                continue
+            job = source.jobs.get(number)
+            if job is not None or number < source.floor or number in source.gone:
+                self._stats.repeated += 1
+                self._to(source).accepted.append(number)
+                if job is not None and job.outcome >= 0:
+                    self._end(source, number, job)
+                continue
+            rows.append(row)
+        return _group(group, rows)
+
+    def _small_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
+        """Return the jobs whose payload is within the limit; refuse the others."""
+        most = self._limits.payload_bytes
+        keys = group.keys or [None] * len(group.numbers)
+        rows = list(zip(group.numbers, group.payloads, keys, strict=True))
+        large = [(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most]
+        self._stats.refused += len(large)
+        self._answers.append((source.origin, Refused(source.epoch, large)))
+        return _group(group, [row for row in rows if len(row[1]) <= most])
+
+    def _full(self, source: Source, count: int, size: int) -> bool:
+        limits, table = self._limits, self._table
+        return (
+            table.unfinished + self._pending_jobs + count > limits.jobs
+            or table.bytes + self._pending_bytes + size > limits.bytes
+            or len(source.jobs) + len(source.pending) + count > 2 * limits.window
+        )
+
+    def _propose(self, source: Source, floor: int, wall: float, group: SubmitGroup, size: int) -> None:
+        spec, numbers, payloads, keys = group
+        pieces = [(0, len(numbers), size)] if size <= ENTRY_BYTES else list(_pieces(payloads, ENTRY_BYTES))
+        for start, end, size in pieces:
+            part = keys and keys[start:end]
+            self._operations.append(submit_op(source, floor, wall, spec, numbers[start:end], payloads[start:end], part))
+            self._proposed.append((end - start, size))
+            self._pending_jobs += end - start
+            self._pending_bytes += size
+
+    def received(self, sender: str, message: Received, now: float) -> None:
+        """Propose to forget results."""
+        source = self._table.sources.get((sender, message.epoch))
+        if source is not None:
+            source.used = now
+            numbers = [number for number in message.numbers if number in source.jobs]
+            if numbers or message.floor > source.floor:
+                self._operations.append(received_op(source, message.floor, numbers))
+
+    def waiting(self, sender: str, message: Waiting, now: float) -> None:
+        """Answer with the ends that exist."""
+        source = self._table.sources.get((sender, message.epoch))
+        new = self._new.get((sender, message.epoch))
+        missing = []
+        for number in message.numbers:
+            job = None if source is None else source.jobs.get(number)
+            if job is not None and source is not None:
+                if job.outcome >= 0:
+                    self._end(source, number, job)
+            elif not any(each is not None and number in each.pending for each in (source, new)):
+                missing.append(number)
+        if source is not None:
+            source.used = now
+            self._to(source).tell = True
+            if message.floor > source.floor:
+                self._operations.append(received_op(source, message.floor, []))
+        if missing:
+            self._answers.append((sender, Missing(message.epoch, self._term, missing)))
+
+    # ---- after a commit
+
+    def committed(self, changes: Changes) -> None:
+        """Note what submitters are to be told about an applied entry."""
+        if self._displaced:
+            known = self._table.sources
+            self._displaced = [each for each in self._displaced if known.get((each.origin, each.epoch)) is each]
+        for source, numbers in changes.settled:
+            if self._proposed:
+                jobs, size = self._proposed.popleft()
+                self._pending_jobs -= jobs
+                self._pending_bytes -= size
+            if self._new:
+                new = self._new.pop((source.origin, source.epoch), None)
+                if new is not None and new is not source:
+                    source.top, source.used = max(source.top, new.top), new.used
+                    source.pending |= new.pending
+            source.pending.difference_update(numbers)
+            self._to(source).accepted.extend(numbers)
+        for source, number, job in changes.known:
+            self._stats.known += 1
+            if job.outcome >= 0:
+                self._end(source, number, job)
+        for source, number, job in changes.detached:
+            row = number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, ""
+            self._to(source).others.append(row)
+        outgoing = self._outgoing
+        for job in changes.finished:
+            source = job.source
+            to = outgoing.get(source)
+            if to is None:
+                to = outgoing[source] = _Outgoing()
+            if job.outcome:
+                to.others.append((job.number, job.outcome, *job.error, job.tries, job.worker))
+            else:
+                to.numbers.append(job.number)
+                to.results.append(job.result)
+            if job.also is not None:
+                for source, number in job.also:
+                    self._end(source, number, job)
+
+    def _to(self, source: Source) -> _Outgoing:
+        to = self._outgoing.get(source)
+        if to is None:
+            to = self._outgoing[source] = _Outgoing()
+        return to
+
+    def _end(self, source: Source, number: int, job: Job) -> None:
+        to = self._to(source)
+        if job.outcome:
+            to.others.append((number, job.outcome, *job.error, job.tries, job.worker))
+        else:
+            to.numbers.append(number)
+            to.results.append(job.result)
+
+    def part(self, job: Job, place: int, data: bytes) -> None:
+        """Pass a part of a result on."""
+        for source, number in ((job.source, job.number), *(job.also or ())):
+            self._to(source).parts.append((number, job.attempts, place, data))
+
+    def progress(self, job: Job, fraction: float) -> None:
+        """Pass the progress of a job on."""
+        for source, number in ((job.source, job.number), *(job.also or ())):
+            self._to(source).progress.append((number, job.attempts, fraction))
+
+    def window(self) -> tuple[int, int]:
+        """Return the window of a submitter: unfinished jobs, and their bytes."""
+        limits, table = self._limits, self._table
+        share = max(1, len(table.sources))
+        jobs = (limits.jobs - table.unfinished - self._pending_jobs) // share
+        size = (limits.bytes - table.bytes - self._pending_bytes) // share
+        return min(limits.window, max(1, jobs)), min(limits.window_bytes, max(1, size))
+
+    def take(self) -> list[tuple[str, Message]]:
+        """Return the messages since the last call."""
+        messages, self._answers = self._answers, []
+        if not self._outgoing:
+            return messages
+        outgoing, self._outgoing = self._outgoing, {}
+        window = self.window()
+        for source, to in outgoing.items():
+            origin, epoch = source.origin, source.epoch
+            if to.accepted or to.tell:
+                for start in range(0, max(1, len(to.accepted)), MOST_ROWS):
+                    numbers, jobs = to.accepted[start : start + MOST_ROWS], source.jobs
+                    serials = [jobs[number].serial if number in jobs else 0 for number in numbers]
+                    messages.append((origin, Accepted(epoch, self._term, numbers, serials, *window)))
+            for start, end, _ in _pieces([row[3] for row in to.parts], MOST_BATCH_BYTES):
+                messages.append((origin, JobParts(epoch, to.parts[start:end])))
+            for start in range(0, len(to.progress), MOST_ROWS):
+                messages.append((origin, JobProgress(epoch, to.progress[start : start + MOST_ROWS])))
+            for start, end, _ in _pieces(to.results, MOST_BATCH_BYTES):
+                messages.append((origin, Finished(epoch, to.numbers[start:end], to.results[start:end], [])))
+            texts = [row[3].encode() for row in to.others]
+            for start, end, _ in _pieces(texts, MOST_BATCH_BYTES):
+                messages.append((origin, Finished(epoch, [], [], to.others[start:end])))
+        return messages
+
+
+def _group(group: SubmitGroup, rows: Sequence[tuple[int, bytes, bytes | None]]) -> SubmitGroup:
+    keys = [row[2] for row in rows] if group.keys is not None else None
+    return SubmitGroup(group.spec, [row[0] for row in rows], [row[1] for row in rows], keys)
+
+
+def _pieces(column: Sequence[bytes], most: int) -> Iterable[tuple[int, int, int]]:
+    """Yield start, end and bytes of pieces of a column: at most `most` bytes, or one item, and MOST_ROWS items."""
+    total = sum(map(len, column))
+    if column and total <= most and len(column) <= MOST_ROWS:
+        yield 0, len(column), total
+        return
+    start = size = 0
+    for place, item in enumerate(column):
+        if place > start and (size + len(item) > most or place - start >= MOST_ROWS):
+            yield start, place, size
+            start, size = place, 0
+        size += len(item)
+    if start < len(column):
+        yield start, len(column), size

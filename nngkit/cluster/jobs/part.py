@@ -1,0 +1,283 @@
+"""Jobs in a node: its submissions, its workers and those below it, and at the host the queue. Pure.
+
+    submitter   --unicast-->  the host's queue  --grants-->  crew of the host  -->  crews of the children  -->  workers
+
+The queue exists while this node is host. Its own crew is on the link `LOCAL` of the queue; a message between a crew and
+the one above it goes over the link of the tree. Rows are those of `work_messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from nngkit.cluster.jobs.crew import Crew
+from nngkit.cluster.jobs.crew_limits import CrewJob
+from nngkit.cluster.jobs.messages import (
+    Accepted,
+    Cancel,
+    Finished,
+    JobParts,
+    JobProgress,
+    Message,
+    Missing,
+    Received,
+    Refused,
+    Submit,
+    Taken,
+    Waiting,
+    pack,
+)
+from nngkit.cluster.jobs.queue import LOCAL, WorkHost
+from nngkit.cluster.jobs.reading import parse
+from nngkit.cluster.jobs.sharing import Decide
+from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
+from nngkit.cluster.jobs.table import JobTable
+from nngkit.cluster.jobs.values import JobEnd, Rng
+from nngkit.cluster.log_clock import LogClock
+
+__all__ = ["JobStart", "JobStop", "JobsEnded", "RoomForJobs", "WorkEvent", "WorkNodeEffects", "WorkPart"]
+
+_TO_HOST = (Submit, Received, Cancel, Waiting)
+_TO_SUBMITTER = (Accepted, Finished, Missing, Refused, JobParts, JobProgress)
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """Start a job."""
+
+    job: CrewJob
+
+
+@dataclass(frozen=True, slots=True)
+class JobStop:
+    """Cancel a job that runs."""
+
+    job: CrewJob
+
+
+@dataclass(frozen=True, slots=True)
+class JobsEnded:
+    """Jobs of the cluster have ended; at its host."""
+
+    ends: list[JobEnd]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomForJobs:
+    """A submission that was refused for want of room may succeed now."""
+
+
+WorkEvent: TypeAlias = JobStart | JobStop | JobsEnded | RoomForJobs | JobAccepted | JobEnded | JobPart | JobProgressed
+
+
+@dataclass(slots=True)
+class WorkNodeEffects:
+    """Work for the node: rows for links, rows for nodes ("" is the host), entries for the log, events."""
+
+    neighbours: list[tuple[int, list[Any]]] = field(default_factory=list)
+    nodes: list[tuple[str, list[Any]]] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    events: list[WorkEvent] = field(default_factory=list)
+
+
+class WorkPart:
+    """Jobs of one run of a node. `wall` returns seconds since 1970 for a monotonic time."""
+
+    def __init__(
+        self,
+        id: str,
+        epoch: int,
+        *,
+        kinds: frozenset[str],
+        slots: int,
+        decide: Decide,
+        rng: Rng,
+        wall: Callable[[float], float],
+    ) -> None:
+        self.id = id
+        self.submitter = Submitter(id, epoch)
+        self.crew = Crew(id, kinds=kinds, slots=slots, decide=decide)
+        self.host: WorkHost | None = None
+        self._rng = rng
+        self._wall = wall
+        self._parent: int | None = None
+        self._effects = WorkNodeEffects()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of the jobs that the node's own workers do."""
+        return self.crew.kinds
+
+    @property
+    def hosting(self) -> bool:
+        """True if this node has the queue."""
+        return self.host is not None
+
+    @property
+    def wake_at(self) -> float:
+        """When to call `tick`, in seconds of `now`."""
+        return min(self.submitter.wake_at, self.crew.wake_at, NEVER if self.host is None else self.host.wake_at)
+
+    # ---- the election
+
+    def elected(self, term: int, table: JobTable, clock: LogClock, now: float) -> None:
+        """Begin the queue of a term, from what the log has."""
+        wall = self._wall(now)
+        time = clock.lead(table.clock, now, wall)
+        self.host = WorkHost(self.id, term=term, table=table, now=now, wall=time, ahead=wall - time, rng=self._rng)
+
+    def deposed(self) -> None:
+        """End the queue: another node has it, or none."""
+        self.host = None
+
+    def committed(self, entries: list[bytes], now: float) -> None:
+        """Act on entries of the log, at the host."""
+        assert self.host is not None
+        self.host.committed(entries, now)
+
+    def voter_up(self, now: float) -> None:
+        """Note that a voter is connected: as host, tell it the time of the log."""
+        if self.host is not None:
+            self.host.tell_time(now)
+
+    def set_granting(self, granting: bool) -> None:
+        """Say whether jobs may be granted: while a majority of the voters holds to this host."""
+        if self.host is not None:
+            self.host.granting = granting
+
+    # ---- the tree
+
+    def parent_up(self, link: int) -> None:
+        """Note the link to the parent."""
+        self._parent = link
+
+    def parent_down(self, link: int) -> None:
+        """Note that a link does not lead to the parent any more. `detached` follows if there is no other way."""
+        if self._parent == link:
+            self._parent = None
+
+    def child_up(self, link: int) -> None:
+        """Begin with a child."""
+        self.crew.child_up(link)
+
+    def child_down(self, link: int, now: float) -> None:
+        """Forget a child; its jobs may be lost."""
+        self.crew.child_down(link, now)
+
+    def attached(self, term: int, now: float) -> None:
+        """Repeat what has no answer: there is a way to the host of `term`."""
+        link = LOCAL if self.host is not None else self._parent
+        if link is not None:
+            self.crew.attached(link, term, now)
+        self.submitter.attached(term, now)
+
+    def detached(self, now: float) -> None:
+        """Hold back what is for the host."""
+        self.submitter.detached()
+        self.crew.detached(now)
+
+    # ---- messages
+
+    def from_neighbour(self, link: int, row: list[Any], peer: str, *, from_parent: bool, now: float) -> None:
+        """Take in a row of the parent or of a child. Raises BadMessage."""
+        message = parse(row, peer)
+        if message is None:
+            return
+        if from_parent:
+            self.crew.from_parent(message, now)
+        else:
+            self.crew.from_child(link, message, now)
+
+    def from_node(self, sender: str, epoch: int, row: list[Any], now: float) -> None:
+        """Take in a row of a node, or at a node of the host. Raises BadMessage."""
+        self._message(sender, parse(row, sender), now)
+
+    def _message(self, sender: str, message: Message | None, now: float) -> None:
+        if isinstance(message, _TO_HOST):
+            if self.host is not None:
+                self.host.unicast(sender, message, now)
+        elif isinstance(message, _TO_SUBMITTER):
+            self.submitter.receive(message, now)
+        elif isinstance(message, Taken):
+            self.crew.from_host(message)
+
+    # ---- time and effects
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        if now >= self.submitter.wake_at:
+            self.submitter.tick(now)
+        if now >= self.crew.wake_at:
+            self.crew.tick(now)
+        if self.host is not None and now >= self.host.wake_at:
+            self.host.tick(now)
+
+    def take(self, now: float) -> WorkNodeEffects:
+        """Return what is to be done since the last call."""
+        while self._carry(now):
+            pass
+        effects, self._effects = self._effects, WorkNodeEffects()
+        return effects
+
+    def _carry(self, now: float) -> bool:
+        """Carry messages between the queue and the crew of this node. Return True if there were any."""
+        out, host = self._effects, self.host
+        moved = False
+        submitted = self.submitter.take(now)
+        for message in submitted.sends:
+            if host is not None:
+                host.unicast(self.id, message, now)
+                moved = True
+            else:
+                out.nodes.append(("", pack(message)))
+        out.events += submitted.events
+        if submitted.room:
+            out.events.append(RoomForJobs())
+        crew = self.crew.take()
+        out.events += map(JobStart, crew.start)
+        out.events += map(JobStop, crew.stop)
+        for link, message in crew.down:
+            out.neighbours.append((link, pack(message)))
+        for message in crew.up:
+            if host is not None:
+                host.receive(LOCAL, message, now)
+                moved = True
+            elif self._parent is not None:
+                out.neighbours.append((self._parent, pack(message)))
+        if host is None:
+            return moved
+        queue = host.take(now)
+        out.entries += queue.entries
+        for link, message in queue.down:
+            assert link == LOCAL  # the queue knows no other link
+            self.crew.from_parent(message, now)
+            moved = True
+        for to, message in queue.unicasts:
+            if to == self.id:
+                self._message(to, message, now)
+                moved = True
+            else:
+                out.nodes.append((to, pack(message)))
+        if queue.ended:
+            out.events.append(JobsEnded(queue.ended))
+        return moved
+
+    # ---- what can be read
+
+    def counts(self) -> Iterator[tuple[str, int, int, int, int, int, int]]:
+        """Yield kind, waiting and running jobs; first of all kinds, with those that have ended."""
+        if self.host is None:
+            return
+        depths = self.host.depths()
+        waiting, running = (sum(row[at] for row in depths.values()) for at in (0, 1))
+        done, failed, dead, cancelled = self.host.table.totals
+        yield "", waiting, running, done, failed, dead, cancelled
+        for kind, (queued, granted) in sorted(depths.items()):
+            yield kind, queued, granted, 0, 0, 0, 0
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters of the queue, by name."""
+        return {} if self.host is None else {f"jobs_{name}": value for name, value in asdict(self.host.stats).items()}

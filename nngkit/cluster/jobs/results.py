@@ -1,0 +1,158 @@
+"""Results of a crew until the host has taken them, their parts, and the last progress of each job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits, CrewStats
+from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES, MOST_ROWS, Message, Part, Parts, Progress, Results
+
+__all__ = ["CrewResults", "Failure"]
+
+GONE: Final = float("inf")  # time of sending of a result that need not be sent any more
+
+Failure = tuple[bool, str, str]
+"""Failure of a job: whether to retry, error kind, error text."""
+
+
+class _Kept:
+    """A result that the host has not taken."""
+
+    __slots__ = ("failure", "job", "result", "sent", "took")
+
+    def __init__(self, job: CrewJob, result: bytes, failure: Failure | None, took: int) -> None:
+        self.job, self.result, self.failure, self.took = job, result, failure, took
+        self.sent = -1.0  # not yet
+
+
+class CrewResults:
+    """Results and parts of one worker, the node `id`."""
+
+    def __init__(self, id: str, limits: CrewLimits, stats: CrewStats) -> None:
+        self.id = id
+        self.limits = limits
+        self.stats = stats
+        self.bytes = 0
+        self.part_bytes = 0
+        self._kept: dict[int, _Kept] = {}
+        self._unsent: list[_Kept] = []
+        self._parts: dict[int, list[Part]] = {}  # by serial, until the result is taken
+        self._new_parts: list[Part] = []
+        self._progress: dict[int, tuple[int, int, int, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def full(self) -> bool:
+        """True while so much is kept that no job should be begun."""
+        return len(self._kept) >= self.limits.retained or self.bytes >= self.limits.retained_bytes
+
+    def job(self, serial: int) -> CrewJob | None:
+        """Return the job whose result is kept, or None."""
+        kept = self._kept.get(serial)
+        return None if kept is None else kept.job
+
+    def add(self, job: CrewJob, result: bytes, failure: Failure | None, took: float) -> None:
+        """Keep a result. `took` is in seconds."""
+        if job.serial in self._kept:
+            self.drop(job.serial)
+        kept = self._kept[job.serial] = _Kept(job, result, failure, int(took * 1000))
+        job.payload = b""
+        self.bytes += len(result)
+        self._unsent.append(kept)
+        self._progress.pop(job.serial, None)
+
+    def drop(self, serial: int) -> None:
+        """Forget a result, but not its parts."""
+        kept = self._kept.pop(serial, None)
+        if kept is not None:
+            self.bytes -= len(kept.result)
+            kept.sent = GONE
+
+    def part(self, job: CrewJob, data: bytes) -> None:
+        """Keep a part, so that it can be sent again; drop the oldest ones beyond the limit."""
+        part = Part(job.serial, job.term, job.fence, job.places, data)
+        job.places += 1
+        self._parts.setdefault(job.serial, []).append(part)
+        self._new_parts.append(part)
+        self.part_bytes += len(data)
+        while self.part_bytes > self.limits.part_bytes:
+            serial, parts = next(iter(self._parts.items()))
+            self.part_bytes -= len(parts.pop(0).data)
+            self.stats.dropped_parts += 1
+            if not parts:
+                del self._parts[serial]
+
+    def drop_parts(self, serial: int) -> None:
+        """Forget the parts of a job."""
+        for part in self._parts.pop(serial, ()):
+            self.part_bytes -= len(part.data)
+
+    def progress(self, job: CrewJob, fraction: float) -> None:
+        """Keep the last progress of a job until it is sent."""
+        self._progress[job.serial] = job.serial, job.term, job.fence, min(1.0, max(0.0, fraction))
+
+    # ---- what is sent
+
+    def send_all_again(self) -> None:
+        """Have everything sent: the host may be another one."""
+        self._new_parts = [part for parts in self._parts.values() for part in parts]
+        self.stats.resent += len(self._kept) - len(self._unsent)
+        self._unsent = list(self._kept.values())
+
+    def send_again(self, before: float) -> None:
+        """Have those results sent again that were sent before a time, and not taken."""
+        due = [kept for kept in self._kept.values() if 0 <= kept.sent <= before]
+        self.stats.resent += len(due)
+        self._unsent += due
+
+    def take(self, up: list[Message], now: float) -> bool:
+        """Append the messages for the parent; return True if results are among them."""
+        if self._new_parts:
+            parts, self._new_parts = self._new_parts, []
+            up += [Parts(piece) for piece in _by_bytes(parts)]
+        if self._progress:
+            up.append(Progress(list(self._progress.values())))
+            self._progress = {}
+        if not self._unsent:
+            return False
+        self._send(up, now)
+        return True
+
+    def _send(self, up: list[Message], now: float) -> None:
+        unsent, self._unsent = self._unsent, []
+        by_term: dict[int, Results] = {}
+        size = 0
+        for kept in unsent:
+            if kept.sent == GONE:
+                continue
+            kept.sent = now
+            job = kept.job
+            message = by_term.get(job.term)
+            if message is None:
+                message = by_term[job.term] = Results(self.id, job.term, [], [], [], [], [])
+            if kept.failure is None:
+                message.serials.append(job.serial)
+                message.fences.append(job.fence)
+                message.results.append(kept.result)
+                message.took.append(kept.took)
+                size += len(kept.result)
+            else:
+                message.failures.append((job.serial, job.fence, *kept.failure, kept.took))
+                size += len(kept.failure[2])
+            if size > MOST_BATCH_BYTES or len(message.serials) + len(message.failures) >= MOST_ROWS:
+                up += by_term.values()
+                by_term, size = {}, 0
+        up += by_term.values()
+
+
+def _by_bytes(parts: list[Part]) -> Iterable[list[Part]]:
+    start = size = 0
+    for place, part in enumerate(parts):
+        if place > start and (size + len(part.data) > MOST_BATCH_BYTES or place - start >= MOST_ROWS):
+            yield parts[start:place]
+            start, size = place, 0
+        size += len(part.data)
+    yield parts[start:]

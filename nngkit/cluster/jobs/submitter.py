@@ -1,0 +1,454 @@
+"""The submitter's side of jobs: keeps them until the host has accepted them, and asks until they have ended. Pure.
+
+::
+
+    submitter = Submitter("ada", epoch)
+    number = submitter.submit("render", b"scene", now, key=b"k1", priority=5)    # raises Full
+    submitter.attached(term, now)               # the node has a path to the host of `term`; again after each change
+    submitter.detached()
+    submitter.receive(message, now)             # unicasts of the host: Accepted, Finished, Missing, Refused, ...
+    submitter.cancel(number)
+    submitter.abandon(number)                   # of a job with a key: a later submission under it is to find the job
+    if now >= submitter.wake_at:
+        submitter.tick(now)
+    effects = submitter.take(now)               # sends: messages for the host ("" as a unicast's `to`); events
+
+| event | meaning |
+|---|---|
+| JobAccepted(numbers, serials) | a majority of the voters has these jobs: they will end |
+| JobEnded(number, outcome, result, ...) | outcome as in OUTCOMES, or "refused", or "lost" |
+| JobPart(number, attempt, place, data) | the next part; `place` 0 with a higher attempt begins anew, a jump is a gap |
+| JobProgressed(number, attempt, fraction) | |
+
+Invariants:
+
+1. A submission is sent until it is accepted, refused or cancelled; the host knows repeated ones by their number.
+2. Each number has exactly one JobEnded.
+3. Unfinished jobs that were sent are within the host's window; the others wait here, within `limits`.
+4. `floor` is the lowest unfinished number: the host may forget what is below.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nngkit.cluster.jobs.messages import (
+    MOST_BATCH_BYTES,
+    MOST_KEY,
+    MOST_ROWS,
+    OUTCOMES,
+    Accepted,
+    Cancel,
+    Finished,
+    JobParts,
+    JobProgress,
+    Message,
+    Missing,
+    Received,
+    Refused,
+    Spec,
+    Submit,
+    SubmitGroup,
+    Waiting,
+    check_spec,
+)
+from nngkit.errors import ConfigError, Full
+
+__all__ = [
+    "JobAccepted",
+    "JobEnded",
+    "JobPart",
+    "JobProgressed",
+    "SubmitEffects",
+    "SubmitLimits",
+    "Submitter",
+]
+
+FIRST_WINDOW = 1000, 4 * 1024 * 1024  # jobs and bytes that may be sent before the host has told the window
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitLimits:
+    """Limits of a submitter.
+
+    Attributes:
+        jobs: Unfinished jobs; `bytes`: their payloads, of those that are not accepted yet.
+        payload_bytes: Payload of one job.
+        resend: Seconds after which a submission that was not accepted is sent again, and the host is asked for ends.
+        batch: Jobs in one message.
+    """
+
+    jobs: int = 100_000
+    bytes: int = 256 * 1024 * 1024
+    payload_bytes: int = 240 * 1024
+    resend: float = 2.0
+    batch: int = 500
+
+
+class JobAccepted(NamedTuple):
+    """These jobs will end: a majority of the voters has them. ``serials``: their numbers in the cluster."""
+
+    numbers: list[int]
+    serials: list[int]
+
+
+class JobEnded(NamedTuple):
+    """A job has ended. ``outcome``: as in OUTCOMES; "refused": never accepted; "lost": the voters lost their memory."""
+
+    number: int
+    outcome: str
+    result: bytes = b""
+    error: str = ""
+    text: str = ""
+    tries: int = 0
+    worker: str = ""
+
+
+class JobPart(NamedTuple):
+    """The next part of a result."""
+
+    number: int
+    attempt: int
+    place: int
+    data: bytes
+
+
+class JobProgressed(NamedTuple):
+    """Progress of a job, from 0 to 1."""
+
+    number: int
+    attempt: int
+    fraction: float
+
+
+class SubmitEffects:
+    """Work for the node: `sends` for the host, `events` for the program. `room`: a `submit` may succeed again."""
+
+    __slots__ = ("events", "room", "sends")
+
+    def __init__(self) -> None:
+        self.sends: list[Message] = []
+        self.events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = []
+        self.room = False
+
+
+class _Job:
+    __slots__ = (
+        "accepted",
+        "attempt",
+        "cancelled",
+        "key",
+        "number",
+        "payload",
+        "place",
+        "sent",
+        "size",
+        "spec",
+        "term",
+    )
+
+    def __init__(self, number: int, spec: Spec, payload: bytes, key: bytes | None) -> None:
+        self.number, self.spec, self.payload, self.key = number, spec, payload, key
+        self.size = len(payload)
+        self.sent = -1.0  # not yet
+        self.accepted = self.cancelled = False
+        self.term = 0  # in which it was accepted
+        self.attempt = self.place = 0  # of the next part
+
+
+class Submitter:
+    """Jobs of one run of a node. `epoch` differs between its runs."""
+
+    def __init__(self, id: str, epoch: int, limits: SubmitLimits | None = None) -> None:
+        self.id, self.epoch = id, epoch
+        self.limits = limits or SubmitLimits()
+        self.wake_at = float("inf")
+        self.floor = 1
+        self.resent = 0
+        self._next = 1
+        self._jobs: dict[int, _Job] = {}
+        self._unsent: deque[_Job] = deque()
+        self._payload_bytes = 0
+        self._window_jobs, self._window_bytes = FIRST_WINDOW
+        self._out_jobs = self._out_bytes = 0  # sent and unfinished
+        self._unaccepted = 0  # sent and not accepted
+        self._attached = False
+        self._was_full = False
+        self._received: list[int] = []
+        self._cancels: list[int] = []
+        self._abandoned: dict[tuple[str, bytes], list[int]] = {}
+        self._specs: dict[Spec, Spec] = {}
+        self._effects = SubmitEffects()
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._jobs)
+
+    # ---- the program
+
+    def submit(
+        self,
+        kind: str,
+        payload: bytes,
+        now: float,
+        *,
+        key: bytes | None = None,
+        priority: int = 0,
+        tries: int = 3,
+        visibility: float = 30.0,
+        deadline: float | None = None,
+        delay: float = 0.0,
+        stream: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Return the number of a new job. Raises Full beyond the limits, ConfigError for an invalid property."""
+        limits = self.limits
+        if len(self._jobs) >= limits.jobs or self._payload_bytes + len(payload) > limits.bytes:
+            self._was_full = True
+            raise Full(f"{len(self._jobs)} jobs are unfinished (`jobs` is {limits.jobs}, `bytes` {limits.bytes})")
+        spec = Spec(kind, priority, tries, visibility, deadline, delay, stream, timeout)
+        known = self._specs.get(spec)
+        if known is None:
+            if (wrong := check_spec(spec)) is not None:
+                raise ConfigError("job", wrong, spec)
+            if len(self._specs) >= 1000:  # a program that makes a new spec for each job gains nothing from them
+                self._specs.clear()
+            known = self._specs[spec] = spec
+        if len(payload) > limits.payload_bytes:
+            raise ConfigError("payload", f"{len(payload)} bytes are over {limits.payload_bytes}")
+        if key is not None and not 0 < len(key) <= MOST_KEY:
+            raise ConfigError("key", f"a key has 1 to {MOST_KEY} bytes", key)
+        number = self._next
+        self._next = number + 1
+        job = _Job(number, known, payload, key)
+        self._jobs[number] = job
+        self._unsent.append(job)
+        self._payload_bytes += job.size
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Cancel a job, if it has not ended: JobEnded follows, "cancelled" or what was faster."""
+        job = self._jobs.get(number)
+        if job is None or job.cancelled:
+            return
+        job.cancelled = True
+        if job.sent < 0:
+            self._end(job, JobEnded(number, "cancelled"))
+        elif job.accepted:
+            self._cancels.append(number)
+        if job.key is not None:
+            for other in self._abandoned.pop((job.spec.kind, job.key), ()):  # they would keep the job going
+                self.cancel(other)
+
+    def abandon(self, number: int) -> None:
+        """Give up a job whose submission was cut off. One with a key that was sent goes on: a retry finds it.
+
+        Cancelling such a retry ends the interest of the abandoned number in the job, too.
+        """
+        job = self._jobs.get(number)
+        if job is None:
+            return
+        if job.sent < 0:
+            self._end(job, JobEnded(number, "cancelled"))
+        elif job.key is None:
+            self.cancel(number)
+        else:
+            self._abandoned.setdefault((job.spec.kind, job.key), []).append(number)
+
+    # ---- the network
+
+    def attached(self, term: int, now: float) -> None:
+        """Send again what was not accepted, and ask for ends: the host may be another, or messages may be lost."""
+        self._attached = True
+        self._resend(now, 0.0)
+
+    def detached(self) -> None:
+        """Hold back what is for the host, until the node is attached again."""
+        self._attached = False
+
+    def receive(self, message: Message, now: float) -> None:
+        """Handle a unicast of the host; one of an earlier run, or for another, is ignored."""
+        if getattr(message, "epoch", None) != self.epoch:
+            return
+        if isinstance(message, Accepted):
+            self._accepted(message)
+        elif isinstance(message, Finished):
+            self._finished(message)
+        elif isinstance(message, Missing):
+            for number in message.numbers:
+                job = self._jobs.get(number)
+                # a host that is deposed and does not know it yet may not know jobs of the next term
+                if job is not None and job.accepted and message.term >= job.term:
+                    if job.cancelled:  # the message that said so is lost, and the host knows the number no more
+                        text = f"by {self.id}"
+                        self._end(job, JobEnded(number, "cancelled", error="cancelled", text=text))
+                        continue
+                    self._end(job, JobEnded(number, "lost", error="lost", text="the voters do not know the job"))
+        elif isinstance(message, Refused):
+            for number, why in message.rows:
+                if (job := self._jobs.get(number)) is not None:
+                    self._end(job, JobEnded(number, "refused", error="refused", text=why))
+        elif isinstance(message, JobParts):
+            for number, attempt, place, data in message.rows:
+                job = self._jobs.get(number)
+                if job is not None and (attempt, place) >= (job.attempt, job.place):
+                    job.attempt, job.place = attempt, place + 1
+                    self._effects.events.append(JobPart(number, attempt, place, data))
+        elif isinstance(message, JobProgress):
+            self._effects.events += [JobProgressed(*row) for row in message.rows if row[0] in self._jobs]
+
+    def _accepted(self, message: Accepted) -> None:
+        self._window_jobs, self._window_bytes = message.jobs, message.bytes
+        accepted, serials = [], []
+        for number, serial in zip(message.numbers, message.serials, strict=True):
+            job = self._jobs.get(number)
+            if job is not None and not job.accepted:
+                accepted.append(number)
+                serials.append(serial)
+                job.term = message.term
+                self._accept(job)
+        if accepted:
+            self._effects.events.append(JobAccepted(accepted, serials))
+
+    def _accept(self, job: _Job) -> None:
+        job.accepted = True
+        self._unaccepted -= 1
+        self._payload_bytes -= job.size
+        job.payload = b""
+        if job.cancelled:
+            self._cancels.append(job.number)
+
+    def _finished(self, message: Finished) -> None:
+        jobs = self._jobs
+        self._received += message.numbers
+        for number, result in zip(message.numbers, message.results, strict=True):
+            job = jobs.get(number)
+            if job is not None:
+                self._end(job, JobEnded(number, "result", result))
+        for number, outcome, error, text, tries, worker in message.others:
+            self._received.append(number)
+            job = jobs.get(number)
+            if job is not None:
+                self._end(job, JobEnded(number, OUTCOMES[outcome], b"", error, text, tries, worker))
+
+    def _end(self, job: _Job, event: JobEnded) -> None:
+        del self._jobs[job.number]
+        if self._abandoned and job.key is not None:
+            name = job.spec.kind, job.key
+            if rest := [each for each in self._abandoned.pop(name, ()) if each != job.number]:
+                self._abandoned[name] = rest
+        if job.sent >= 0:
+            self._out_jobs -= 1
+            self._out_bytes -= job.size
+            if not job.accepted:
+                self._unaccepted -= 1
+                self._payload_bytes -= job.size
+                job.accepted = True
+        else:
+            self._payload_bytes -= job.size
+            job.cancelled = True  # `_unsent` still has it
+        if self._was_full:
+            self._was_full = False
+            self._effects.room = True
+        self._effects.events.append(event)
+
+    # ---- time
+
+    def tick(self, now: float) -> None:
+        """Send again what is due. Sets `wake_at`."""
+        self.wake_at = float("inf")
+        if self._attached:
+            self._resend(now, self.limits.resend)
+
+    def _resend(self, now: float, age: float) -> None:
+        """Send those jobs again that were sent `age` seconds ago and not accepted, and ask for the ends of others."""
+        if self._unaccepted:
+            again = [job for job in self._jobs.values() if not job.accepted and 0 <= job.sent <= now - age]
+            self.resent += len(again)
+            self._send(again, now)
+        waiting = [number for number, job in self._jobs.items() if job.accepted]
+        if waiting:
+            floor = self._floor()
+            self._effects.sends += [
+                Waiting(self.epoch, floor, waiting[at : at + MOST_ROWS]) for at in range(0, len(waiting), MOST_ROWS)
+            ]
+            self._cancels = [number for number in waiting if self._jobs[number].cancelled]
+        self.wake_at = now + self.limits.resend if self._jobs else float("inf")
+
+    def _floor(self) -> int:
+        floor, jobs = self.floor, self._jobs
+        while floor < self._next and floor not in jobs:
+            floor += 1
+        self.floor = floor
+        return floor
+
+    def take(self, now: float) -> SubmitEffects:
+        """Return what is to be done since the last call."""
+        if self._attached:
+            if self._unsent:
+                self._send_new(now)
+            sends = self._effects.sends
+            if self._cancels:
+                cancels, self._cancels = self._cancels, []
+                sends += [Cancel(self.epoch, cancels[at : at + MOST_ROWS]) for at in range(0, len(cancels), MOST_ROWS)]
+            if self._received:
+                numbers, self._received = self._received, []
+                floor = self._floor()
+                sends += [
+                    Received(self.epoch, floor, numbers[at : at + MOST_ROWS])
+                    for at in range(0, len(numbers), MOST_ROWS)
+                ]
+        effects, self._effects = self._effects, SubmitEffects()
+        if not self._attached:
+            effects.sends = []
+        return effects
+
+    def _send_new(self, now: float) -> None:
+        unsent = self._unsent
+        batch = []
+        while unsent:
+            job = unsent[0]
+            if job.cancelled and job.number not in self._jobs:
+                unsent.popleft()
+                continue
+            if self._out_jobs and (
+                self._out_jobs >= self._window_jobs or self._out_bytes + job.size > self._window_bytes
+            ):
+                break
+            unsent.popleft()
+            self._out_jobs += 1
+            self._out_bytes += job.size
+            batch.append(job)
+        self._unaccepted += len(batch)
+        self._send(batch, now)
+        if self._jobs and self.wake_at == float("inf"):
+            self.wake_at = now + self.limits.resend
+
+    def _send(self, jobs: Iterable[_Job], now: float) -> None:
+        """Send jobs in their order, each message within its limits; neighbours with one spec share a group."""
+        groups: list[SubmitGroup] = []
+        group: SubmitGroup | None = None
+        count = size = 0
+        floor = self._floor()
+        sends = self._effects.sends
+        for job in jobs:
+            job.sent = now
+            if count >= self.limits.batch or (count and size + job.size > MOST_BATCH_BYTES):
+                sends.append(Submit(self.epoch, floor, groups))
+                groups, group, count, size = [], None, 0, 0
+            has_key = job.key is not None
+            if group is None or group.spec is not job.spec or (group.keys is not None) != has_key:
+                group = SubmitGroup(job.spec, [], [], [] if has_key else None)
+                groups.append(group)
+            group.numbers.append(job.number)
+            group.payloads.append(job.payload)
+            if group.keys is not None:
+                group.keys.append(job.key)
+            count += 1
+            size += job.size
+        if groups:
+            sends.append(Submit(self.epoch, floor, groups))

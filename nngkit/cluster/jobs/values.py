@@ -1,0 +1,181 @@
+"""Limits of the host's queue, its counters, and what it asks the node to do. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple, Protocol
+
+from nngkit.cluster.jobs.messages import Message
+from nngkit.errors import ConfigError
+
+__all__ = [
+    "CANCELLED",
+    "DELAYED",
+    "ENTRY_BYTES",
+    "FINISHING",
+    "FORGETTING",
+    "GRANTED",
+    "LOST",
+    "QUEUED",
+    "RECORDING",
+    "UNKNOWN",
+    "JobEnd",
+    "Rng",
+    "WorkEffects",
+    "WorkLimits",
+    "WorkStats",
+]
+
+QUEUED: Final = 0  # in a queue
+DELAYED: Final = 1  # until its delay or the pause after a failure is over
+RECORDING: Final = 2  # its next start is being recorded
+GRANTED: Final = 3  # given to a worker, or on the way to one
+LOST: Final = 4  # granted over a link that is down: a worker may still report it
+UNKNOWN: Final = 5  # from an earlier term: a worker may still report it
+FINISHING: Final = 6  # its end is proposed
+FORGETTING: Final = 7  # finished, and to be forgotten: that is proposed
+
+CANCELLED: Final = 3  # index of OUTCOMES
+ENTRY_BYTES: Final = 192 * 1024  # payloads in one entry of the log: with all columns, under 256 KiB
+
+
+class Rng(Protocol):
+    """Source of chance: a `random.Random`."""
+
+    def random(self) -> float:
+        """Return a number from 0 to 1."""
+
+
+class JobEnd(NamedTuple):
+    """End of a job, for the journal. Times are wall clock seconds; ``started`` is 0.0 for a job that never started.
+
+    ``outcome``: "result", "failed", "dead" or "cancelled". ``id``: its number in the cluster. ``result``: empty unless
+    the outcome is "result"; ``error``: kind and text, empty with a result.
+    """
+
+    id: int
+    kind: str
+    key: bytes | None
+    submitter: str
+    worker: str
+    outcome: str
+    error: tuple[str, str]
+    tries: int
+    term: int
+    queued: float
+    started: float
+    finished: float
+    payload: bytes
+    result: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkLimits:
+    """Limits of the host's queue. Times are in seconds.
+
+    Attributes:
+        jobs: Unfinished jobs of the table; beyond, submitters wait.
+        bytes: Payloads and results in the table; beyond, submitters wait.
+        window: Unfinished jobs of one submitter, while the table has room; `window_bytes`: their payloads.
+        payload_bytes: Payload of one job, and its result: larger ones are refused. An entry of the log holds one.
+        sources: Runs of submitters that are remembered. Beyond, those without jobs go, the longest idle first.
+        grace: Time in which a lost job may be reported by its worker, before it is given to another.
+        backoff: Mean pause before the second try is half of it; it doubles with each try, up to `longest_backoff`.
+        keep_results: Time for which a result is kept for a submitter that does not come.
+        keep_keys: Time for which a job with a key is kept; `keys`: at most so many.
+        forget_sources: Idle time after which a submitter without jobs is forgotten.
+        settle_sources: The same while there are `sources`: before, a repeated message may still be on its way, whose
+            jobs would be taken for new ones.
+        ends: Report the ends of jobs in the effects.
+    """
+
+    jobs: int = 1_000_000
+    bytes: int = 1024 * 1024 * 1024
+    window: int = 10_000
+    window_bytes: int = 64 * 1024 * 1024
+    payload_bytes: int = 240 * 1024
+    sources: int = 10_000
+    grace: float = 1.0
+    backoff: float = 0.2
+    longest_backoff: float = 30.0
+    keep_results: float = 600.0
+    keep_keys: float = 3600.0
+    keys: int = 100_000
+    forget_sources: float = 3600.0
+    settle_sources: float = 3.0
+    ends: bool = True
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(each.default, bool):
+                if type(value) is not bool:
+                    raise ConfigError(each.name, f"{value!r} is not a bool", value)
+                continue
+            least = 1 if isinstance(each.default, int) else 0.0
+            if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
+                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
+
+
+class WorkEffects:
+    """Work for the node, in this order.
+
+    Attributes:
+        entries: Entries for the log, to be proposed in this order.
+        down: Pairs of a child link and a message for it.
+        unicasts: Pairs of a node's id and a message for it: a submitter or a worker.
+        ended: Jobs that have ended.
+    """
+
+    __slots__ = ("down", "ended", "entries", "unicasts")
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.down: list[tuple[int, Message]] = []
+        self.unicasts: list[tuple[str, Message]] = []
+        self.ended: list[JobEnd] = []
+
+
+@dataclass(slots=True)
+class WorkStats:
+    """Counters of a host since its term began.
+
+    Attributes:
+        accepted: Jobs accepted.
+        known: Submissions whose key had a job.
+        granted: Grants.
+        finished: Jobs that ended with a result.
+        failed: Jobs that ended with an error that is not to be retried, or at their deadline.
+        dead: Jobs that ended as their tries were used up.
+        cancelled: Jobs that were cancelled.
+        retried: Failures after which a job is tried again.
+        lost: Grants whose worker may be dead.
+        reported: Lost and unknown jobs that a worker still has.
+        expired: Grants whose visibility was over.
+        returned: Grants that were returned without a start.
+        refused_results: Results under a void grant.
+        repeated: Submissions that were known already.
+        held_back: Submissions that were not accepted as the table, or the submitter's window, is full.
+        refused: Submissions that are never accepted.
+        forgotten: Finished jobs that were forgotten.
+        overdue: Finished jobs that were forgotten although their submitter had not come for the result.
+    """
+
+    accepted: int = 0
+    known: int = 0
+    granted: int = 0
+    finished: int = 0
+    failed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    lost: int = 0
+    reported: int = 0
+    expired: int = 0
+    returned: int = 0
+    refused_results: int = 0
+    repeated: int = 0
+    held_back: int = 0
+    refused: int = 0
+    forgotten: int = 0
+    overdue: int = 0

@@ -1,0 +1,1 @@
+"""One node: greets its neighbours and joins tree, election, jobs and content. Pure."""

@@ -1,0 +1,1 @@
+"""The tree of nodes: parents and children, members, paths. Pure."""

@@ -1,0 +1,1 @@
+"""Questions to all services, and their answers."""

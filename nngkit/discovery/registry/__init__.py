@@ -1,0 +1,1 @@
+"""Known providers: rounds taken in, states, merged views. Pure."""

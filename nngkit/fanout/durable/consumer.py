@@ -1,0 +1,474 @@
+"""Durable consumer of a journal: receives records from a ConsumerServer and acknowledges them.
+
+::
+
+    async with Consumer("billing", dial="tcp://127.0.0.1:7100", topics="orders") as consumer:
+        async for delivery in consumer:
+            handle(delivery.value)
+            await delivery.ack()                       # on disk at the server when it returns
+
+    async for batch in consumer.batches():             # thousands at once, as columns
+        handle_all(batch.values)
+        await batch.ack()
+
+Delivery is at least once: a record that is not acknowledged within `ack_wait` seconds is delivered again, to this or
+another consumer of the same name. Consumers of one name share the records; each name has its own position. Needs no
+extra: the server reads the journal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp, demand_trio
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
+from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
+from nngkit.fanout.durable.messages import (
+    ChangeRequest,
+    Columns,
+    ConsumerInfo,
+    DeleteRequest,
+    FetchRequest,
+    How,
+    InfoRequest,
+    LeaveRequest,
+    OpenRequest,
+    Options,
+    SettleRequest,
+    Start,
+    parse_reply,
+)
+from nngkit.fanout.durable.partition import Limits, Runs, check_name, runs_of
+from nngkit.protocols import TLS, Req
+from nngkit.redial import SilentServer
+
+__all__ = ["Consumer", "ConsumerStats", "consumers"]
+
+UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
+WAIT: Final = 5.0  # seconds that the server holds a fetch without records
+REPLY: Final = 10.0  # seconds for a reply that the server has to read or sync for; then it is asked again
+PAUSES: Final = (0.02, 0.1, 0.3)  # seconds between tries to reach the server; the last one repeats
+MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
+PARTING: Final = 2.0  # seconds that closing may take to give back what is unread
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` to reach the server.
+
+    `stale`: records that were read ahead for longer than `ack_wait` and dropped, as the server delivers them again.
+    """
+
+    received: int = 0
+    redelivered: int = 0
+    confirmed: int = 0
+    retries: int = 0
+    stale: int = 0
+
+
+class _Ticket:
+    """Acknowledgements that are confirmed together."""
+
+    __slots__ = ("done", "error", "runs")
+
+    def __init__(self) -> None:
+        self.runs: dict[int, list[tuple[int, int]]] = {}
+        self.done = trio.Event()
+        self.error: Exception | None = None
+
+
+class Consumer(UnderTrio):
+    """Consumer of a name; use it with `async with`, under trio.
+
+    `start`: "earliest", "latest" or an offset; `start_time`: microseconds since 1970. `topics`: only these.
+    `ack_wait`: seconds until an unacknowledged record is delivered again. `max_deliver`: deliveries after which a
+    record is given up. `max_ack_pending`: records in flight to all consumers of the name. These options are kept at
+    the server from the first use of the name; later they must be the same or left out. With `change` those of a known
+    name are changed to the given ones, all but its start: it keeps its position.
+
+    `records`, `size`: records and bytes of one fetch; one fetch is read ahead. `timeout`: seconds that reaching the
+    server may take; None: no limit. `recv_max_size`: bytes of the largest reply. Entering raises ConfigError, TimedOut.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dial: str | Iterable[str],
+        *,
+        start: Literal["earliest", "latest"] | int | None = None,
+        start_time: int | None = None,
+        topics: str | list[str] | tuple[str, ...] | None = None,
+        ack_wait: float | None = None,
+        max_deliver: int | None = None,
+        max_ack_pending: int | None = None,
+        change: bool = False,
+        records: int = 1000,
+        size: int = 1 << 20,
+        timeout: float | None = 30.0,
+        tls: TLS | None = None,
+        recv_max_size: int = 64 << 20,
+    ) -> None:
+        self.name = check_name(name)
+        if start is not None and start_time is not None:
+            raise ConfigError("start_time", "give either it or start", start_time)
+        if records < 1 or size < 1:
+            raise ConfigError("records", f"{records} records of {size} bytes: both must be 1 or more", records)
+        names = [topics] if isinstance(topics, str) else topics and list(topics)
+        given = {
+            "topics": names,
+            "ack_wait": None if ack_wait is None else float(ack_wait),
+            "max_deliver": max_deliver,
+            "max_ack_pending": max_ack_pending,
+        }
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._wanted = _options(start, start_time, topics, ack_wait, max_deliver, max_ack_pending)
+        self._change = change
+        self._records = records
+        self._size = size
+        self._timeout = timeout
+        self._largest = recv_max_size or UNLIMITED
+        self._make_socket = partial(
+            Req, dial=dial, lost="raise", resend=None, tls=tls, recv_max_size=recv_max_size, name=name
+        )
+        self._stats = ConsumerStats()
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._session = os.urandom(8).hex()
+        self._left = False
+        self._req = self._make_socket()
+        self._server = SilentServer(self._req, "consumer server")
+        self._seen = self._read = 0
+        self._ticket: _Ticket | None = None
+        self._sending: _Ticket | None = None
+        self._acks = WakeUp()
+        self._arrived: deque[Columns] = deque()
+        self._current: Iterator[Delivery] = iter(())
+        self._offsets: Any = ()
+        self._partition = self._yielded = 0
+        self._background = Background()
+        try:
+            if self._change:
+                with suppress(NotFound):  # a new name
+                    await self._ask(ChangeRequest(self.name, self._given).encode(), 1)
+                    self._wanted = None
+            reply = await self._ask(OpenRequest(self.name, self._session, self._wanted).encode(), 2)
+            self.options = Options.parse(reply[0], what="consumer reply")
+        except BaseException:
+            self._req.close()
+            raise
+        send, self._batches = trio.open_memory_channel[Any](0)
+        await self._background.open()
+        self._background.start(self._fetch_all, send)
+        self._background.start(self._send_acks)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            with trio.move_on_after(PARTING, shield=True):
+                try:
+                    if self._background.failure is None:
+                        await self.flush()
+                    self._background.end()
+                    # First leave, so that no waiting fetch of this session takes what is then given back.
+                    await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
+                    for partition, offsets in self._unread():
+                        await self._settle("release", partition, runs_of(offsets))
+                except NngkitError:
+                    pass  # what is unread is delivered again after `ack_wait`
+        finally:
+            self._left = True
+            self._background.end()
+            self._batches.close()
+            self._fail_acks()
+            try:
+                await self._background.close(kind, value, traceback)
+            finally:
+                self._req.close()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Current counters."""
+        return self._stats
+
+    # Records
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return await self.receive()
+
+    async def receive(self, timeout: float | None = None) -> Delivery:
+        """Return the next record, waiting for one. If cancelled, none is lost.
+
+        Raises TimedOut after `timeout` seconds, BadMessage, TooLarge, NotFound, ConfigError.
+        """
+        while True:
+            delivery = next(self._current, None)
+            if delivery is not None:
+                self._yielded += 1
+                return delivery
+            batch = await self.receive_batch(timeout)
+            self._offsets, self._partition, self._yielded = batch.offsets, batch.partition, 0
+            self._current = iter(batch)
+
+    async def receive_batch(self, timeout: float | None = None) -> DeliveryBatch:
+        """Like `receive`, for all records of one partition that arrived together."""
+        deadline = trio.current_time() + (float("inf") if timeout is None else timeout)
+        while not self._arrived:
+            found = None
+            with trio.move_on_at(deadline), suppress(trio.ClosedResourceError, trio.EndOfChannel):
+                found = await self._batches.receive()
+            if self._left:
+                raise self._ended()
+            if found is None:
+                raise TimedOut(f"consumer {self.name}: no record in {timeout} s", timeout)
+            if isinstance(found, NngkitError):
+                raise found
+            self._read, batches, arrived = found
+            # Read ahead for too long, while acknowledgements waited for the server: it delivers these records again.
+            if trio.current_time() - arrived < self.options.limits.ack_wait:
+                self._arrived.extend(batches)
+            else:
+                stale = sum(len(columns.offsets) for columns in batches)
+                self._stats = replace(self._stats, stale=self._stats.stale + stale)
+        columns = self._arrived.popleft()
+        again = 0 if columns.counts is None else sum(count > 1 for count in columns.counts)
+        self._stats = replace(
+            self._stats,
+            received=self._stats.received + len(columns.offsets),
+            redelivered=self._stats.redelivered + again,
+        )
+        return DeliveryBatch(self, columns)
+
+    def batches(self) -> AsyncIterator[DeliveryBatch]:
+        """Iterate over `receive_batch`, until the block ends."""
+        return _Batches(self)
+
+    def _unread(self) -> list[tuple[int, Any]]:
+        """Return (partition, offsets) of what has arrived and was not received by the caller."""
+        rest = self._offsets[self._yielded :]
+        return [
+            *([(self._partition, rest)] if len(rest) else []),
+            *((columns.partition, columns.offsets) for columns in self._arrived),
+        ]
+
+    async def _fetch_all(self, send: Any) -> None:
+        while True:
+            request = FetchRequest(
+                self.name,
+                self._session,
+                self._seen,
+                self._records,
+                self._size,
+                self._largest,
+                WAIT,
+            )
+            try:
+                number, fields = await self._ask(request.encode(), 2, waits=WAIT, limit=None)
+                if type(number) is not int or type(fields) is not list:
+                    raise BadMessage("consumer reply", "expected a number and batches")
+                batches = [Columns.parse(each) for each in fields]
+            except Closed:
+                return
+            except NngkitError as error:
+                await send.send(error)
+                await trio.sleep(PAUSES[-1])
+                continue
+            self._seen = number
+            if batches:
+                await send.send((number, batches, trio.current_time()))
+            else:
+                self._read = number
+
+    # Acknowledgements
+
+    async def ack(self, *deliveries: Delivery | DeliveryBatch) -> None:
+        """Acknowledge records or batches; return when that is on disk. Raises NotStored, TimedOut, Closed."""
+        for ticket in [self._ack_soon(each.partition, runs_in(each)) for each in deliveries]:
+            await self._confirmed(ticket)
+
+    async def nak(self, *deliveries: Delivery | DeliveryBatch, delay: float = 0.0) -> None:
+        """Return records or batches, to be delivered again after `delay` seconds."""
+        for each in deliveries:
+            await self._settle("nak", each.partition, runs_in(each), delay)
+
+    async def term(self, *deliveries: Delivery | DeliveryBatch) -> None:
+        """Settle records or batches without success; return when that is on disk."""
+        for each in deliveries:
+            await self._settle("term", each.partition, runs_in(each))
+
+    async def flush(self) -> None:
+        """Wait until all acknowledgements are confirmed. Raises NotStored, TimedOut, Closed."""
+        for ticket in (self._sending, self._ticket):
+            if ticket is not None:
+                await self._confirmed(ticket)
+
+    def _ended(self) -> Exception:
+        return self._background.ended(f"consumer {self.name} is closed")
+
+    def _fail_acks(self) -> None:
+        """End the waits for acknowledgements that are not sent any more."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.error = self._ended()
+            ticket.done.set()
+
+    def _ack_soon(self, partition: int, runs: Runs) -> _Ticket:
+        demand_trio("Delivery.ack: use Consumer.ack")
+        if self._left:
+            raise self._ended()
+        if self._ticket is None:
+            self._ticket = _Ticket()
+        self._ticket.runs.setdefault(partition, []).extend(runs)
+        self._acks.wake()
+        return self._ticket
+
+    async def _ack(self, partition: int, runs: Runs) -> None:
+        await self._confirmed(self._ack_soon(partition, runs))
+
+    async def _confirmed(self, ticket: _Ticket) -> None:
+        await ticket.done.wait()
+        if ticket.error is not None:
+            raise ticket.error
+
+    async def _send_acks(self) -> None:
+        """Send what has gathered while the last acknowledgements were confirmed."""
+        while True:
+            while self._ticket is None:
+                await self._acks.wait()
+            ticket, self._ticket = self._ticket, None
+            self._sending = ticket
+            try:
+                for partition, runs in ticket.runs.items():
+                    await self._settle("ack", partition, merged(runs))
+                    self._stats = replace(
+                        self._stats, confirmed=self._stats.confirmed + sum(count for _, count in runs)
+                    )
+            except NngkitError as error:
+                ticket.error = error
+            except trio.Cancelled:
+                ticket.error = Closed(f"consumer {self.name}: closed before the acknowledgement was confirmed")
+                raise
+            finally:
+                self._sending = None
+                ticket.done.set()
+
+    async def _settle(self, how: How, partition: int, runs: Runs, delay: float = 0.0) -> None:
+        for first in range(0, len(runs), MOST_RUNS):
+            request = SettleRequest(self.name, self._session, how, partition, runs[first : first + MOST_RUNS], delay)
+            await self._ask(request.encode(), 1)
+
+    # The server
+
+    async def info(self) -> list[ConsumerInfo]:
+        """Return the consumer's state at the server, by partition."""
+        return infos_of((await self._ask(InfoRequest(self.name).encode(), 1))[0])
+
+    async def delete(self) -> None:
+        """Delete the consumer and its state at the server. Its other sessions get NotFound."""
+        await self._ask(DeleteRequest(self.name).encode(), 1)
+
+    async def _ask(self, body: bytes, count: int, *, waits: float = 0.0, limit: float | None = -1.0) -> list[Any]:
+        """Return the server's reply, reconnecting and repeating until it has come: every request may be repeated.
+
+        `waits`: seconds that the server may take by itself. Raises TimedOut after `timeout` seconds.
+        """
+        limit = self._timeout if limit == -1.0 else limit
+        deadline = None if limit is None else trio.current_time() + limit
+        for attempt in range(1 << 62):
+            left = None if deadline is None else deadline - trio.current_time()
+            try:
+                return parse_reply(await self._server.request(body, _least(left, waits + REPLY)), count)
+            except (Lost, TimedOut) as error:
+                pause = PAUSES[min(attempt, len(PAUSES) - 1)]
+                if deadline is not None and trio.current_time() + pause >= deadline:
+                    raise TimedOut(f"consumer {self.name}: no reply from the server in {limit} s", limit) from error
+            self._stats = replace(self._stats, retries=self._stats.retries + 1)
+            await trio.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+async def consumers(
+    dial: str | Iterable[str], name: str = "", *, timeout: float = 5.0, tls: TLS | None = None
+) -> list[ConsumerInfo]:
+    """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
+    async with Req(dial=dial, tls=tls) as req:
+        return infos_of(parse_reply(await req.arequest(InfoRequest(name).encode(), timeout=timeout), 1)[0])
+
+
+class _Batches:
+    """Iterator over the batches of a consumer. A class, as an abandoned async generator would warn."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> DeliveryBatch:
+        return await self._consumer.receive_batch()
+
+
+def _least(left: float | None, most: float) -> float:
+    return most if left is None else max(0.0, min(left, most))
+
+
+def merged(runs: Runs) -> Runs:
+    """Return runs in order, with adjacent ones joined."""
+    found: Runs = []
+    for first, count in sorted(runs):
+        if found and found[-1][0] + found[-1][1] == first:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((first, count))
+    return found
+
+
+def infos_of(rows: Any) -> list[ConsumerInfo]:
+    """Read a reply to `InfoRequest`. Raises BadMessage."""
+    if type(rows) is not list or not all(type(row) is list and len(row) == 10 for row in rows):
+        raise BadMessage("consumer reply", "expected rows of ten")
+    if not all(type(row[0]) is str and set(map(type, row[1:])) == {int} for row in rows):
+        raise BadMessage("consumer reply", "expected a name and nine numbers in each row")
+    return [ConsumerInfo(*row) for row in rows]
+
+
+def _options(
+    start: Literal["earliest", "latest"] | int | None,
+    start_time: int | None,
+    topics: str | list[str] | tuple[str, ...] | None,
+    ack_wait: float | None,
+    max_deliver: int | None,
+    max_ack_pending: int | None,
+) -> Options | None:
+    """Return the options for creating the consumer; None if none was given. Raises ConfigError."""
+    if all(each is None for each in (start, start_time, topics, ack_wait, max_deliver, max_ack_pending)):
+        return None
+    usual = Limits()
+    limits = Limits(
+        usual.ack_wait if ack_wait is None else ack_wait,
+        max_deliver,
+        usual.max_ack_pending if max_ack_pending is None else max_ack_pending,
+    )
+    where: Start
+    if start_time is not None:
+        where, value = "time", start_time
+    elif isinstance(start, int):
+        where, value = "offset", start
+    else:
+        where, value = start or "earliest", 0
+    names = (topics,) if isinstance(topics, str) else None if topics is None else tuple(topics)
+    return Options(where, value, names, limits)

@@ -1,0 +1,333 @@
+"""Serves a journal to named consumers: durable positions, acknowledgements, redelivery.
+
+::
+
+    async with ConsumerServer("journal", listen="tcp://127.0.0.1:7100") as server:
+        await trio.sleep_forever()
+
+Reads the journal and never changes it, so it works beside a running Recorder. The state of each consumer is a file in
+`state`, by default the folder `consumers` of the journal; an acknowledgement is confirmed when it is on disk. A name is
+served by one process at a time.
+
+New records: while a consumer waits, the server reads the recorder's head, one small file a partition, every `POLL`
+seconds. On shared storage without the recorder's `spool`, it looks for new segments every second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound, NotStored, TooLarge
+from nngkit.fanout.durable.file import STATE
+from nngkit.fanout.durable.messages import (
+    ChangeRequest,
+    ConsumerInfo,
+    DeleteRequest,
+    FetchRequest,
+    InfoRequest,
+    LeaveRequest,
+    OpenRequest,
+    Options,
+    Request,
+    SettleRequest,
+    encode_error,
+    encode_reply,
+    parse_request,
+)
+from nngkit.fanout.durable.named import NamedConsumer
+from nngkit.fanout.durable.partition import check_name
+from nngkit.journal.reader import Journal, open_journal
+from nngkit.protocols import TLS, PeerEvent, Rep
+from nngkit.protocols import Request as Question
+
+__all__ = ["ConsumerServer"]
+
+FOLDER: Final = "consumers"
+POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
+POLL_SHARED: Final = 1.0
+NEW_PARTITIONS: Final = 1.0  # seconds between looks for new partitions
+TURN: Final = 256
+MOST_REQUESTS: Final = 10_000  # requests in progress, each with a task; a waiting consumer has one
+MOST_CONSUMERS: Final = 1000  # names, each with two open files
+
+
+class ConsumerServer(UnderTrio):
+    """Server of durable consumers; use it with `async with`, under trio.
+
+    `state`: the folder of the consumers' state; required if the journal is on shared storage. `spool`: the folder of
+    the recorder's logs, as for `open_journal`. `max_pipes`: connections. Entering raises ConfigError, Damaged.
+    """
+
+    _blocking = False
+
+    def __init__(
+        self,
+        journal: str | os.PathLike[str],
+        *,
+        state: str | os.PathLike[str] | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        listen: str | Iterable[str] = (),
+        dial: str | Iterable[str] = (),
+        tls: TLS | None = None,
+        max_pipes: int = 1024,
+    ) -> None:
+        self._location = journal
+        self._folder = state
+        self._spool = spool
+        self._make_socket = partial(Rep, listen=listen, dial=dial, tls=tls, max_pipes=max_pipes)
+        self.bad = 0
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        journal = await trio.to_thread.run_sync(self._open)
+        if self._folder is None and journal.storage.folder is None:
+            why = f"{journal.location} is shared storage: name a local folder for the state of its consumers"
+            raise ConfigError("state", why)
+        self._journal: Journal = journal
+        self._state = Path(self._folder or (journal.storage.folder or Path()) / FOLDER)
+        self._consumers: dict[str, NamedConsumer] = {}
+        self._ends: dict[int, int] = {}
+        self._listed = float("-inf")
+        self._waiting = self._running = 0
+        self._needed = WakeUp()
+        self._gone: dict[int, trio.CancelScope] = {}
+        self._token = trio.lowlevel.current_trio_token()
+        self._read_ends()
+        self._rep = self._make_socket()
+        self._rep.on_peer(self._peer)
+        self._background = Background()
+        await self._background.open()
+        self._background.start(self._serve)
+        self._background.start(self._watch)
+        return self
+
+    def _open(self) -> Journal:
+        journal = open_journal(self._location, spool=self._spool)
+        if any(journal.segments(number) for number in journal.partitions() if _is_complete(journal, number)):
+            import pyarrow.parquet  # noqa: F401  # takes 0.1 s or more, which the first delivery would wait
+        return journal
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._background.close(kind, value, traceback)
+        finally:
+            self._rep.close()
+            for consumer in self._consumers.values():
+                consumer.close()
+            self._consumers.clear()
+
+    @property
+    def address(self) -> str:
+        """The address that the server listens at."""
+        return self._rep.address
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses that the server listens at."""
+        return self._rep.addresses
+
+    def consumers(self, name: str = "") -> list[ConsumerInfo]:
+        """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""
+        self._read_ends()
+        names = [check_name(name)] if name else self._names()
+        return [info for each in names for info in self._find(each).info(self._ends)]
+
+    def _names(self) -> list[str]:
+        try:
+            there = os.listdir(self._state)
+        except FileNotFoundError:
+            there = []
+        on_disk = {each.removesuffix(STATE) for each in there if each.endswith(STATE)}
+        return sorted(on_disk | self._consumers.keys())
+
+    # The journal
+
+    def _read_ends(self) -> bool:
+        """Read the ends of the partitions; return True if one has moved. Raises Damaged, OSError."""
+        now = trio.current_time()
+        if now - self._listed >= NEW_PARTITIONS:
+            self._listed = now
+            numbers = self._journal.partitions()
+        else:
+            numbers = list(self._ends)
+        return self._note_ends(numbers)
+
+    def _note_ends(self, numbers: list[int]) -> bool:
+        known = [number for number in numbers if number in self._ends or _is_complete(self._journal, number)]
+        ends = {number: self._journal.end(number) for number in known}
+        moved = ends != self._ends
+        self._ends = ends
+        return moved
+
+    async def _watch(self) -> None:
+        """Wake waiting fetches when there are new records, or records in flight are overdue."""
+        while True:
+            while not self._waiting:
+                await self._needed.wait()
+            local = all(self._journal.logs(number) is not None for number in self._ends)
+            try:
+                moved = self._read_ends() if local else await trio.to_thread.run_sync(self._read_ends_there)
+            except (NngkitError, OSError):
+                moved = True  # the fetches report it
+            now = trio.current_time()
+            for consumer in list(self._consumers.values()):
+                due = consumer.due()
+                if moved or (due is not None and due <= now and consumer.expire(now)):
+                    consumer.notify()
+            await trio.sleep(POLL if local else POLL_SHARED)
+
+    def _read_ends_there(self) -> bool:
+        return self._note_ends(self._journal.partitions())
+
+    # Requests
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                questions = await self._rep.arecv_many(TURN)
+            except Closed:
+                return
+            for question in questions:
+                if self._running >= MOST_REQUESTS:
+                    busy = ConfigError("consumer", f"{MOST_REQUESTS} requests are in progress at this server")
+                    question.reply_nowait(encode_error(busy))
+                else:
+                    self._running += 1
+                    self._background.start(self._answer, question)
+
+    async def _answer(self, question: Question) -> None:
+        try:
+            reply = await self._reply(question)
+            if reply is not None:
+                await question.areply(reply)
+        except Closed:
+            pass
+        finally:
+            self._running -= 1
+
+    async def _reply(self, question: Question) -> bytes | None:
+        peer = None if question.pipe is None else question.pipe.address
+        try:
+            request = parse_request(question.body, peer=peer)
+        except (BadMessage, TooLarge, ConfigError) as error:
+            self.bad += 1
+            return encode_error(error)
+        try:
+            if not isinstance(request, FetchRequest):
+                return await self._carry_out(request)
+            pipe = 0 if question.pipe is None else question.pipe.id
+            with trio.CancelScope() as scope:
+                self._gone[pipe] = scope
+                try:
+                    return await self._fetch(request)
+                finally:
+                    if self._gone.get(pipe) is scope:
+                        del self._gone[pipe]
+            return None  # the connection has ended, so nothing was delivered
+        except NngkitError as error:
+            return encode_error(error)
+        except OSError as error:
+            return encode_error(NotStored(f"{error.filename or self._location}: {error.strerror or error}"))
+
+    async def _carry_out(self, request: Request) -> bytes:
+        match request:
+            case OpenRequest(name, _, options):
+                consumer = self._find(name, options, create=True)
+                infos = consumer.info(self._ends)
+                return encode_reply(consumer.options.fields(), [list(astuple(info)) for info in infos])
+            case ChangeRequest(name, changes):
+                await self._find(name).change(changes)
+                return encode_reply(True)
+            case SettleRequest():
+                consumer = self._find(request.name)
+                return encode_reply(await consumer.settle(request, self._ends.get(request.partition, 0)))
+            case LeaveRequest(name, session, seen):
+                if name in self._consumers:
+                    self._consumers[name].leave(session, seen)
+                return encode_reply(True)
+            case InfoRequest(name):
+                return encode_reply([list(astuple(info)) for info in self.consumers(name)])
+            case DeleteRequest(name):
+                consumer = self._find(name)
+                consumer.remove()
+                del self._consumers[name]
+                return encode_reply(True)
+            case _:
+                raise AssertionError(request)
+
+    async def _fetch(self, request: FetchRequest) -> bytes:
+        consumer = self._find(request.name)
+        deadline = trio.current_time() + request.wait
+        self._waiting += 1
+        self._needed.wake()
+        try:
+            if self._read_ends():
+                consumer.notify()
+            while True:
+                version = consumer.version
+                consumer.refresh(self._ends)
+                batches = await consumer.fetch(request, self._ends)
+                if batches or trio.current_time() >= deadline:
+                    break
+                if version == consumer.version:
+                    with trio.move_on_at(deadline):
+                        await consumer.wake.wait()
+                if consumer.removed:
+                    raise NotFound(f"consumer {request.name}: it was deleted")
+                if consumer.has_left(request.session):
+                    break
+        finally:
+            self._waiting -= 1
+        return encode_reply(request.seen + 1, [batch.fields() for batch in batches])
+
+    def _find(self, name: str, options: Options | None = None, *, create: bool = False) -> NamedConsumer:
+        """Return the consumer, opening its file if need be. Raises NotFound, ConfigError, Damaged."""
+        consumer = self._consumers.get(name)
+        if consumer is not None:
+            consumer.check(options)
+            return consumer
+        if not create and not (self._state / (name + STATE)).exists():
+            raise NotFound(f"consumer {name}: there is none at {self._state}")
+        if len(self._consumers) >= MOST_CONSUMERS:
+            raise ConfigError("consumer", f"this server has {MOST_CONSUMERS} consumers, the most it may have", name)
+        self._read_ends()
+        consumer = NamedConsumer(self._state, name, self._journal, options)
+        try:
+            consumer.refresh(self._ends)
+            consumer.save()
+        except BaseException:
+            consumer.discard()
+            raise
+        self._consumers[name] = consumer
+        return consumer
+
+    def _peer(self, event: PeerEvent) -> None:  # on the thread that noticed
+        if event.kind == "left":
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._left, event.pipe.id)
+
+    def _left(self, pipe: int) -> None:
+        scope: Any = self._gone.get(pipe)
+        if scope is not None:
+            scope.cancel()
+
+
+def _is_complete(journal: Journal, number: int) -> bool:
+    """Return False for a partition that its first recorder is about to create. Raises Damaged."""
+    try:
+        journal.manifest(number)
+    except ConfigError:
+        return False
+    return True

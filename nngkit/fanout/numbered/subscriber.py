@@ -1,0 +1,469 @@
+"""Subscriber that knows what it missed, how far it is behind, and how to catch up.
+
+::
+
+    async with Subscriber("tcp://127.0.0.1:7000", topics="weather.") as subscriber:
+        async for event in subscriber:
+            match event:
+                case Published(data): ...
+                case Gap(count=count): ...            # in the place of what is missing
+
+    async for message in subscriber.messages(): ...   # without the other events
+
+It reads its sockets all the time, so that nothing piles up in the network, and keeps what the program has not read yet
+in a capped backlog (backlog.py). A publisher whose heartbeats stop is connected again (nngkit.redial). Runs under trio.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
+from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
+from nngkit.fanout.numbered.lag import (
+    MOST_PUBLISHERS,
+    TRAILER_SIZE,
+    Accounts,
+    Event,
+    Gap,
+    Heartbeat,
+    Published,
+    Refusal,
+    published,
+)
+from nngkit.fanout.numbered.messages import (
+    PAGE_LIMIT,
+    Position,
+    PositionReply,
+    PublisherHeartbeat,
+    Refused,
+    SnapshotPage,
+    SnapshotQuery,
+    parse_reply,
+)
+from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
+from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
+from nngkit.redial import SilentPeers, SilentServer
+
+__all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
+
+log = logging.getLogger("nngkit.fanout")
+
+READ_AHEAD: Final = 8192  # messages that a socket keeps while the loop is busy; over it they are lost, and reported
+TURN: Final = 256  # messages examined in one turn of the loop, under a millisecond
+PAUSES: Final = (0.05, 0.2, 1.0)  # seconds between tries to get a snapshot
+UNHEARD: Final = 5.0  # seconds that a request to a publisher may take
+
+Topic = str | bytes | Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberLag:
+    """How far a subscriber is behind one publisher.
+
+    publisher  its id
+    behind     messages that were published, and neither received nor reported as missing; as of the last report
+    missed     messages that were reported as missing, and have not come late
+    """
+
+    publisher: bytes
+    behind: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStats:
+    """Counters of messages, and what is `unread` now, the oldest for `age` seconds.
+
+    received   with a number, of all topics; those that came late among them
+    missed     reported in Gap events as "lost", less those that came late
+    late       came after they were reported as missing
+    dropped    received and not read, in Gap events as "slow"
+    refused    by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap
+    snapshots  that were received
+    """
+
+    received: int
+    missed: int
+    late: int
+    dropped: int
+    refused: dict[Refusal, int]
+    snapshots: int
+    unread: int
+    age: float
+
+
+class Subscriber(UnderTrio):
+    """SUB that accounts for every number; use it with `async with`, under trio. Iterating yields its events.
+
+    dial        addresses of publishers
+    topics      prefixes or Patterns of the messages that are yielded, as for a Sub; gaps concern all topics, as a lost
+                message's is not known
+    policy      at the high-water mark: "report", "resync" or "raise", see backlog.py; "resync" also at each gap
+    high_water  caps on what is unread
+    last        begin with the publisher's last message of each topic, then live ones: Synchronized says from where
+    id          by which publishers know it; default: new
+    recv_max_size  bytes of the largest message; TLS as for every socket
+
+    The events: Published, Gap, Restarted, Lagging, CaughtUp, Synchronized; of a publisher in the order of its numbers.
+    Entering raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        dial: str | Iterable[str],
+        topics: Topic | Iterable[Topic] = b"",
+        *,
+        policy: Policy = "report",
+        high_water: HighWater | None = None,
+        last: bool = False,
+        id: str | None = None,
+        tls: TLS | None = None,
+        recv_max_size: int = 1 << 20,
+    ) -> None:
+        if policy not in ("report", "resync", "raise"):
+            raise ConfigError("policy", f"{policy!r} is none of report, resync, raise", policy)
+        self._dial = (dial,) if isinstance(dial, str) else tuple(dial)
+        wanted = Topics()
+        for topic in (topics,) if isinstance(topics, (str, bytes, Pattern)) else topics:
+            if not isinstance(topic, (str, bytes, Pattern)):
+                raise ConfigError("topics", f"{topic!r} is neither text nor bytes nor a Pattern", topics)
+            wanted.add(topic.encode() if isinstance(topic, str) else topic)
+        if not wanted:
+            raise ConfigError("topics", "none: b'' is the prefix of all", topics)
+        self._wanted = None if wanted.prefixes.everything else wanted.match
+        self.id = os.urandom(8).hex() if id is None else id
+        if not 0 < len(self.id.encode()) <= 64:
+            raise ConfigError("id", f"{id!r} is not text of 1 to 64 bytes", id)
+        self._policy = policy
+        self._keeps_state = last or policy == "resync"
+        self._tls = tls
+        self._largest = recv_max_size
+        self._high_water = high_water or HighWater()
+        self._accounts = Accounts()
+        self._backlog = Backlog(self._high_water, policy)
+        self._sources: dict[bytes, Source] = {}
+        self._held = Held()
+        self._behind: Counter[bytes] = Counter()
+        self._snapshots = self._bad_heartbeats = 0
+        self._failure: SlowSubscriber | None = None
+        self._background = Background()
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._wake = WakeUp()
+        self._open = True
+        self._subs: list[Sub] = []
+        try:
+            for address in self._dial:
+                # everything is received: a number is accounted for whatever its topic
+                largest = self._largest and self._largest + TRAILER_SIZE
+                self._subs.append(
+                    Sub(dial=address, topics=b"", recv_max_size=largest, recv_buffer=READ_AHEAD, tls=self._tls)
+                )
+            await self._background.open()
+        except BaseException:
+            self._close()
+            raise
+        for address, sub in zip(self._dial, self._subs, strict=True):
+            publishers = SilentPeers(sub, "publisher")
+            self._background.start(publishers.run)
+            self._background.start(self._receive_all, address, sub, publishers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open = False
+        self._close()
+        self._wake.wake()
+        await self._background.close(kind, value, traceback)
+
+    def _close(self) -> None:
+        for sub in self._subs:
+            sub.close(0.0)
+
+    # Events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Unread | Synchronized:
+        return await self.receive()
+
+    async def receive(self, timeout: float | None = None) -> Unread | Synchronized:
+        """Return the next event, waiting for one. If cancelled, none is lost.
+
+        Raises TimedOut after `timeout` seconds, SlowSubscriber, Closed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if (event := self._next()) is not None:
+            return event
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            while True:
+                await self._wake.wait()
+                if (event := self._next()) is not None:
+                    return event
+        raise TimedOut(f"{self!r}: no event in {timeout} s", timeout)
+
+    def _next(self) -> Unread | Synchronized | None:
+        """Return the next event, None if there is none. Raises SlowSubscriber, Closed, the error of a task."""
+        if self._failure is not None:
+            raise self._failure.again()
+        event: Unread | Synchronized | None = self._backlog.take(time.monotonic())
+        if event is None and not self._open:
+            raise self._background.ended("the subscriber is closed")
+        return event
+
+    async def receive_many(self, max: int = 256, timeout: float | None = None) -> list[Unread | Synchronized]:
+        """Like `receive`, for up to `max` events that have arrived: at high rates it costs less for each."""
+        events = [await self.receive(timeout)]
+        take, now = self._backlog.take, time.monotonic()
+        while len(events) < max and (event := take(now)) is not None:
+            events.append(event)
+        return events
+
+    async def messages(self) -> AsyncGenerator[Published, None]:
+        """Yield the messages only. Raises SlowSubscriber, Closed."""
+        while True:
+            event = await self.receive()
+            if type(event) is Published:
+                yield event
+
+    def lag(self) -> tuple[SubscriberLag, ...]:
+        """Return how far it is behind each publisher."""
+        return tuple(
+            SubscriberLag(each.publisher, self._behind[each.publisher], each.missed - each.late)
+            for each in self._accounts.all()
+        )
+
+    @property
+    def stats(self) -> SubscriberStats:
+        """The counters."""
+        accounts = self._accounts.all()
+        unread = self._backlog.lag(time.monotonic())
+        return SubscriberStats(
+            received=sum(each.delivered for each in accounts),
+            missed=sum(each.missed - each.late for each in accounts),
+            late=sum(each.late for each in accounts),
+            dropped=self._backlog.dropped,
+            refused=dict(self._accounts.refused),
+            snapshots=self._snapshots,
+            unread=unread.messages,
+            age=unread.age,
+        )
+
+    @property
+    def connected(self) -> int:
+        """Number of connections to publishers."""
+        return sum(len(sub.pipes) for sub in self._subs)
+
+    @property
+    def left(self) -> bool:
+        """True once it has disconnected for being slow, or was cut off: `receive` raises SlowSubscriber."""
+        return self._failure is not None
+
+    async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until `n` publishers are connected. Raises TimedOut, Closed."""
+        deadline = float("inf") if timeout is None else trio.current_time() + timeout
+        while (found := self.connected) < n:
+            if not self._open:
+                raise self._background.ended("the subscriber is closed")
+            if trio.current_time() >= deadline:
+                raise TimedOut(f"{found} of {n} publishers are connected after {timeout} s", timeout)
+            await trio.sleep(0.005)
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.id}>"
+
+    # Receiving
+
+    async def _receive_all(self, address: str, sub: Sub, publishers: SilentPeers) -> None:
+        while True:
+            try:
+                received = await sub.arecv_many(TURN)
+            except Closed:
+                return
+            interval = self._account(address, self._accounts.receive(received))
+            if interval is not None:
+                publishers.expect(interval)
+            await trio.lowlevel.checkpoint()
+
+    def _account(self, address: str, events: Sequence[Event]) -> float | None:
+        """Take in what has arrived; return the interval of a publisher's first heartbeat among it."""
+        wanted, ready, interval = self._wanted, [], None
+        for event in events:
+            if type(event) is Heartbeat:
+                interval = self._hear(address, event) or interval
+                continue
+            if wanted is not None and type(event) is Published and not wanted(event.data):
+                continue
+            source = self._sources.get(event.publisher)
+            if source is None and self._keeps_state:
+                source = self._source(event.publisher)
+            if source is None:
+                ready.append(event)
+                continue
+            ready += source.receive(event)
+            if self._policy == "resync" and type(event) is Gap:
+                source.begin()
+        self._put(ready)
+        return interval
+
+    def _put(self, events: Sequence[Unread | Synchronized], *, forced: bool = False) -> None:
+        now = time.monotonic()
+        if self._backlog.put(events, now, forced=forced):
+            unread = self._backlog.lag(now)
+            self._backlog.clear()
+            if self._policy == "raise":
+                self._leave(f"{unread.messages} messages are unread, the oldest for {unread.age:.1f} s", unread)
+            else:
+                for source in self._sources.values():
+                    source.begin()
+        self._wake.wake()
+
+    def _leave(self, why: str, unread: object = None, *, cut: bool = False) -> None:
+        lag = self._backlog.lag(time.monotonic()) if unread is None else unread
+        self._failure = SlowSubscriber(why, messages=lag.messages, age=lag.age, cut=cut)  # type: ignore[attr-defined]
+        self._close()
+        self._wake.wake()
+
+    # Publishers
+
+    def _source(self, publisher: bytes) -> Source | None:
+        """Return the source of a publisher; None if there are too many, which the accounts count."""
+        source = self._sources.get(publisher)
+        if source is None and len(self._sources) < MOST_PUBLISHERS:
+            source = self._sources[publisher] = Source(
+                publisher, self._high_water, self._held, live=not self._keeps_state
+            )
+        return source
+
+    def _hear(self, address: str, heartbeat: Heartbeat) -> float | None:
+        """Begin to report to a publisher that is heard of for the first time, in this run; return its interval."""
+        source = self._source(heartbeat.publisher)
+        if source is None or source.epoch == heartbeat.epoch:
+            return None
+        try:
+            told = PublisherHeartbeat.parse(heartbeat.body, address)
+        except (BadMessage, TooLarge) as error:
+            self._bad_heartbeats += 1
+            if self._bad_heartbeats == 1:
+                log.warning("%s: a heartbeat is ignored, as are all further ones of this kind: %s", address, error)
+            source.epoch = heartbeat.epoch
+            self._put(source.give_up())
+            return None
+        source.epoch = heartbeat.epoch
+        if not told.keeps:
+            self._put(source.give_up())
+        if told.control:
+            self._background.start(self._follow, source, heartbeat.epoch, _reachable(told.control, address), told)
+        return told.interval
+
+    async def _follow(self, source: Source, epoch: int, control: str, told: PublisherHeartbeat) -> None:
+        """Report to a publisher's run, and get its snapshots, until there is a newer one."""
+        largest = PAGE_LIMIT + self._largest + (1 << 16)
+        try:
+            req = Req(dial=control, lost="raise", resend=None, recv_max_size=largest, tls=self._tls)
+        except NngkitError as error:
+            log.warning("%s: its publisher cannot be reported to: %s", control, error)
+            self._put(source.give_up())
+            return
+        server = SilentServer(req, "publisher's control")
+        async with req, trio.open_nursery() as nursery:
+            nursery.start_soon(self._report, source, server, epoch, told.interval)
+            if told.keeps and self._keeps_state:
+                nursery.start_soon(self._synchronize, source, server, epoch, largest)
+            while source.epoch == epoch and self._failure is None and self._open:
+                await source.changed.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _report(self, source: Source, server: SilentServer, epoch: int, interval: float) -> None:
+        while True:
+            account = self._accounts.get(source.publisher)
+            number = 0 if account is None or account.epoch != epoch else account.next - 1
+            missed = 0 if account is None else account.missed - account.late
+            unread = self._backlog.lag(time.monotonic())
+            report = Position(self.id, epoch, number, missed, unread.messages, unread.age)
+            try:
+                reply = parse_reply(await server.request(report.encode(), UNHEARD), PAGE_LIMIT)
+            except (Lost, TimedOut, BadMessage, TooLarge):
+                reply = None
+            except Closed:
+                return
+            if isinstance(reply, PositionReply) and reply.epoch == epoch:
+                self._behind[source.publisher] = max(0, reply.number - self._accounted(source.publisher, epoch))
+                if reply.cut:
+                    self._leave(f"the publisher has cut it off: {reply.cut}", cut=True)
+                    return
+            # not all at the same time
+            await trio.sleep(interval * random.uniform(0.9, 1.1))
+
+    def _accounted(self, publisher: bytes, epoch: int) -> int:
+        account = self._accounts.get(publisher)
+        return account.next - 1 if account is not None and account.epoch == epoch else 0
+
+    async def _synchronize(self, source: Source, server: SilentServer, epoch: int, largest: int) -> None:
+        """Get a snapshot whenever the source needs one."""
+        tries = 0
+        while True:
+            while not source.joining:
+                await source.changed.wait()
+            source.restart()
+            pages = await self._pages(server, epoch, largest)
+            if pages is None:
+                await trio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+                tries += 1
+                continue
+            tries = 0
+            self._snapshots += 1
+            number = pages[0].number
+            rows = [row for page in pages for row in page.messages]
+            messages = [
+                published(data, source.publisher, epoch, at, stamp)
+                for at, stamp, data in rows
+                if self._wanted is None or self._wanted(data)
+            ]
+            done = source.join(epoch, number, messages)
+            if done is not None:
+                self._accounts.begin(source.publisher, epoch, number + 1)
+                self._put(done, forced=True)
+
+    async def _pages(self, server: SilentServer, epoch: int, largest: int) -> list[SnapshotPage] | None:
+        """Return the pages of a snapshot; None if they did not all come."""
+        pages: list[SnapshotPage] = []
+        while not pages or pages[-1].more:
+            query = SnapshotQuery(self.id, pages[0].number if pages else 0, len(pages))
+            try:
+                reply = parse_reply(await server.request(query.encode(), UNHEARD), largest)
+            except (Lost, TimedOut, BadMessage, TooLarge) as error:
+                log.debug("no snapshot: %s", error)
+                return None
+            if isinstance(reply, Refused):
+                log.warning("no snapshot: %s", reply.why)
+                return None
+            if not isinstance(reply, SnapshotPage) or reply.epoch != epoch:
+                return None
+            pages.append(reply)
+        return pages
+
+
+def _reachable(control: str, address: str) -> str:
+    """Return the control address, with the host that was dialed in place of a wildcard."""
+    scheme, _, rest = control.partition("://")
+    host, colon, port = rest.rpartition(":")
+    if host not in ("0.0.0.0", "[::]", "*", "") or not colon:
+        return control
+    dialed = address.partition("://")[2].partition("/")[0].rpartition(":")[0]
+    return f"{scheme}://{dialed}:{port}"

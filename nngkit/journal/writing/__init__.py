@@ -1,0 +1,1 @@
+"""A partition's logs and segments: appending, sealing, merging, repair."""

@@ -1,0 +1,1 @@
+"""Jobs that examine recorded traffic, and their report: DataFrame in, DataFrame out."""

@@ -1,0 +1,1 @@
+"""The data source and sink `nng`: plan, positions, tasks."""

@@ -1,0 +1,1 @@
+"""Connections of a socket, and the messages between them and its callers."""

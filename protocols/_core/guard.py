@@ -1,0 +1,162 @@
+"""Limits on unknown peers: how many connections, how long a handshake or an incomplete message may take.
+
+A connection over a limit is cut: the core loses it, and a ``Cut`` records its peer and the reason. A sweep on the alarm
+thread checks the time limits, every half of the shortest one. It also detects TLS peers that left, which NNG reports
+only to an operation in progress.
+
+May not know: protocols, waiters, options.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._core.transfer import SHAKING
+from nngkit.protocols._nng import streams
+from nngkit.protocols._waiting.alarm import Alarm
+
+if TYPE_CHECKING:
+    from nngkit.protocols._core.core import Core
+
+log = logging.getLogger("nngkit.protocols")
+
+CUTS: Final = 64  # cuts kept
+TLS_CHECK: Final = 0.5  # seconds between two checks for TLS peers that left
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on peers: seconds, and numbers of connections (0: no limit)."""
+
+    handshake: float
+    idle: float
+    peer: float
+    pipes: int
+    pipes_per_host: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A connection that was cut: for breaking a rule, for silence or by an internal error.
+
+    ``time`` is time.monotonic() seconds.
+    """
+
+    address: str
+    reason: str
+    time: float
+
+
+class Guard:
+    """Limits of one core: counts connections, sweeps them, records cuts. ``cut_ever`` counts all cuts."""
+
+    def __init__(self, core: Core, limits: Limits) -> None:
+        self._core = core
+        self._limits = limits
+        self._hosts: dict[str, set[int]] = {}  # accepted connections by host
+        self._tls = False  # True once there was a TLS connection
+        self._sweeper = Alarm(self._sweep)
+        self.cut_ever = 0
+        self.cuts: deque[Cut] = deque(maxlen=CUTS)
+
+    def close(self) -> None:
+        """Stop the sweep."""
+        self._sweeper.close()
+
+    def cut(self, where: str, why: str) -> None:
+        """Record that the connection from ``where`` is cut; the caller ends it."""
+        self.cut_ever += 1
+        self.cuts.append(Cut(where, why, time.monotonic()))
+        log.info("%s: cut: %s", where, why)
+
+    # ------------------------------------------------------------------ numbers of connections, under the core's lock
+
+    def too_many(self) -> str | None:
+        """Return the reason why no more connections are accepted, or None."""
+        most, core = self._limits.pipes, self._core
+        if most and sum(one.dialer is None for one in (*core.present.values(), *core.handshaking.values())) >= most:
+            return f"more than {most} connections"
+        return None
+
+    def too_many_from(self, pipe: Pipe) -> str | None:
+        """Return the reason why ``pipe`` may not join, too many connections from its host, or None."""
+        most = self._limits.pipes_per_host
+        if most and not pipe.dialed and len(self._hosts.get(_host(pipe), ())) >= most:
+            return f"more than {most} connections from {_host(pipe)}"
+        return None
+
+    def joined(self, pipe: Pipe) -> None:
+        """Count ``pipe`` among the connections from its host, if it was accepted."""
+        if not pipe.dialed:
+            self._hosts.setdefault(_host(pipe), set()).add(pipe.id)
+
+    def left(self, pipe: Pipe) -> None:
+        """Undo ``joined``. Idempotent."""
+        host = _host(pipe)
+        if (numbers := self._hosts.get(host)) is not None:
+            numbers.discard(pipe.id)
+            if not numbers:
+                self._hosts.pop(host, None)
+
+    # ------------------------------------------------------------------ time limits
+
+    def watch(self, *, tls: bool) -> None:
+        """Start the sweep, if there is a limit to check, for a new connection."""
+        self._tls = self._tls or tls
+        period = self._period()
+        if period is not None:
+            self._sweeper.set(period)
+
+    def _period(self) -> float | None:
+        limits = [limit for limit in (self._limits.handshake, self._limits.idle) if limit]
+        if self._tls:
+            limits.append(2 * TLS_CHECK)
+        return max(0.01, min(limits) / 2) if limits else None
+
+    def _sweep(self) -> float | None:
+        """End handshakes and messages that take too long. On the alarm thread."""
+        now, core = time.monotonic(), self._core
+        with core.lock:
+            if core.reason is not None:
+                return None
+            for connection in [*core.handshaking.values(), *core.joined()]:
+                try:
+                    self._sweep_one(connection, now)
+                except Exception as wrong:
+                    connection.crash(wrong)
+                    core.lose(connection)
+            more = bool(core.present or core.handshaking)
+        core.notify()
+        return self._period() if more else None
+
+    def _sweep_one(self, connection: Connection, now: float) -> None:
+        limits, core = self._limits, self._core
+        if connection.number in core.handshaking:
+            if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
+                self.cut(connection.where(), f"no handshake in {limits.handshake} s")
+                core.lose(connection, "no handshake")
+        elif connection.address.tls and streams.remote(connection.stream) is None:
+            core.lose(connection, "the peer closed")
+        elif limits.idle:
+            self._sweep_incomplete(connection, now)
+
+    def _sweep_incomplete(self, connection: Connection, now: float) -> None:
+        machine = connection.machine
+        progress = connection.progress_made()
+        if not machine.begun or self._core.inbox.is_held_back(connection) or progress != connection.progress:
+            connection.progress = progress
+            connection.since = now
+        elif now - connection.since > self._limits.idle:
+            assert connection.pipe is not None
+            self.cut(connection.pipe.address, f"incomplete message, nothing received for {self._limits.idle} s")
+            self._core.lose(connection, "incomplete message")
+
+
+def _host(pipe: Pipe) -> str:
+    return pipe.address.partition("://")[2].rpartition(":")[0] or pipe.address

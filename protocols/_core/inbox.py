@@ -1,0 +1,298 @@
+"""Receive queue of a socket, with its cap and its policy when full.
+
+``full``: "hold" stops reading from peers until there is room; "newest" and "oldest" name the messages kept by sockets
+that always read on (SUB, BUS). Holding back is exact: beyond the cap, received bytes stay with their connection and are
+not split into messages.
+
+A receive call takes from ``ready`` without the lock, and calls ``poll`` when that is empty. Undelivered messages are
+requeued at the head. May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from nngkit.errors import BadMessage, Closed, TooLarge
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._nng.operations import atomically
+from nngkit.protocols._waiting.waiters import wake_all
+from nngkit.protocols.routing import Rotation
+
+if TYPE_CHECKING:
+    from nngkit.protocols._core.core import Core
+
+TURN_MESSAGES: Final = 128  # a thousand busy peers are each read within 40 ms; 10 peers at an eighth of the full rate
+MOST_REFUSED: Final = 64  # errors kept for receive calls; the oldest beyond are only counted
+ENDLESS: Final = 1 << 62
+
+WhenBehind = Literal["hold", "newest", "oldest"]
+_call = operator.call
+
+
+class Inbox:
+    """Queue of ``cap`` messages and ``window`` bytes.
+
+    ``unpack(connection, messages) -> items`` examines received messages and may leave some out. It may be called twice
+    with the same ones, before they count: where that would show, it notes in ``connection.seen`` how many it has
+    finished. It counts ``bad`` and ``too_large`` messages too.
+    """
+
+    def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
+        self._core = core
+        self._cap = cap
+        self._window = window
+        self._full = full
+        self.ready: deque[Any] = deque()
+        # popping through an iterator: no signal handler can run in FOR_ITER, STORE, RETURN
+        self.pops = iter(self.ready.popleft, None)
+        self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
+        self.no_receivers = False  # True without receive calls: unpacked messages are not queued
+        self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
+        self.unpack_limit = ENDLESS  # messages unpacked at once, if each is a batch
+        self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
+        self.received = 0
+        self.dropped = 0
+        self.too_large = 0
+        self.bad = 0
+        self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
+        self.waiters: set[Any] = set()
+        self._held_back: Rotation[Connection] = Rotation()
+        self._bytes_ahead = 0  # bytes read since the queue was empty
+        self.added = 0  # items ever queued
+        self._runs: deque[list[Any]] = deque()  # [number of items up to here, their connection]
+        self._source: Connection | None = None
+
+    # ------------------------------------------------------------------ from connections, under the lock
+
+    def take_from(self, connection: Connection) -> bool:
+        """Queue the connection's complete messages; return True if it may read on."""
+        machine, ready = connection.machine, self.ready
+        holds = self._full == "hold" and not self.no_receivers
+        turn = self.turn_messages if len(self._core.present) > 1 else ENDLESS
+        while machine.more or connection.fresh or connection.looked != machine.fed:
+            room = ENDLESS
+            if holds:
+                if not ready:
+                    self._bytes_ahead = 0
+                room = self._cap - len(ready)
+                if room <= 0 or turn <= 0 or (ready and self._bytes_ahead >= self._window):
+                    self._held_back.add(connection)
+                    return False
+                room = min(room, turn)
+            connection.looked = machine.fed
+            before = machine.count
+            self._move(connection, min(room, self.unpack_limit))
+            turn -= machine.count - before
+            if (ready or self.refused) and self.waiters:
+                self._core.wake_receivers = True
+            if connection.fault is not None:
+                return True
+        if machine.to_send:
+            connection.write(now=True)
+        if machine.ended and connection.fault is None:
+            connection.fault = "the peer closed"
+        if holds and ready and self._bytes_ahead >= self._window:
+            self._held_back.add(connection)
+            return False
+        self._held_back.discard(connection)
+        return True
+
+    def _move(self, connection: Connection, room: int) -> None:
+        machine = connection.machine
+        direct = self.unpack is None and self._full != "oldest" and self.wrap is None
+        ready = self.ready
+        if connection is not self._source:
+            self._note_source(connection)
+        try:
+            machine.take(ready if direct else connection.fresh, room)
+        except (BadMessage, TooLarge) as wrong:
+            connection.fault = wrong
+        if direct:
+            new = machine.count - connection.taken_in
+            connection.taken_in += new
+            self.received += new
+            self.added += new
+        else:
+            fresh = connection.fresh
+            items = fresh if self.unpack is None else self.unpack(connection, fresh)
+            if self.wrap is not None:
+                wrap = self.wrap
+                items = [wrap(connection, item) for item in items]
+            new, lost = len(items), 0
+            if self._full == "oldest" and (lost := max(0, len(ready) + new - self._cap)):
+                items = items[: new - lost]
+            # no calls, so no signal handler runs in between
+            ready += items
+            self.received += new - lost
+            self.added += new - lost
+            self.dropped += lost
+            connection.dropped += lost
+            connection.fresh = []
+            connection.seen = 0
+        self._runs[-1][0] = self.added
+        if self._full == "newest":
+            for _ in range(len(ready) - self._cap):
+                try:
+                    ready.popleft()
+                except IndexError:  # a receiver has taken it
+                    break
+                self.dropped += 1
+                self.received -= 1
+                connection.dropped += 1
+
+    def _note_source(self, connection: Connection) -> None:
+        """Record that further items are from ``connection``, for later queries of their pipes."""
+        runs = self._runs
+        self._source = None  # until it is recorded: a signal handler may raise
+        first = self.added - len(self.ready)
+        while runs and runs[0][0] <= first:
+            runs.popleft()
+        runs.append([self.added, connection])
+        self._source = connection
+
+    def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
+        """Make every item one that knows its pipe, queued ones too."""
+        with self._core.lock:
+            if self.wrap is not None:
+                return
+            ready = self.ready
+            plain: list[Any] = []
+            atomically((plain.extend, ready), (ready.clear,))
+            at = self.added - len(plain)
+            named: list[Any] = []
+            runs = list(self._runs)
+            for item in plain:
+                while runs and runs[0][0] <= at:
+                    runs.pop(0)
+                named.append(wrap(runs[0][1], item) if runs else item)
+                at += 1
+            ready.extend(named)
+            self.wrap = wrap
+
+    def read(self, size: int) -> None:
+        """Count received bytes."""
+        self._bytes_ahead += size
+
+    def is_held_back(self, connection: Connection) -> bool:
+        """Return True if a connection is not read for lack of room."""
+        return connection in self._held_back
+
+    def take_remaining(self, connection: Connection) -> None:
+        """Queue what was received before the peer closed, beyond the cap too: at most one reception."""
+        fault = connection.fault
+        try:
+            while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
+                connection.looked = connection.machine.fed
+                connection.fault = None
+                self._move(connection, self.unpack_limit)
+                if connection.fault is not None:
+                    break
+        finally:
+            connection.fault = fault
+        if self.ready and self.waiters:
+            self._core.wake_receivers = True
+
+    def count_fault(self, fault: Exception) -> None:
+        """Count the reason for which a connection was cut."""
+        if isinstance(fault, TooLarge):
+            self.too_large += 1
+        elif isinstance(fault, BadMessage):
+            self.bad += 1
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._held_back.discard(connection)
+        if self._source is connection:
+            self._source = None
+
+    # ------------------------------------------------------------------ taking
+
+    def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
+        """Move up to ``most`` items into ``out``; return False if there are none.
+
+        Raises Closed, BadMessage, TooLarge.
+        """
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                ready = self.ready
+                before = len(out)
+                while ready or self._refill():
+                    # other threads pop without the lock between any two calls into C: each step is one such call
+                    if len(ready) <= most:
+                        atomically((out.extend, ready), (ready.clear,))
+                    else:
+                        with contextlib.suppress(IndexError):
+                            out.extend(map(_call, itertools.repeat(ready.popleft, most)))
+                    if len(out) != before:
+                        return True
+                if self.refused:
+                    raise self.refused.popleft()
+        except (Closed, BadMessage, TooLarge):
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return False
+
+    def _refill(self) -> bool:
+        """Read from connections that were held back, in turn; return True if messages arrived."""
+        self._bytes_ahead = 0
+        if not self._held_back:
+            return False
+        if len(self._core.present) > 1:
+            self._core.poller.read_now()  # a receiver that is never idle polls here
+        before = self.added
+        for connection in self._held_back:
+            if connection.stage == JOINED:
+                self._held_back.turn(connection)
+                self._core.advance(connection, now=True)
+            else:
+                self._held_back.discard(connection)
+            if self.added != before:
+                return True
+        return False
+
+    def put_back(self, out: list[Any]) -> None:
+        """Requeue messages at the head that a call took and could not return."""
+        if not out:
+            return
+        with self._core.lock:
+            ready = self.ready
+            if self._full == "newest" and (over := len(out) + len(ready) - self._cap) > 0:
+                del out[:over]  # they are the oldest
+                self.dropped += over
+            ready.extendleft(reversed(out))
+        self.wake()
+
+    def take_back(self, unwanted: Callable[[Any], bool]) -> None:
+        """Drop queued items that are no longer wanted."""
+        with self._core.lock:
+            ready = self.ready
+            taken: list[Any] = []
+            atomically((taken.extend, ready), (ready.clear,))  # receivers find the queue empty and wait for the lock
+            try:
+                kept = [item for item in reversed(taken) if not unwanted(item)]
+            except BaseException:
+                ready.extendleft(reversed(taken))
+                raise
+            ready.extendleft(kept)
+
+    def wake(self) -> None:
+        """Wake all waiters."""
+        wake_all(self.waiters)
+
+    def refuse(self, reason: Closed) -> None:
+        """Deliver nothing more."""
+        with self._core.lock:
+            self.ready.clear()
+        self.wake()

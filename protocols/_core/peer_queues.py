@@ -1,0 +1,351 @@
+"""A send queue for each peer (PUB, BUS, SURVEYOR, answers), capped by messages and bytes.
+
+A burst to all peers is queued once, in ``burst``, and distributed at BURST_MESSAGES messages or CHUNK bytes, or by an
+alarm after BURST_DELAY. May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, MutableMapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.errors import Closed
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.write_half import APART_LIMIT, CHUNK
+from nngkit.protocols._core.write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
+from nngkit.protocols._nng.operations import atomically
+
+if TYPE_CHECKING:
+    from nngkit.protocols._core.core import Core
+
+BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
+
+
+class PeerQueues(WriteTiming):
+    """Queues of single peers, and the fan-out to all."""
+
+    def __init__(self, core: Core, cap: int, window: int) -> None:
+        super().__init__(core, cap, window)
+        self._burst_bytes = 0
+        self._burst_limit = min(BURST_MESSAGES, cap)
+        self.fanned = 0
+        # number of the next message or batch: (mapping, key, value), set as it is accepted and in the same step
+        self.numbered: tuple[MutableMapping[Any, Any], Any, Any] | None = None
+        self._fanned_out = 0
+
+    def offer(self, connection: Connection, data: bytes) -> bool:
+        """Queue an answer for its peer; return False if there is no room. Under the lock."""
+        size = len(data)
+        if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
+            connection.write(now=True)  # write what waits for the end of a loop's turn
+            if connection.fault is not None:
+                self._core.lose(connection)
+                return False
+        out = connection.out
+        if out and not self._fits(connection, 1, size):
+            return False
+        out += (data,)
+        connection.out_bytes += size
+        return True
+
+    def offer_many(self, connection: Connection, items: Sequence[bytes]) -> int:
+        """Queue the first of these answers for their peer, as many as there is room for; return their number.
+
+        Under the lock.
+        """
+        if connection.stage != JOINED:
+            return 0
+        size, count, out = sum(map(len, items)), len(items), connection.out
+        if not self._fits(connection, count, size):
+            for count, data in enumerate(items):
+                if not self.offer(connection, data):
+                    return count
+            return len(items)
+        # no calls: see _connection.py
+        out += items
+        connection.out_bytes += size
+        return count
+
+    def write_to(self, connection: Connection) -> None:
+        """Write the messages offered to this peer. Under the lock."""
+        if connection.tx_state:
+            return  # its callback writes them
+        at = perf_counter()
+        in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: only its messages are written together
+        connection.last_queued_at = at
+        connection.write(now=not in_burst)
+        if connection.fault is not None:
+            self._core.lose(connection)
+
+    def write_at_turn_end(self, connection: Connection) -> None:
+        """Like ``write_to``, for a task: at the end of its loop's turn, if more may follow. Under the lock."""
+        if connection.tx_state:
+            return
+        at = perf_counter()
+        if at - connection.last_queued_at > TURN_GAP and not self._due_peers:
+            self.write_to(connection)
+            return
+        self._due_peers[connection] = None
+        if at > self._due:
+            self.expect()
+
+    def to_all(self, items: Sequence[bytes]) -> None:
+        """Queue ``items`` for every peer; drop and count those without room. Raises Closed."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self._fan_out(items)
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self._fanned_out += len(items)
+        if self._fanned_out >= YIELD_EVERY:
+            self._fanned_out = 0
+            self.yield_gil()
+
+    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
+        """Queue each message for every peer except the one with its number. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                queues = [(one, [data for data, number in items if number != one.number]) for one in core.joined()]
+                self._give_each(queues, len(items))
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self.yield_gil()
+
+    def to_some(self, item: bytes, numbers: Collection[int]) -> None:
+        """Queue ``item`` for the peers with these numbers. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                self._give_each([(one, [item]) for one in core.joined() if one.number in numbers], 1)
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        self.yield_gil()
+
+    def to_one(self, items: Sequence[bytes], number: int) -> bool:
+        """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``to_all``."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                for connection in core.joined():
+                    if connection.number == number:
+                        self._give_each([(connection, items)], len(items))
+                        return True
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return False
+
+    def whole_to_one(self, items: Sequence[bytes], number: int, most: int) -> bool:
+        """Queue all of ``items`` for the peer with this number, or none; return False if it has left or has no room.
+
+        No room: more than ``most`` messages, or more than the cap or the window, would be queued. Raises Closed.
+        """
+        core = self._core
+        size = sum(map(len, items))
+        try:
+            with core.lock:
+                core.check_open()
+                self.distribute()  # earlier messages first
+                for connection in core.joined():
+                    if connection.number == number:
+                        if len(connection.out) + len(items) > most or not self._fits(connection, len(items), size):
+                            if not connection.tx_state:
+                                connection.write(now=True)  # write the burst that waits
+                            full = len(connection.out) + len(items) > most
+                            if full or not self._fits(connection, len(items), size):
+                                return False
+                        atomically(
+                            (connection.out.extend, items),
+                            (setattr, connection, "out_bytes", connection.out_bytes + size),
+                            (setattr, self, "fanned", self.fanned + len(items)),
+                        )
+                        self.write_to(connection)
+                        return True
+        except Closed:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return False
+
+    def _fan_out(self, items: Sequence[bytes]) -> None:
+        """Accept ``items`` for all present peers. Under the lock."""
+        for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it
+            some = items[start : start + BURST_MESSAGES]
+            size, count = sum(map(len, some)), len(some)
+            # no calls from here: see _connection.py
+            self.burst += some
+            self._burst_bytes += size
+            self.fanned += count
+            if self.numbered is not None:
+                mapping, key, value = self.numbered
+                mapping[key] = value
+                self.numbered = None
+            self._burst_grew()
+
+    def _burst_grew(self) -> None:
+        """Distribute the burst if it is large enough, or see to it that it is distributed soon. Under the lock."""
+        at = perf_counter()
+        in_burst = at - self._last < BURST_GAP
+        self._last = at
+        if not in_burst or len(self.burst) >= self._burst_limit or self._burst_bytes >= CHUNK:
+            self.distribute()
+            self._last = perf_counter()
+        elif not self._flusher.is_set:
+            self._flusher.set(BURST_DELAY)
+
+    def distribute(self) -> None:
+        """Queue the burst for each peer, and write it. Under the lock."""
+        if not self.burst:
+            return
+        joined = self._core.joined() if self.lanes is None else self.lanes.best()
+        self._give(joined)
+        for connection in joined:
+            if not connection.tx_state:  # else its callback writes what it finds
+                connection.write(now=True)
+                if connection.fault is not None:
+                    self._core.lose(connection)
+
+    def settle_burst(self) -> None:
+        """Distribute the burst, so that the counters are complete."""
+        core = self._core
+        if not self.burst:
+            return
+        try:
+            with core.lock:
+                if core.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
+                    self.distribute()
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+
+    def _give(self, joined: Sequence[Connection]) -> None:
+        """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""
+        items, size = self.burst, self._burst_bytes
+        framed: dict[object, tuple[list[bytes], int]] = {}  # frames made once for all connections with equal framing
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection in joined:
+            machine, out = connection.machine, connection.out
+            framing = machine.framing
+            idle = not out and not connection.bodies and not connection.total and not connection.tx_state
+            if framing is not None and idle and not machine.to_send and size <= APART_LIMIT:
+                try:
+                    if framing not in framed:
+                        frames = machine.frames(items)
+                        framed[framing] = frames, sum(map(len, frames))
+                except Exception as wrong:
+                    connection.crash(wrong)  # its write, which follows, does nothing, and the caller loses it
+                    lost += self._weight(items)
+                    continue
+                frames, total = framed[framing]
+                steps += [
+                    (setattr, connection, "held", frames),
+                    (setattr, connection, "bodies", items),
+                    (setattr, connection, "done", 0),
+                    (setattr, connection, "total", total),
+                ]
+                continue
+            queued, dropped = self._queued(connection, items, size)
+            steps += queued
+            lost += dropped
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "burst", []),
+            (setattr, self, "_burst_bytes", 0),
+        )
+
+    def _give_each(self, queues: Sequence[tuple[Connection, Sequence[bytes]]], accepted: int) -> None:
+        """Queue and write messages for each of these peers: for all or, if interrupted, for none."""
+        steps: list[tuple[Any, ...]] = []
+        lost = 0
+        for connection, items in queues:
+            if items:
+                queued, dropped = self._queued(connection, items, sum(map(len, items)))
+                steps += queued
+                lost += dropped
+        atomically(
+            *steps,
+            (setattr, self, "dropped", self.dropped + lost),
+            (setattr, self, "fanned", self.fanned + accepted),
+        )
+        for connection, items in queues:
+            if items:
+                self.write_to(connection)
+
+    def _queued(self, connection: Connection, items: Sequence[bytes], size: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the calls that queue ``items`` for one peer, and how many messages they drop."""
+        if not self._fits(connection, len(items), size) and not connection.tx_state:
+            connection.write(now=True)  # write the burst that waits; the caller handles a fault
+        if self._fits(connection, len(items), size):
+            return [
+                (connection.out.extend, items),
+                (setattr, connection, "out_bytes", connection.out_bytes + size),
+            ], 0
+        kept, dropped = self._cut([*connection.out, *items], len(connection.out))
+        return [
+            (setattr, connection, "out", kept),
+            (setattr, connection, "out_bytes", sum(map(len, kept))),
+            (setattr, connection, "dropped", connection.dropped + dropped),
+        ], dropped
+
+    def _fits(self, connection: Connection, count: int, size: int) -> bool:
+        return len(connection.out) + count <= self.cap and connection.out_bytes + size <= self.window
+
+    def _cut(self, queue: list[bytes], there: int) -> tuple[list[bytes], int]:
+        """Return the part of a queue that fits, and the number of messages that do not.
+
+        The first ``there`` messages were queued before.
+        """
+        cap, window = self.cap, self.window
+        if self.when_full == "drop_oldest":
+            first, size = len(queue), 0
+            while (
+                first and len(queue) - first < cap and (first == len(queue) or size + len(queue[first - 1]) <= window)
+            ):
+                first -= 1
+                size += len(queue[first])
+            return queue[first:], self._weight(queue[:first])
+        kept, gone, size = queue[:there], queue[:0], sum(map(len, queue[:there]))
+        for data in queue[there:]:
+            if len(kept) < cap and (not kept or size + len(data) <= window):
+                kept.append(data)
+                size += len(data)
+            else:
+                gone.append(data)
+        return kept, self._weight(gone)

@@ -1,0 +1,231 @@
+"""Send queue shared by all peers (PUSH, PAIR, REQ): each peer with room takes its share, in turn.
+
+May not know: protocols, event loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from nngkit.errors import Full
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.write_timing import BURST_GAP, TURN_GAP, WhenFull, WriteTiming
+from nngkit.protocols.routing import Lanes, Rotation
+
+if TYPE_CHECKING:
+    from nngkit.protocols._core.core import Core
+
+TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
+SMALL: Final = 4096  # bytes from which messages count towards the window
+
+
+class SharedQueue(WriteTiming):
+    """Queue with ``cap`` messages, and ``window`` bytes of messages of SMALL bytes and more."""
+
+    def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
+        super().__init__(core, cap, window)
+        self.shared = shared
+        self.free = cap  # cap of the fast path of send: 0 once the socket is closed
+        self.when_full = when_full
+        self._where = where
+        self.queue: list[bytes] = []
+        self.large = 0  # bytes of queued messages of SMALL bytes and more
+        self.idle: Rotation[Connection] = Rotation()
+        self.taken = 0
+        # called under the lock with the connection that took messages; None: they are queued again
+        self.took: Callable[[Connection | None, Sequence[bytes]], None] | None = None
+        self._turn: Connection | None = None
+
+    def prioritize(self) -> None:
+        """Serve peers by priority from now on: ``idle`` becomes ``lanes``. Under the lock."""
+        if self.lanes is None:
+            self.lanes = Lanes(_priority, self._core.joined, self._at_cap)
+            for connection in self.idle:
+                self.lanes.add(connection)
+            self.idle = self.lanes
+
+    def _at_cap(self) -> bool:
+        return len(self.queue) >= max(self.cap, 1) or self.large >= self.window
+
+    def add(self, data: bytes) -> bool:
+        """Accept one message; return False if it has to wait. Raises Closed, Full."""
+        core = self._core
+        try:
+            with core.lock:
+                core.check_open()
+                if self.queue and self.idle.peers:
+                    self._flush(many=True)  # messages of tasks, waiting for the end of their loop's turn
+                while self._full(len(data)):
+                    if not self._make_room():
+                        return self._refused()
+                self._append(data)
+                self._flush()
+        except BaseException:
+            self._core.resume()
+            raise
+        finally:
+            core.notify()
+        return True
+
+    def add_at_turn_end(self, data: bytes) -> bool:
+        """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it."""
+        queue = self.queue
+        if len(queue) >= self.free or len(data) >= SMALL:
+            return self.add(data)
+        try:
+            queue += (data,)
+            if self._due:
+                if len(queue) >= TURN_MESSAGES and self.idle.peers:
+                    self.kick()
+                elif perf_counter() > self._due:  # the loop has ended or is stuck
+                    self.expect()
+            elif self.idle.peers and perf_counter() - self._last > TURN_GAP:
+                self.kick()
+            else:
+                self.expect()
+        except BaseException:
+            self._core.resume()
+            raise
+        return True
+
+    def add_many(self, items: Sequence[bytes]) -> int:
+        """Accept the first of ``items``, as many as there is room for; return their number."""
+        core, count = self._core, 0
+        try:
+            with core.lock:
+                core.check_open()
+                queue = self.queue
+                total = len(items)
+                while count < total:
+                    room = self.cap - len(queue)
+                    if room > 0 and not self.large:
+                        some = items[count : count + room] if count or room < total else items
+                        if max(map(len, some)) < SMALL:
+                            # no calls, so no signal handler runs in between
+                            size = len(some)
+                            queue += some
+                            count += size
+                            self._flush(many=True)
+                            continue
+                    if self._full(len(items[count])):
+                        break
+                    size, large = self._fitting(items, count)
+                    some = items[count : count + size]
+                    # no calls
+                    queue += some
+                    self.large += large
+                    count += size
+                    self._flush(many=True)
+        except BaseException:
+            self._core.resume()
+            raise
+        finally:
+            core.notify()
+        return count
+
+    def _append(self, data: bytes) -> None:
+        size = len(data)
+        queue = self.queue
+        queue += (data,)
+        if size >= SMALL:
+            self.large += size
+
+    def _full(self, size: int) -> bool:
+        if not self.cap:  # accepted only if a peer is idle
+            return bool(self.queue) or not self.idle
+        if len(self.queue) >= self.cap:
+            return True
+        return bool(self.queue) and self.large + size > self.window
+
+    def _fitting(self, items: Sequence[bytes], start: int) -> tuple[int, int]:
+        """Return how many of ``items`` from ``start`` on fit, at least one, and the bytes of the large ones."""
+        count = large = 0
+        for data in itertools.islice(items, start, start + max(1, self.cap - len(self.queue))):
+            size = len(data)
+            if count and self.large + large + size > self.window:
+                break
+            count += 1
+            if size >= SMALL:
+                large += size
+        return count, large
+
+    def _make_room(self) -> bool:
+        if self.when_full != "drop_oldest" or not self.queue:
+            return False
+        first = self.queue[0]
+        oldest, weight = len(first), self._weight((first,))
+        del self.queue[0]
+        if oldest >= SMALL:
+            self.large -= oldest
+        self.dropped += weight
+        self.taken += 1  # it was accepted, and stays counted
+        return True
+
+    def _refused(self) -> bool:
+        if self.when_full == "raise":
+            raise Full(f"{self._where}: the send queue is full")
+        if self.when_full == "block":
+            return False
+        self.dropped += 1
+        return True
+
+    def kick(self) -> None:
+        """Start writing the queued messages."""
+        core = self._core
+        with core.lock:
+            if core.reason is None or core.lingers:
+                self._flush()
+        core.notify()
+
+    def _flush(self, *, many: bool = False) -> None:
+        """Give queued messages to idle peers. Under the lock."""
+        at = perf_counter()
+        in_burst = at - self._last < BURST_GAP and not many
+        self._last = at
+        while self.queue:
+            connection = self.idle.first()
+            if connection is None:
+                break
+            self.idle.discard(connection)
+            self._turn = connection
+            connection.write(now=not in_burst)
+            self.after_write(connection)
+
+    def resume(self) -> None:
+        """Continue after a signal handler that raised. Under the lock."""
+        if self.shared:
+            for connection in self._core.joined():
+                self.after_write(connection)
+        self.distribute()  # a burst may have been begun, with no alarm set for its end
+        self._flush()
+
+    def resume_waiting(self) -> None:
+        """Let idle peers take queued messages, after a connection has written. Under the lock."""
+        if self.queue and self.idle:
+            self._flush()
+
+    def after_write(self, connection: Connection) -> None:
+        """Note that a connection has written what it could: it is idle, lost, or still writing."""
+        if connection.fault is not None:
+            self._core.lose(connection)
+        elif self.shared and connection.stage == JOINED and not connection.writing:
+            self.idle.add(connection)
+            self._drained()
+
+    def withdraw(self, data: bytes) -> bool:
+        """Remove a message that no peer has taken; return False if one has."""
+        with self._core.lock:
+            for index, queued in enumerate(self.queue):
+                if queued is data:
+                    del self.queue[index]
+                    self.taken += 1  # it was accepted, and stays counted
+                    return True
+        return False
+
+
+def _priority(connection: Connection) -> int:
+    return connection.priority

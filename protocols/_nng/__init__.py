@@ -1,0 +1,1 @@
+"""NNG's byte streams: connecting, accepting, TLS; names and addresses."""

@@ -1,0 +1,392 @@
+"""Listeners: NNG's, which accept streams, and ours, several of which may share one port for WebSocket.
+
+Independent of SP, messages and nngkit's sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket as sockets
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, ClassVar, Final
+
+from nngkit.errors import Closed, ConfigError, Unreachable
+from nngkit.protocols._nng import descriptors, unix_paths
+from nngkit.protocols._nng.addresses import Address
+from nngkit.protocols._nng.library import check, error, ffi, lib, no_such_family, strerror
+from nngkit.protocols._nng.names import Number, spelled
+from nngkit.protocols._nng.operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
+from nngkit.protocols._nng.resolver import Question
+from nngkit.protocols._nng.streams import (
+    close,
+    configure,
+    expected_descriptor,
+    find_descriptor,
+    tls_config,
+    unix_path,
+    wrap,
+)
+from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._waiting.alarm import Alarm
+
+log = logging.getLogger("nngkit.protocols")
+
+NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
+# seconds before the next accept after one failed for lack of descriptors: it would fail at once again
+ACCEPT_PAUSE: Final = 0.05
+# seconds for the lookup of a name to listen at: a server that is up answers in milliseconds
+LOOKUP: Final = 2.0
+CHOICES: Final = 8  # tries to find a port that is free at all addresses of a name
+
+
+class Absent(ConfigError):
+    """This host has no such address."""
+
+
+class Listener:
+    """Accept streams at ``address`` for one socket. Raises ConfigError, and Unreachable if it cannot listen.
+
+    ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm thread) and owns the
+    stream; ``descriptor`` is None if unknown. WebSocket listeners of one process may share host and port and differ in
+    path. The first of them then accepts all streams. When the request was read, ``listener_for`` finds the listener of
+    its path, and ``handed_off(stream, descriptor, listener, bytes read)`` of that one is called.
+    """
+
+    inproc: ClassVar[dict[str, Listener]] = {}
+    _ports_by_key: ClassVar[dict[tuple[str, str, int], Port]] = {}
+    _sharing: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self,
+        address: Address,
+        tls: TLS | None,
+        accepted: Callable[[Any, int | None, Listener], None],
+        handed_off: Callable[[Any, int | None, Listener, bytes], None],
+        ipc_mode: int | None = None,
+    ) -> None:
+        self.address = address
+        self.accepted = accepted
+        self.handed_off = handed_off
+        self._ports: tuple[Port, ...] = ()
+        self._ending: list[int] = []  # numbers of the ports that it has closed
+        try:
+            self.bound = self._open(tls, ipc_mode)
+        except BaseException:
+            self.close()  # a signal handler that raised may have come when the address was taken
+            wait_until_ended(self.numbers, CALLBACKS)
+            raise
+
+    def _open(self, tls: TLS | None, ipc_mode: int | None) -> str:
+        """Take the address; return the bound URL."""
+        address = self.address
+        if ipc_mode is not None and address.local and not (address.filed and unix_paths.available):
+            why = "only a Unix socket in the file system has permissions"
+            raise ConfigError("ipc_mode", f"{address.url}: {why}", ipc_mode)
+        if address.scheme == "inproc":
+            if Listener.inproc.setdefault(address.url, self) is not self:
+                raise Unreachable(address.url, "cannot listen: address in use")
+            return address.url
+        numbers = self._numbers()
+        with self._sharing:
+            self._take(tls, numbers, ipc_mode)
+        return self._ports[0].bound(address)
+
+    def _numbers(self) -> tuple[Number | None, ...]:
+        """Return the addresses to listen at; None is one that is no number. Waits for a name only."""
+        address = self.address
+        if not address.ported:
+            return (None,)
+        answered = threading.Event()
+        question = Question("listen", address, answered.set)
+        in_time = answered.wait(LOOKUP)
+        question.close()
+        if not question.numbers:
+            raise Unreachable(address.url, f"cannot listen: {question.reason}{'' if in_time else f' in {LOOKUP:g} s'}")
+        return question.numbers
+
+    def _take(self, tls: TLS | None, numbers: tuple[Number | None, ...], ipc_mode: int | None) -> None:
+        """Take one port at each of the addresses that this host has, at least at one."""
+        tries = 1 if self.address.port or len(numbers) == 1 else CHOICES
+        absent: Absent | None = None
+        while True:
+            port, tries = self.address.port or 0, tries - 1
+            try:
+                for number in numbers:
+                    taken = self._ports
+                    try:
+                        self._join(tls, number, port, ipc_mode)
+                    except Absent as missing:
+                        absent = absent or missing
+                        self._leave(self._ports[len(taken) :])
+                    else:
+                        port = self._ports[0].number_bound() or 0
+            except Unreachable:
+                if not tries:
+                    raise
+                self._leave(self._ports)  # the chosen port is in use at another of the addresses
+                continue
+            if absent is not None and not self._ports:
+                raise ConfigError("listen", absent.why, self.address.url)
+            return
+
+    def _join(self, tls: TLS | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
+        """Take the port at one address, or join the WebSocket listeners there."""
+        address = self.address
+        key = (address.stream, str(number), number_of_port)
+        port = self._ports_by_key.get(key) if address.web else None
+        if port is None:
+            port = Port(address, number, number_of_port, tls, self, ipc_mode)
+            if address.web:
+                self._ports_by_key[*key[:2], port.number_bound() or 0] = port
+        elif port.tls != tls or any(one.path == self.path for one in port.members):
+            raise Unreachable(address.url, "cannot listen: address in use")
+        else:
+            members, ports = (*port.members, self), (*self._ports, port)
+            atomically((setattr, port, "members", members), (setattr, self, "_ports", ports))
+
+    @property
+    def path(self) -> str:
+        """Path of a WebSocket, without the query."""
+        return self.address.path.partition("?")[0]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the owners whose end a close waits for; none for inproc."""
+        return [*self._ending, *(port.number for port in self._ports)]
+
+    def start(self) -> None:
+        """Begin to accept."""
+        for port in self._ports:
+            port.start()
+
+    def _others(self) -> list[Listener]:
+        return [one for port in self._ports for one in port.members if one is not self]
+
+    def listener_for(self, path: str) -> Listener | None:
+        """Return the listener at the same port that serves ``path``; None if that is this one, or none does."""
+        return next((one for one in self._others() if one.path == path), None)
+
+    @property
+    def shares(self) -> bool:
+        """True if other listeners use the same port."""
+        return bool(self._others())
+
+    def meet(self) -> tuple[Any, int | None]:
+        """Connect to this inproc listener: return a stream and its descriptor. Raises Closed, OSError."""
+        ours, theirs = sockets.socketpair()
+        try:
+            mine, number = wrap(ours)
+        except BaseException:
+            theirs.close()
+            raise
+        try:
+            other, others = wrap(theirs)
+        except BaseException:
+            close(mine)
+            raise
+        if Listener.inproc.get(self.address.url) is not self:
+            close(mine)
+            close(other)
+            raise Closed(self.bound)
+        self.accepted(mine, number, self)
+        return other, others
+
+    def close(self) -> None:
+        """Stop accepting. The address is free when this returns."""
+        if self.address.scheme == "inproc":
+            if Listener.inproc.get(self.address.url) is self:
+                del Listener.inproc[self.address.url]
+            return
+        self._leave(self._ports)
+
+    def _leave(self, ports: tuple[Port, ...]) -> None:
+        """Leave the ports; close those that no other listener shares."""
+        with self._sharing:
+            for port in ports:
+                port.members = tuple(one for one in port.members if one is not self)
+            last = [port for port in ports if not port.members]
+            for key, one in list(self._ports_by_key.items()):
+                if one in last:
+                    del self._ports_by_key[key]
+        for port in last:
+            port.close()
+        self._ending += [port.number for port in last]
+        self._ports = tuple(port for port in self._ports if port not in ports)
+
+
+class Port(Owner):
+    """NNG's listener at one address, for the listeners that share it."""
+
+    def __init__(
+        self,
+        address: Address,
+        number: Number | None,
+        number_of_port: int,
+        tls: TLS | None,
+        first: Listener,
+        ipc_mode: int | None,
+    ) -> None:
+        self.tls = tls
+        self.members: tuple[Listener, ...] = (first,)
+        self._address = address
+        self._lock = threading.RLock()  # re-entrant, as a finalizer may close at any point
+        self._started = False
+        self._closed = False
+        self._pending = False
+        self._expected: int | None = None  # likely descriptor of the next stream
+        self._close_returned = False  # the closing thread has made its last call, before the last callback
+        self._aio: Any = None
+        self._config = tls_config(tls, address, "listen")
+        self._alarm: Alarm | None = None
+        self._short = False  # of descriptors: the last accept failed for want of one
+        try:
+            url = address.stream if number is None else address.at(spelled(number, address), number_of_port)
+        except OSError as error:  # the zone of an IPv6 address
+            raise Absent("listen", f"{address.url}: no interface {number and number.zone!r}", address.url) from error
+        # of a Unix socket's file: its path, and what identifies it
+        self._path = address.url.partition("://")[2] if address.filed and unix_paths.available else None
+        self._file: unix_paths.Identity | None = None
+        slot = ffi.new("nng_stream_listener **")
+        self._fail(lib.nng_stream_listener_alloc(slot, url.encode()))
+        self._listener = slot[0]
+        ports = (*first._ports, self)
+        atomically((super().__init__,), (setattr, first, "_ports", ports))  # which closes it, whatever comes
+        configure("listener", self._listener, address, self._config)
+        if ipc_mode is not None and address.filed:  # NNG sets it before it accepts anything
+            self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))
+        expected = descriptors.lowest_free() if descriptors.available else None
+        with nullcontext() if self._path is None else unix_paths.reserved(self._path, address.url):
+            self._fail(lib.nng_stream_listener_listen(self._listener))
+            if self._path is not None:
+                self._file = unix_paths.identity(self._path)
+        if address.ported and expected is not None:
+            descriptors.raise_backlog(self.number_bound() or 0, expected)
+
+    def __repr__(self) -> str:
+        return f"<Port {self.number} {self._address.url}>"
+
+    def _fail(self, code: int) -> None:
+        if not code:
+            return
+        url = self._address.url
+        if self._address.ported and (code == lib.NNG_EADDRINVAL or no_such_family(code)):
+            raise Absent("listen", f"{url}: not an address of this host", url)
+        mapped = error(code, "listen")
+        if isinstance(mapped, ConfigError):
+            raise ConfigError("listen", f"{url}: {mapped.why}", url)
+        raise Unreachable(url, f"cannot listen: {strerror(code)}")
+
+    def number_bound(self) -> int | None:
+        """Return the bound port number; None if the transport has no ports."""
+        if not self._address.ported:
+            return None
+        port = ffi.new("int *")
+        check(lib.nng_stream_listener_get_int(self._listener, b"tcp-bound-port", port), self._address.url)
+        return int(port[0])
+
+    def bound(self, address: Address) -> str:
+        """Return the bound URL for a listener at ``address``."""
+        if port := self.number_bound():
+            return address.bound(port) if not address.port or address.host in ("", "*") else address.url
+        if address.url == "abstract://":
+            where = ffi.new("nng_sockaddr *")
+            check(lib.nng_stream_listener_get_addr(self._listener, b"local-address", where), address.url)
+            name = bytes(ffi.buffer(where.s_abstract.sa_name, where.s_abstract.sa_len))
+            return f"abstract://{name.decode('ascii', 'replace')}"
+        return address.url
+
+    def start(self) -> None:
+        """Begin to accept. Idempotent."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+            self._aio = self.aio(0)
+        self._post()
+
+    def _post(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._expected = expected_descriptor(self._address)
+                atomically(
+                    (setattr, self, "_pending", True), (lib.nng_stream_listener_accept, self._listener, self._aio)
+                )
+
+    def completed(self, which: int) -> None:
+        code = lib.nng_aio_result(self._aio)
+        stream = None if code else ffi.cast("nng_stream *", lib.nng_aio_get_output(self._aio, 0))
+        with self._lock:
+            self._pending = False
+            closed, last = self._closed, self._close_returned
+        if closed:
+            if stream is not None:
+                close(stream)
+            if last:
+                apart(self._end)
+            return
+        if stream is not None:
+            self._short = False
+            try:
+                members = self.members
+                if members:
+                    members[0].accepted(stream, self._descriptor(stream), members[0])
+                else:
+                    close(stream)
+            finally:
+                self._post()
+        elif code == NO_DESCRIPTORS:
+            if not self._short:  # NNG reports it without a connection too: a line each time would tell nothing more
+                self._short = True
+                log.warning("%s: out of descriptors, cannot accept connections", self._address.url)
+            if self._alarm is None:
+                self._alarm = Alarm(self._again)
+            self._alarm.set(ACCEPT_PAUSE)
+        else:
+            self._post()
+
+    def _descriptor(self, stream: Any) -> int | None:
+        try:
+            if not self._address.local:
+                return find_descriptor(stream, self._address, self._expected)
+            if not descriptors.available:
+                return None
+            with descriptors.one_at_a_time:  # the next connection is accepted after this one
+                return descriptors.newcomer(unix_path(self.bound(self._address)), dialed=False)
+        except Exception:  # the connection works without it
+            log.exception("%r: no descriptor", self)
+            return None
+
+    def _again(self) -> None:
+        self._post()
+
+    def close(self) -> None:
+        """Stop accepting. The address is free when this returns.
+
+        Called again, it continues where a signal handler that raised interrupted it.
+        """
+        with self._lock:
+            if self.freed:
+                return
+            self._closed = True
+            if not self._close_returned:
+                self.ending()
+        if not self._close_returned:
+            if self._alarm is not None:
+                self._alarm.close()
+            # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
+            if self._file is None or self._path is None:
+                lib.nng_stream_listener_close(self._listener)
+            else:
+                unix_paths.close(self._path, self._file, lib.nng_stream_listener_close, self._listener)
+            self._close_returned = True
+        with self._lock:
+            pending = self._pending  # if the callback is still to come, it frees
+        if not pending:
+            apart(self._end)
+
+    def _end(self) -> None:
+        """Free everything, on the freeing thread. Idempotent."""
+        aios = () if self._aio is None else (self._aio,)
+        self.ended(*aios, frees=[(lib.nng_stream_listener_free, self._listener)])

@@ -1,0 +1,1 @@
+"""What sockets of all patterns have in common: options, calls, close."""

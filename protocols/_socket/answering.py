@@ -1,0 +1,227 @@
+"""Replying side of REQ/REP and SURVEY: many questions are open at once, and each reply goes back to its requester.
+
+May not know: the difference between requests and surveys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
+
+from nngkit.errors import BadMessage, NngkitError
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._socket.options import MIB, CallOptions
+from nngkit.protocols._socket.receiving import BURST, Receiver
+from nngkit.protocols._socket.socket import Socket
+from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, sleep, task_waiter
+from nngkit.protocols.sp import HEADROOM, split_question
+
+TURN_MESSAGES: Final = 16  # questions of one peer in a row, if there are several: a reply takes longer than a message
+PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer are dropped instead of waiting
+
+
+class Answers:
+    """Replies of one socket on their way to the requesters; it does not keep the socket alive."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._outbox = core.outbox
+        self._count = 0
+
+    async def checkpoint_sometimes(self) -> None:
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a reply is queued."""
+        self._count += 1
+        if self._count >= BURST:
+            self._count = 0
+            await sleep(0)
+
+    def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
+        """Queue or drop one reply; return False if it may wait for room."""
+        core, outbox = self._core, self._outbox
+        try:
+            with core.lock:
+                core.check_open()
+                if connection.stage != JOINED:
+                    outbox.dropped += 1
+                elif outbox.offer(connection, answer):
+                    connection.stalled = False
+                    outbox.fanned += 1
+                    if soon:
+                        outbox.write_at_turn_end(connection)
+                    else:
+                        outbox.write_to(connection)
+                elif connection.stalled:
+                    outbox.dropped += 1
+                    connection.dropped += 1
+                else:
+                    return False
+        except NngkitError:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return True
+
+    def answer_all(self, answers: Sequence[tuple[Connection, bytes]]) -> list[int]:
+        """Queue or drop replies and write them together; return the indexes of those that may wait for room."""
+        core, outbox, waiting = self._core, self._outbox, []
+        theirs: dict[Connection, list[int]] = {}
+        for index, (connection, _) in enumerate(answers):
+            theirs.setdefault(connection, []).append(index)
+        try:
+            with core.lock:
+                core.check_open()
+                for connection, indexes in theirs.items():
+                    fitting = outbox.offer_many(connection, [answers[index][1] for index in indexes])
+                    outbox.fanned += fitting
+                    lost = 0
+                    if connection.stage != JOINED or connection.stalled:
+                        lost = len(indexes) - fitting
+                    else:
+                        waiting += indexes[fitting:]
+                    outbox.dropped += lost
+                    connection.dropped += lost
+                    if fitting:
+                        connection.stalled = False
+                        connection.write(now=True)
+                        if connection.fault is not None:
+                            core.lose(connection)
+        except NngkitError:
+            raise
+        except BaseException:
+            core.resume()
+            raise
+        finally:
+            core.notify()
+        return waiting
+
+    def drop(self, connection: Connection) -> bool:
+        """Count a reply that found no room; return False."""
+        with self._core.lock:
+            self._outbox.dropped += 1
+            connection.dropped += 1
+        return False
+
+    def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
+        """Queue one reply when there is room, or drop it; yield until when to wait."""
+        deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
+        self._outbox.waiters.add(waiter)
+        try:
+            while not self.answer(connection, answer):
+                if time.monotonic() < deadline:
+                    yield deadline
+                elif connection.progress_written() == written:
+                    connection.stalled = True
+                else:  # the peer reads, but other replies took the room
+                    deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
+        finally:
+            self._outbox.waiters.discard(waiter)
+
+
+class Question:
+    """A question received by a replying socket: ``body``, and the ``pipe`` it came from."""
+
+    __slots__ = ("_answered", "_answers", "_connection", "_header", "body")
+
+    def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
+        self.body = body
+        self._header = header
+        self._answers = answers
+        self._connection = connection
+        self._answered = False
+
+    @property
+    def pipe(self) -> Pipe | None:
+        """The connection of the question, which may have ended."""
+        return self._connection.pipe
+
+    def reply(self, data: Payload) -> None:
+        """Send the reply. Blocks while the queue of earlier replies to this peer is full.
+
+        It waits as long as the peer reads. After 0.25 s without progress the reply is dropped and counted in
+        ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
+        Raises Closed.
+        """
+        answer = self._header + as_bytes(data)
+        self._answering()
+        if self._answers.answer(self._connection, answer):
+            return
+        waiter = ThreadWaiter()
+        for until in self._answers.answering(self._connection, answer, waiter):
+            waiter.wait(until)
+
+    async def areply(self, data: Payload) -> None:
+        """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
+        answer = self._header + as_bytes(data)
+        self._answering()
+        await self._answers.checkpoint_sometimes()
+        if self._answers.answer(self._connection, answer, soon=True):
+            return
+        waiter = task_waiter()
+        for until in self._answers.answering(self._connection, answer, waiter):
+            await waiter.wait(until)
+
+    def reply_nowait(self, data: Payload) -> bool:
+        """Like ``areply``, but without room the reply is dropped and counted at once; return False then.
+
+        For a task that answers many questions in one turn of its loop.
+        """
+        answer = self._header + as_bytes(data)
+        self._answering()
+        return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
+
+    def _answering(self) -> None:
+        """Raise if the protocol forbids another reply."""
+
+    def __repr__(self) -> str:
+        peer = self.pipe.address if self.pipe else "a peer that has left"
+        return f"<{type(self).__name__} {len(self.body)} bytes from {peer}>"
+
+
+Asked = TypeVar("Asked", bound=Question)
+
+
+class Answerer(Receiver[Asked], Socket, Generic[Asked]):
+    """Base of Rep and Respondent."""
+
+    _question: ClassVar[type[Question]] = Question
+    _drains: ClassVar[bool] = True
+    _header_room: ClassVar[int] = HEADROOM
+    _default_send_window: ClassVar[int] = 4 * MIB
+    _least_send_buffer: ClassVar[int] = 1
+
+    _answers: Answers
+
+    def __init__(self, **options: Unpack[CallOptions]) -> None:
+        super().__init__(**options)
+
+    def _set_up(self) -> None:
+        inbox, largest, question = self._inbox, self._largest, self._question
+        answers = self._answers = Answers(self._core)
+
+        def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+            questions: list[Question] = []
+            for message in messages:
+                try:
+                    split = split_question(message)
+                except BadMessage as wrong:
+                    connection.fault = wrong
+                    break
+                if split is None:
+                    continue  # it passed too many devices
+                header, body = split
+                if len(body) > largest:
+                    inbox.too_large += 1
+                    continue
+                questions.append(question(answers, body, header, connection))
+            return questions
+
+        inbox.unpack = unpack
+        inbox.turn_messages = TURN_MESSAGES

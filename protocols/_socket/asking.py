@@ -1,0 +1,162 @@
+"""Asking side of REQ/REP and SURVEY: ids, and the delivery of replies to their callers.
+
+The thread that reads replies delivers them, so no task or thread is spent on them and none waits for another. All
+callers of a loop that got a reply are woken in one call.
+
+May not know: the difference between requests and surveys.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+from weakref import ref
+
+from nngkit.errors import BadMessage
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Core
+from nngkit.protocols._waiting.waiters import TaskWaiter, ThreadWaiter, Waiter
+from nngkit.protocols.sp import TOP_BIT, split_reply
+
+
+class Requester(Protocol):
+    """A caller that waits for replies to the id ``number``, which is 0 before ``Asking.enter``."""
+
+    number: int
+
+    @property
+    def waiter(self) -> Waiter:
+        """Waiter of the caller."""
+
+    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
+        """Note a reply; return True to wake the waiter. A ``message`` passed twice counts once."""
+
+
+class Relaying(Protocol):
+    """Taker of replies to questions that were not asked here (`relaying.py`)."""
+
+    def take_reply(self, message: bytes, connection: Connection) -> bool:
+        """Keep a reply; return False if it is not one for the relay. Under the core's lock."""
+
+    def took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
+        """Note the connection that took questions; None: they are queued again. Under the core's lock."""
+
+
+class Asking:
+    """Requesters of one socket by id. ``late`` counts replies whose requester has left, ``received`` all.
+
+    Ids have 31 bits and start at random, so that a restarted process does not take replies to its predecessor.
+    """
+
+    def __init__(self, core: Core, largest: int) -> None:
+        self._core = core
+        self._largest = largest
+        self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
+        self._entry = threading.Lock()
+        # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then removes it
+        self._asking: dict[int, ref[Requester]] = {}
+        self._drop_dead = self._died
+        self.late = 0
+        self.received = 0
+        self._answered: deque[Waiter] = deque()
+        self.relay: Relaying | None = None
+        core.inbox.unpack = self._hand_out
+        core.inbox.no_receivers = True
+
+    def enter(self, requester: Requester) -> bytes:
+        """Give ``requester`` an id; return the header with it. ``leave`` undoes that."""
+        asking = self._asking
+        with self._entry:
+            number = self._last_id
+            while True:
+                number = (number + 1) & 0x7FFFFFFF | TOP_BIT
+                if number not in asking:
+                    break
+            self._last_id = requester.number = number
+            asking[number] = ref(requester, self._drop_dead)
+        return number.to_bytes(4, "big")
+
+    def leave(self, requester: Requester) -> None:
+        """Remove ``requester``. Idempotent."""
+        self._asking.pop(requester.number, None)
+
+    def _died(self, dead: ref[Requester]) -> None:
+        for number in [*self._asking]:
+            if self._asking.get(number) is dead:
+                del self._asking[number]
+
+    def __len__(self) -> int:
+        return len(self._asking)
+
+    def find(self, number: int) -> Requester | None:
+        """Return the requester with that id, or None."""
+        found = self._asking.get(number)
+        return None if found is None else found()
+
+    def requesters(self) -> list[Requester]:
+        """Return all requesters. On any thread."""
+        references = list(self._asking.values())  # in one step of C
+        return [requester for reference in references if (requester := reference()) is not None]
+
+    def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+        """Deliver each reply to its requester. Under the core's lock."""
+        asking, answered, relay = self._asking, self._answered, self.relay
+        for index in range(connection.seen, len(messages)):
+            message = messages[index]
+            if relay is not None and relay.take_reply(message, connection):
+                self.received += 1
+                connection.seen = index + 1
+                continue
+            try:
+                number, body = split_reply(message)
+            except BadMessage as wrong:
+                connection.fault = wrong
+                break
+            self.received += 1
+            if len(body) > self._largest:
+                self._core.inbox.too_large += 1
+                self.received -= 1
+            elif (found := asking.get(number)) is None or (requester := found()) is None:
+                self.late += 1
+            elif requester.take(message, body, connection):
+                answered += (requester.waiter,)
+            connection.seen = index + 1
+        if answered:
+            self._core.call_later(self._wake)
+        return ()
+
+    def _wake(self, loop: object) -> None:
+        """Wake the callers that got a reply; those in ``loop``, where this runs, directly. Called without the lock."""
+        loops: dict[object, tuple[TaskWaiter, list[Callable[[], None]]]] = {}
+        answered, woken = self._answered, []
+        try:
+            while answered:
+                waiter = answered.popleft()
+                woken.append(waiter)
+                if isinstance(waiter, ThreadWaiter):
+                    waiter.wake()
+                elif waiter.loop is loop:
+                    waiter.wake_here()
+                else:
+                    loops.setdefault(waiter.loop, (waiter, []))[1].append(waiter.wake_here)
+            for first, wakes in loops.values():
+                first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
+            if loop is not None and len(woken) > 1:
+                self._core.outbox.expect()  # the next questions of these tasks are sent together
+        except BaseException:
+            answered.extendleft(woken)
+            raise
+
+    def wake_all(self) -> None:
+        """Wake all callers that wait for replies."""
+        for requester in self.requesters():
+            requester.waiter.wake()
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

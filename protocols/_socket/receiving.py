@@ -1,0 +1,263 @@
+"""Receiving half of a socket: blocking and awaited receive calls.
+
+Each call keeps what it took in a list until it returns, and gives it back to the inbox if it raises: a timeout, a
+cancellation and Ctrl-C lose no message. For that the calls are written out in the frame that the caller sees, not
+behind another call. May not know: protocols.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Generic, TypeVar
+
+from nngkit.errors import Closed, TimedOut
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.inbox import Inbox
+from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols._waiting.waiters import ThreadWaiter, in_trio, task_waiter
+
+BURST = 64  # items that an async receive returns from the queue before it yields to other tasks
+BURST_OF_BATCHES = 1024  # the same for batches, whose items cost little each
+
+Item = TypeVar("Item")
+
+
+class Receiver(Generic[Item]):
+    """Blocking and awaited receiving (trio and asyncio), from any number of threads and tasks at once.
+
+    Each message goes to exactly one caller. ``timeout`` is in seconds; None waits for ever, and the default is the
+    socket's ``recv_timeout``. All methods raise TimedOut, Closed, Forked.
+    """
+
+    _core: Core
+    _inbox: Inbox
+    _recv_timeout: float | None
+    _burst = 0
+    _most_burst = BURST
+
+    def recv(self, timeout: Timeout = DEFAULT) -> Item:
+        """Return one message, waiting for it. A signal handler that raises (Ctrl-C) loses nothing."""
+        inbox = self._inbox
+        if inbox.ready:
+            try:
+                for item in inbox.pops:
+                    return item  # type: ignore[no-any-return]
+            except IndexError:  # another thread was first
+                pass
+        out: list[Any] = []
+        try:
+            self._fill(out, 1, timeout)
+            return out[0]  # type: ignore[no-any-return]
+        except BaseException:
+            inbox.put_back(out)
+            raise
+
+    def recv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
+        """Return 1 to ``max`` messages: those available, or else the first to arrive."""
+        out: list[Any] = []
+        try:
+            self._fill(out, _positive(max), timeout)
+            return out
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    async def arecv(self, timeout: Timeout = DEFAULT) -> Item:
+        """Return one message. If cancelled, it has taken none. Yields when it waits, and at least every 64 messages."""
+        inbox = self._inbox
+        if self._burst and inbox.ready:
+            self._burst -= 1
+            try:
+                for item in inbox.pops:
+                    return item  # type: ignore[no-any-return]
+            except IndexError:
+                pass
+        out: list[Any] = []
+        try:
+            await self._afill(out, 1, timeout)
+            return out[0]  # type: ignore[no-any-return]
+        except BaseException:
+            inbox.put_back(out)
+            raise
+
+    async def arecv_many(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Item]:
+        """Like ``recv_many``, for a task. If cancelled, it has taken none."""
+        out: list[Any] = []
+        try:
+            await self._afill(out, _positive(max), timeout)
+            return out
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        inbox = self._inbox
+        if inbox.poll(most, out):
+            return
+        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        poller, waiter = self._core.poller, ThreadWaiter()
+        inbox.waiters.add(waiter)
+        try:
+            # checked again after the waiter was added: later messages wake it
+            while not inbox.poll(most, out):
+                if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+                if out:
+                    return
+        finally:
+            inbox.waiters.discard(waiter)
+
+    async def _afill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        inbox = self._inbox
+        trio_task = in_trio()
+        if trio_task:
+            await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
+        elif self._burst < self._most_burst:
+            # asyncio delivers a cancellation at the first await, which must come before anything is taken. A previous
+            # call that waited has yielded already.
+            await sys.modules["asyncio"].sleep(0)
+        self._burst = self._most_burst - 1
+        if inbox.poll(most, out):
+            if trio_task:
+                await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
+            return
+        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        poller, waiter = self._core.poller, task_waiter()
+        inbox.waiters.add(waiter)
+        try:
+            while not inbox.poll(most, out):
+                poller.watch_for(waiter)
+                woken = await waiter.wait(deadline)
+                if inbox.poll(most, out):
+                    break
+                if not woken:
+                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+            self._burst = self._most_burst
+        finally:
+            inbox.waiters.discard(waiter)
+
+    def _hint(self) -> str:
+        """Return the reason why nothing can be received, for an error message; "" if there is none."""
+        return ""
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield messages, blocking, until the socket is closed; ``recv_timeout`` applies to each."""
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            return self.recv()
+        except Closed:
+            raise StopIteration from None
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        """Yield messages until the socket is closed; ``recv_timeout`` applies to each."""
+        return _Iteration(self)
+
+
+class _Iteration(Generic[Item]):
+    """``async for``: repeated ``arecv``, with everything it needs for each item at hand."""
+
+    __slots__ = ("_left", "_pops", "_receiver")
+
+    def __init__(self, receiver: Receiver[Item]) -> None:
+        self._receiver = receiver
+        self._pops: Iterator[Item] = receiver._inbox.pops
+        self._left = 0  # items until it yields
+
+    def __aiter__(self) -> _Iteration[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        if self._left:
+            self._left -= 1
+            try:
+                for item in self._pops:
+                    return item
+            except IndexError:
+                pass
+        receiver = self._receiver
+        receiver._burst = 0
+        try:
+            item = await receiver.arecv()
+        except Closed:
+            raise StopAsyncIteration from None
+        self._left = receiver._most_burst
+        return item
+
+
+class Message(bytes):
+    """A received message and the ``pipe`` that it came from; None if that is no longer known."""
+
+    pipe: Pipe | None
+
+    def __new__(cls, body: bytes, pipe: Pipe | None) -> Message:
+        message = super().__new__(cls, body)
+        message.pipe = pipe
+        return message
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, without the pipe."""
+        return bytes(self)
+
+
+class MessageReceiver(Receiver[bytes]):
+    """A Receiver of bytes that can also return the connection of each message."""
+
+    def recv_msg(self, timeout: Timeout = DEFAULT) -> Message:
+        """Like ``recv``, with the pipe."""
+        self._name_pipes()
+        out: list[Any] = []
+        try:
+            self._fill(out, 1, timeout)
+            return self._message(out[0])
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    async def arecv_msg(self, timeout: Timeout = DEFAULT) -> Message:
+        """Like ``arecv``, with the pipe."""
+        self._name_pipes()
+        out: list[Any] = []
+        try:
+            await self._afill(out, 1, timeout)
+            return self._message(out[0])
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    def recv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
+        """Like ``recv_many``, with the pipes."""
+        self._name_pipes()
+        return [self._message(item) for item in self.recv_many(max, timeout)]
+
+    async def arecv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
+        """Like ``arecv_many``, with the pipes. If cancelled, it has taken none."""
+        self._name_pipes()
+        return [self._message(item) for item in await self.arecv_many(max, timeout)]
+
+    def _message(self, item: bytes) -> Message:
+        # unknown for a message that was read ahead long before the first recv_msg
+        return item if isinstance(item, Message) else Message(item, None)
+
+    def _name_pipes(self) -> None:
+        """Have every message know its pipe from now on; programs that never ask do not pay for it."""
+        if self._inbox.wrap is None:
+            self._inbox.name_pipes(_named)
+
+
+def _named(connection: Connection, item: bytes) -> Message:
+    return Message(item, connection.pipe)
+
+
+def _positive(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"max must be at least 1, not {number}")
+    return number

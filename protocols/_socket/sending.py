@@ -1,0 +1,318 @@
+"""Sending half of a socket: one message or many, blocking or awaited, single or in batches.
+
+May not know: protocols.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nngkit.errors import Full, TimedOut
+from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.shared_queue import SMALL
+from nngkit.protocols._core.write_timing import YIELD_EVERY
+from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._socket.batching import Batcher, OpenBatch
+from nngkit.protocols._socket.receiving import BURST
+from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
+
+_BYTES_ONLY = frozenset((bytes,))
+
+
+class Sender:
+    """Blocking and awaited sending (trio and asyncio), from any number of threads and tasks at once.
+
+    A message is bytes or any contiguous buffer, copied before the call returns. ``timeout`` is in seconds; None waits
+    for ever, 0 does not wait, and the default is the socket's ``send_timeout``. With a full queue ``when_full="block"``
+    waits (TimedOut), ``"drop"`` and ``"drop_oldest"`` drop and count, ``"raise"`` raises Full. Accepted means queued in
+    this process; only a reply from the peer proves more. All methods raise Closed, Forked.
+
+    With ``batch=`` a message waits in its batch until that is full, its delay is over, or ``flush``. The queue is then
+    full when it has no room for a whole batch.
+    """
+
+    _core: Core
+    _outbox: Outbox
+    _send_timeout: float | None
+    _batcher: Batcher | None = None
+    _open_batch: OpenBatch | None = None
+    _header: bytes
+    _sends = 0
+
+    def send(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
+        """Queue one message. Interrupted or timed out, it was sent whole or not at all."""
+        outbox = self._outbox
+        queue = outbox.queue
+        if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL:
+            try:
+                if header := self._header:
+                    data = header + data
+                # this append is one step for Python: it needs no lock, and no signal handler divides it
+                queue += (data,)
+                if outbox.idle.peers:
+                    outbox.kick()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
+            except BaseException:
+                self._core.resume()
+                raise
+            return
+        self._send_slowly(data, timeout)
+
+    def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
+        open_batch = self._open_batch
+        if open_batch is None:
+            self._send(self._header + as_bytes(data), timeout)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            try:
+                open_batch.items.append(data)
+                if not open_batch.armed:
+                    open_batch.batcher.arm(open_batch)
+            except BaseException:
+                open_batch.batcher.resume()
+                raise
+        else:
+            waiter = ThreadWaiter()
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
+                waiter.wait(until)
+
+    async def asend(self, data: Payload, timeout: Timeout = DEFAULT) -> None:
+        """Like ``send``, for a task. If cancelled, the message was sent whole or not at all.
+
+        Yields at least every 64 messages, or once per batch.
+        """
+        outbox = self._outbox
+        queue = outbox.queue
+        if len(queue) < outbox.free and type(data) is bytes and len(data) < SMALL and self._sends < BURST:
+            self._sends += 1
+            try:
+                if header := self._header:
+                    data = header + data
+                queue += (data,)
+                if outbox.idle.peers:
+                    outbox.kick()
+                elif not len(queue) % YIELD_EVERY:
+                    outbox.yield_gil()
+            except BaseException:
+                self._core.resume()
+                raise
+            return
+        open_batch = self._open_batch
+        if open_batch is None:
+            await self._asend(self._header + as_bytes(data), timeout)
+        elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
+            try:
+                open_batch.items.append(data)
+                if not open_batch.armed:
+                    open_batch.batcher.arm(open_batch)
+            except BaseException:
+                open_batch.batcher.resume()
+                raise
+        else:
+            await sleep(0)
+            waiter = task_waiter()
+            for until in self._add_to_batch(open_batch, (as_bytes(data),), waiter, timeout):
+                await waiter.wait(until)
+
+    def _frames(self, items: Iterable[Payload]) -> Sequence[bytes]:
+        """Return the wire messages that carry ``items``."""
+        held = messages(items)
+        return [self._header + item for item in held] if self._header else held
+
+    def send_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
+        """Queue the messages in order; return the number sent, which a TimedOut carries as ``sent``.
+
+        ``timeout`` applies to each message that has to wait. If interrupted, the first messages were sent.
+        """
+        if (open_batch := self._open_batch) is not None:
+            held, waiter = messages(items), ThreadWaiter()
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
+                waiter.wait(until)
+            return len(held)
+        frames = self._frames(items)
+        done, waiter = 0, ThreadWaiter()
+        while True:
+            done += self._add_many(frames[done:] if done else frames)
+            if done == len(frames):
+                return done
+            try:
+                self._send(frames[done], timeout, waiter)
+            except TimedOut as late:
+                late.sent = done
+                raise
+            done += 1
+
+    async def asend_many(self, items: Iterable[Payload], timeout: Timeout = DEFAULT) -> int:
+        """Like ``send_many``, for a task. If cancelled, the first messages were sent."""
+        if (open_batch := self._open_batch) is not None:
+            held, waiter = messages(items), task_waiter()
+            await sleep(0)
+            for until in self._add_to_batch(open_batch, held, waiter, timeout):
+                await waiter.wait(until)
+            return len(held)
+        frames = self._frames(items)
+        trio_task = in_trio()
+        await _yield(trio_task)
+        done = 0
+        while True:
+            done += self._add_many(frames[done:] if done else frames)
+            if done == len(frames):
+                await checkpoint_after(trio_task)
+                return done
+            try:
+                await self._asend(frames[done], timeout)
+            except TimedOut as late:
+                late.sent = done
+                raise
+            done += 1
+
+    def _add_many(self, frames: Sequence[bytes]) -> int:
+        return self._outbox.add_many(frames)
+
+    def flush(self, timeout: Timeout = DEFAULT) -> None:
+        """Queue all batches, full or not, waiting for room. Without ``batch=`` it does nothing.
+
+        Raises TimedOut, Closed; accepted messages stay accepted.
+        """
+        waiter = ThreadWaiter()
+        for until in self._flushing(waiter, timeout):
+            waiter.wait(until)
+
+    async def aflush(self, timeout: Timeout = DEFAULT) -> None:
+        """Like ``flush``, for a task. If cancelled, accepted messages stay accepted."""
+        await sleep(0)
+        waiter = task_waiter()
+        for until in self._flushing(waiter, timeout):
+            await waiter.wait(until)
+
+    # ------------------------------------------------------------------ one message that may have to wait
+
+    def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
+        outbox = self._outbox
+        if outbox.add(body):
+            return
+        seconds, deadline = self._until(timeout)
+        waiter = waiter or ThreadWaiter()
+        outbox.waiters.add(waiter)
+        try:
+            while not outbox.add(body):
+                if waiter.wait(deadline):
+                    continue
+                if outbox.add(body):
+                    return
+                raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+        finally:
+            outbox.waiters.discard(waiter)
+
+    async def _asend(self, body: bytes, timeout: Timeout) -> None:
+        await self._checkpoint_sometimes()
+        outbox = self._outbox
+        if outbox.add(body):
+            return
+        seconds, deadline = self._until(timeout)
+        waiter = task_waiter()
+        outbox.waiters.add(waiter)
+        try:
+            while not outbox.add(body):
+                woken = await waiter.wait(deadline)
+                if outbox.add(body):
+                    break
+                if not woken:
+                    raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+        finally:
+            outbox.waiters.discard(waiter)
+        self._sends = 0
+
+    async def _checkpoint_sometimes(self) -> None:
+        """Yield to other tasks, and to a cancellation, every 64 calls, before a message is queued."""
+        self._sends += 1
+        if self._sends >= BURST:
+            self._sends = 0
+            await sys.modules["trio" if in_trio() else "asyncio"].sleep(0)
+
+    # ------------------------------------------------------------------ batches
+
+    def _add_to_batch(
+        self, open_batch: OpenBatch, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
+    ) -> Iterator[float | None]:
+        """Accept ``items``; yield until when to wait for room."""
+        batcher, outbox = open_batch.batcher, self._outbox
+        done = batcher.add_many(open_batch, items)
+        if done == len(items):
+            return
+        seconds, deadline = self._until(timeout)
+        batcher.waiters.add(waiter)
+        try:
+            while True:
+                done += batcher.add_many(open_batch, items[done:] if done else items)
+                if done == len(items):
+                    return
+                if outbox.when_full == "drop":
+                    outbox.dropped += len(items) - done
+                    return
+                if outbox.when_full == "raise":
+                    raise Full(f"{self!r}: the send queue is full")
+                if deadline is not None and time.monotonic() >= deadline:
+                    late = TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+                    late.sent = done
+                    raise late
+                yield deadline
+        finally:
+            batcher.waiters.discard(waiter)
+
+    def _flushing(self, waiter: Waiter, timeout: Timeout) -> Iterator[float | None]:
+        seconds, deadline = self._until(timeout)
+        batcher = self._batcher
+        if batcher is not None:
+            batcher.waiters.add(waiter)
+        try:
+            while True:
+                self._core.check_open()
+                if batcher is None or batcher.flush():
+                    return
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise TimedOut(f"{self!r}: not flushed in {seconds} s", seconds)
+                yield deadline
+        finally:
+            if batcher is not None:
+                batcher.waiters.discard(waiter)
+
+    def _until(self, timeout: Timeout) -> tuple[float | None, float | None]:
+        seconds = self._send_timeout if isinstance(timeout, Default) else timeout
+        return seconds, None if seconds is None else time.monotonic() + seconds
+
+
+class Broadcaster(Sender):
+    """Sending to every peer. Messages without room in a peer's queue are dropped for that peer, so it never waits."""
+
+    def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
+        self._outbox.to_all((body,))
+
+    async def _asend(self, body: bytes, timeout: Timeout) -> None:
+        await self._checkpoint_sometimes()
+        self._outbox.to_all((body,))
+
+    def _add_many(self, frames: Sequence[bytes]) -> int:
+        self._outbox.to_all(frames)
+        return len(frames)
+
+
+def messages(items: Iterable[Payload]) -> Sequence[bytes]:
+    """Return ``items`` as immutable bytes."""
+    held: list[Any] = items if type(items) is list else list(items)
+    if _BYTES_ONLY.issuperset(map(type, held)):
+        return held
+    return [as_bytes(item) for item in held]
+
+
+async def _yield(trio_task: bool) -> None:
+    """Yield to other tasks, and to a cancellation, before anything is queued."""
+    if trio_task:
+        await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
+    else:
+        await sys.modules["asyncio"].sleep(0)

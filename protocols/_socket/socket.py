@@ -1,0 +1,344 @@
+"""Base of all sockets: options, addresses, counters, batches.
+
+The six protocols derive from ``Socket``, ``Receiver`` and ``Sender``, and state their differences in class attributes.
+All methods may be called on any thread; none waits inside NNG.
+
+May not know: the meaning of messages.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, get_args
+
+from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.guard import Limits
+from nngkit.protocols._core.inbox import WhenBehind
+from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._core.stats import Stats
+from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._nng.addresses import parse, several
+from nngkit.protocols._nng.process import register
+from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._socket.batching import Batcher, OpenBatch
+from nngkit.protocols._socket.closing import Closing
+from nngkit.protocols._socket.machines import machines
+from nngkit.protocols._socket.options import (
+    LARGEST,
+    LONGEST_PAUSE,
+    MIB,
+    MOST_BUFFER,
+    WINDOW,
+    Addresses,
+    seconds,
+    silence,
+    text_name,
+    whole,
+)
+from nngkit.protocols._socket.peers import Peers
+from nngkit.protocols._socket.receiving import BURST_OF_BATCHES
+from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols.batch import Batch, count, count_topic, pack, unpack
+from nngkit.protocols.routing import PRIORITIES, PRIORITY
+
+SPLIT: Final = 16  # batches unpacked at once
+
+
+class _Signature:
+    """Signature of a socket class for ``help`` and ``inspect``: its own options, then those of every socket."""
+
+    def __get__(self, socket: object, kind: type[Socket]) -> inspect.Signature | None:
+        own = list(inspect.signature(kind.__init__).parameters.values())[1:]
+        if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+            return None  # it lists all of its options
+        batches = kind._batches_in or kind._batches_out
+        shared = list(inspect.signature(Socket.__init__).parameters.values())[1:]
+        return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
+
+
+class Socket(Closing, Peers):
+    """Base class of all sockets. All arguments are keyword-only.
+
+    ``listen``, ``dial``: one address or several; for Push, Req and Surveyor ``dial`` may map each to a priority.
+    ``name``: for messages and logs. ``recv_max_size``: bytes of the largest message accepted; UNLIMITED (0) is 1 GiB.
+    ``recv_timeout``, ``send_timeout``: seconds, None for ever. ``recv_buffer``, ``recv_window``: messages and bytes
+    read ahead (Surveyor: replies kept by each survey). ``send_buffer``, ``send_window``: messages and bytes queued for
+    sending. ``when_full``: "block", "drop", "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and
+    wss. ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send
+    accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection
+    by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
+    may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection ends whose
+    peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
+    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``ipc_mode``: permissions of
+    the sockets listened at on ipc, for example 0o600; default: by the umask. ``batch``: many messages in one, True or a
+    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` then limits
+    each of them, and the buffers count batches.
+
+    Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
+    """
+
+    _protocol: ClassVar[int]
+    _header = b""  # prefix of every message on the wire
+    _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
+    _alone: ClassVar[bool] = False
+    _prioritizes: ClassVar[bool] = False  # its peers may have priorities
+    _shares: ClassVar[bool] = False  # one send queue for all peers
+    _when_behind: ClassVar[WhenBehind] = "hold"
+    _never_receives: ClassVar[bool] = False  # received messages are discarded
+    _batches_in: ClassVar[bool] = False
+    _batches_out: ClassVar[bool] = False
+    _batches_by_topic: ClassVar[bool] = False
+    _default_recv_buffer: ClassVar[int] = 1024
+    _most_recv_buffer: ClassVar[int] = MOST_BUFFER
+    _default_recv_window: ClassVar[int] = WINDOW
+    _default_send_buffer: ClassVar[int] = 1024
+    _default_send_window: ClassVar[int] = 64 * MIB
+    _least_send_buffer: ClassVar[int] = 0
+    _policies: ClassVar[tuple[WhenFull, ...]] = ("block",)
+    __signature__: ClassVar[Any] = _Signature()
+
+    def __init__(
+        self,
+        *,
+        listen: Addresses = None,
+        dial: Addresses = None,
+        name: str | None = None,
+        recv_max_size: int = MIB,
+        recv_timeout: float | None = None,
+        send_timeout: float | None = None,
+        recv_buffer: int | None = None,
+        recv_window: int | None = None,
+        send_buffer: int | None = None,
+        send_window: int | None = None,
+        when_full: WhenFull | None = None,
+        tls: TLS | None = None,
+        reconnect: float = 0.1,
+        linger: float | None = 1.0,
+        admit: Callable[[Pipe], bool] | None = None,
+        handshake_timeout: float | None = 10.0,
+        idle_timeout: float | None = 60.0,
+        peer_timeout: float | None = 10.0,
+        max_pipes: int = 0,
+        max_pipes_per_host: int = 0,
+        ipc_mode: int | None = None,
+        batch: Batch | bool | None = None,
+    ) -> None:
+        self.name = text_name(name)
+        self._addresses: list[str] = []
+        self._dialed: list[str] = []
+        self._recv_timeout = seconds("recv_timeout", recv_timeout)
+        self._send_timeout = seconds("send_timeout", send_timeout)
+        self.linger = seconds("linger", linger)
+        self._tls = tls
+        self._ipc_mode = None if ipc_mode is None else whole("ipc_mode", ipc_mode, 0, 0o777)
+        recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
+        if recv_buffer is None:
+            recv_buffer = self._default_recv_buffer
+        self._recv_buffer = recv_buffer = whole("recv_buffer", recv_buffer, 1, self._most_recv_buffer)
+        if recv_window is None:
+            recv_window = self._default_recv_window
+        self._recv_window = recv_window = whole("recv_window", recv_window, 1, 1 << 62)
+        if send_buffer is None:
+            send_buffer = self._default_send_buffer
+        send_buffer = whole("send_buffer", send_buffer, self._least_send_buffer, MOST_BUFFER)
+        if send_window is None:
+            send_window = self._default_send_window
+        send_window = whole("send_window", send_window, 1, 1 << 62)
+        self._pause = seconds("reconnect", reconnect) or 0.0
+        if not 0.001 <= self._pause <= LONGEST_PAUSE:
+            raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
+        limits = Limits(
+            seconds("handshake_timeout", handshake_timeout) or 0.0,
+            seconds("idle_timeout", idle_timeout) or 0.0,
+            silence(peer_timeout),
+            whole("max_pipes", max_pipes, 0, 1 << 31),
+            whole("max_pipes_per_host", max_pipes_per_host, 0, 1 << 31),
+        )
+        policy = self._policies[0] if when_full is None else when_full
+        self._batch = self._batching(batch)
+        if policy not in self._policies:
+            why = "is not one of" if policy in get_args(WhenFull) else "is none of"
+            raise ConfigError("when_full", f"{policy!r} {why} {self._policies} ({type(self).__name__})", policy)
+
+        register(self)
+        self._largest = recv_max_size
+        wire = recv_max_size
+        cap, most = recv_buffer, 0
+        if self._batch is not None:
+            wire = max(recv_max_size, self._batch.size) + self._batch.overhead
+            cap, most = recv_buffer * self._batch.items, SPLIT
+        self._core = Core(
+            machine=machines(self._protocol, wire, self._header_room),
+            alone=self._alone,
+            admit=admit,
+            verifies=tls is not None and tls.demands,
+            limits=limits,
+            inbox={"cap": cap, "window": recv_window, "full": self._when_behind},
+            outbox={
+                "shared": self._shares,
+                "cap": send_buffer,
+                "window": send_window,
+                "when_full": policy,
+                "where": repr(self),
+            },
+        )
+        self._inbox, self._outbox = self._core.inbox, self._core.outbox
+        if not self._shares or self._batch is not None:
+            self._outbox.free = 0  # no fast path: see Sender.send
+        if most:
+            self._inbox.unpack_limit = most
+        if self._never_receives:
+            self._inbox.unpack, self._inbox.no_receivers = _nothing, True
+        self._batcher: Batcher | None = None
+        self._open_batch: OpenBatch | None = None
+        try:
+            if self._batch is not None:
+                self._set_up_batches(self._batch)
+            self._set_up()
+            for url in several("listen", listen):
+                self.listen(url)
+            for url in several("dial", dial):
+                self.dial(url, dial[url] if isinstance(dial, Mapping) else PRIORITY)
+        except BaseException:
+            self._shut()
+            raise
+
+    def _set_up(self) -> None:
+        """Set up the protocol, before listening and dialing."""
+
+    # ------------------------------------------------------------------ batches
+
+    def _batching(self, batch: Batch | bool | None) -> Batch | None:
+        if batch is None or batch is False:
+            return None
+        if not (self._batches_in or self._batches_out):
+            raise ConfigError(
+                "batch", f"{type(self).__name__} cannot batch: each of its messages is handled singly", batch
+            )
+        if batch is True:
+            return Batch()
+        if not isinstance(batch, Batch):
+            raise ConfigError("batch", f"{batch!r} is neither True nor a Batch", batch)
+        return batch
+
+    def _set_up_batches(self, batch: Batch) -> None:
+        """Pack sent messages and unpack received ones."""
+        if self._batches_out:
+            self._outbox.weigh = count_topic if self._batches_by_topic else partial(count, start=len(self._header))
+            self._batcher = Batcher(self._outbox, batch, weakly(self._pack, b""))
+            if not self._batches_by_topic:
+                self._open_batch = self._batcher.open()
+        if self._batches_in:
+            self._inbox.unpack = weakly(self._split_all, ())
+            self._most_burst = BURST_OF_BATCHES
+
+    def _pack(self, topic: bytes, items: Sequence[bytes]) -> bytes:
+        return self._header + pack(items)
+
+    def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
+        """Return the messages of the batches. Under the core's lock.
+
+        A malformed batch becomes an error for a receive call.
+        """
+        inbox, items = self._inbox, []
+        for message in messages:
+            try:
+                items += self._split(connection, message)
+            except (BadMessage, TooLarge) as wrong:
+                inbox.refused += (wrong,)
+                inbox.count_fault(wrong)
+        return items
+
+    def _split(self, connection: Connection, message: bytes) -> list[Any]:
+        return unpack(message, largest=self._largest, peer=_peer_of(connection))
+
+    # ------------------------------------------------------------------ addresses
+
+    def listen(self, url: str) -> str:
+        """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
+        address = parse("listen", url)
+        self._check_open()
+        bound = self._core.listen(address, self._tls, self._ipc_mode).bound
+        self._addresses.append(bound)
+        return bound
+
+    def dial(self, url: str, priority: int = PRIORITY) -> None:
+        """Connect to ``url`` in the background; retry until a listener accepts, and reconnect after a loss.
+
+        ``priority``: 1 to 16, as nanomsg's NN_SNDPRIO. A peer gets messages only while no peer of a lower number is
+        connected, or none of them has room (Push, Req); surveys only while none is connected (Surveyor).
+        """
+        address = parse("dial", url)
+        if whole("priority", priority, *PRIORITIES) != PRIORITY and not self._prioritizes:
+            raise ConfigError("priority", f"a {type(self).__name__} sends to all peers, or to one", priority)
+        self._check_open()
+        self._core.dial(address, self._tls, self._pause, priority)
+        self._dialed.append(url)
+
+    @property
+    def address(self) -> str:
+        """The first bound address. Raises ConfigError on a socket that does not listen."""
+        if not self._addresses:
+            raise ConfigError("address", f"{self!r} does not listen")
+        return self._addresses[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All bound addresses."""
+        return tuple(self._addresses)
+
+    @property
+    def dialed(self) -> tuple[str, ...]:
+        """Addresses that are dialed, as given."""
+        return tuple(self._dialed)
+
+    def __repr__(self) -> str:
+        where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialed)])
+        return f"<{type(self).__name__}{' ' + where if where else ''}>"
+
+    # ------------------------------------------------------------------ counters
+
+    @property
+    def stats(self) -> Stats:
+        """The counters, read at one moment."""
+        core, inbox, outbox = self._core, self._inbox, self._outbox
+        batcher = self._batcher
+        accepted = None if batcher is None else batcher.accepted
+        outbox.settle_burst()
+        with core.lock:
+            there = core.joined()
+            return Stats(
+                **{
+                    "sent": outbox.sent if accepted is None else accepted,
+                    "received": inbox.received,
+                    "dropped": outbox.dropped + inbox.dropped,
+                    "broken": outbox.broken,
+                    "too_large": inbox.too_large,
+                    "bad": inbox.bad,
+                    "written": core.written_gone + sum(one.written + one.written_now() for one in there),
+                    "read": core.read_gone + sum(one.machine.count for one in there),
+                    "unwritten": outbox.unwritten if core.reason is None or core.lingers else 0,
+                    "pipes": len(there),
+                    "joined": core.joined_ever,
+                    "left": core.left_ever,
+                    "refused": core.refused_ever,
+                    "cut": core.guard.cut_ever,
+                    **self._counters(),
+                }
+            )
+
+    def _counters(self) -> dict[str, int]:
+        """Return the protocol's counters. Under the core's lock."""
+        return {}
+
+
+def _nothing(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
+    return ()
+
+
+def _peer_of(connection: Connection) -> str | None:
+    return None if connection.pipe is None else connection.pipe.address

@@ -1,0 +1,1 @@
+"""Subscriptions: prefixes and patterns of topics, and handlers for them."""

@@ -1,0 +1,1 @@
+"""Threads, trio tasks and asyncio tasks that wait, and what wakes them."""

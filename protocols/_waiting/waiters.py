@@ -1,0 +1,278 @@
+"""Three kinds of waiter with one interface: a thread, a trio task, an asyncio task.
+
+A caller waits here or in the poller, never inside NNG, so a close, a timeout and Ctrl-C always reach it::
+
+    waiter.wake()              from any thread, any number of times; the next wait() returns at the latest
+    waiter.wait(deadline)      ThreadWaiter: blocks; the others: awaits. False once time.monotonic() passes deadline
+
+A wake-up is a hint to check again and hands nothing over: a waiter that is cancelled or interrupted loses nothing. May
+not know: NNG, sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from sniffio import thread_local as _library
+
+from nngkit.protocols._waiting.faults import check_ours
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
+
+
+log = logging.getLogger("nngkit.protocols")
+
+SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
+MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
+
+
+def waits() -> Iterator[float]:
+    """Yield the seconds that this thread may wait at a time, without end.
+
+    A signal interrupts a wait of the main thread, unless it arrives after the interpreter's last check and before the
+    system call: of 100 processes signalled as they began to wait, 9 did not end. So the main thread's first wait is
+    short and each next one is four times as long; the interpreter checks for signals between them.
+    """
+    longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
+    while True:
+        yield longest
+        longest = min(longest * 4, MOST)
+
+
+class ThreadWaiter:
+    """A thread waiting on a lock; signals interrupt acquire, so Ctrl-C works.
+
+    ``wake_poll``: while the thread polls descriptors instead, makes one of them readable.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "thread", "wake_poll")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.wake_poll: Callable[[], None] | None = None
+        self.thread = 0
+
+    def wake(self) -> None:
+        # without locked() first: two threads may wake at once
+        try:  # noqa: SIM105 - contextlib.suppress costs more than the release
+            self._lock.release()
+        except RuntimeError:
+            pass
+        wake_poll = self.wake_poll  # the thread may stop polling at any time
+        if wake_poll is not None and threading.get_ident() != self.thread:
+            wake_poll()
+
+    def woken(self) -> bool:
+        """Return True if it was woken since the last call; never wait."""
+        return self._lock.acquire(blocking=False)
+
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``."""
+        self.wake()
+
+    def wait(self, deadline: float | None = None) -> bool:
+        for longest in waits():
+            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
+            if left <= 0:
+                break
+            if self._lock.acquire(timeout=left):
+                return True
+        return self._lock.acquire(blocking=False)
+
+
+class TrioWaiter:
+    """The current trio task; ``loop`` is its run's token.
+
+    ``wait`` is a checkpoint. If cancelled, it leaves nothing behind.
+    """
+
+    __slots__ = ("_lowlevel", "_set", "_task", "loop")
+
+    def __init__(self) -> None:
+        self._lowlevel = sys.modules["trio"].lowlevel
+        self.loop: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self._task: Any = None
+        self._set = False
+
+    @property
+    def ended(self) -> bool:
+        """True once the run has ended."""
+        return not self.call(_nothing)
+
+    def wake(self) -> None:
+        self.call(self.wake_here)
+
+    def call(self, function: Any) -> bool:
+        """Run ``function`` soon in the waiter's loop, from any thread; return False if that loop has ended."""
+        try:
+            self.loop.run_sync_soon(function)
+        except sys.modules["trio"].RunFinishedError:
+            return False
+        return True
+
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``: direct if it is the waiter's own."""
+        if loop is self.loop:
+            self.wake_here()
+        else:
+            self.wake()
+
+    def wake_here(self) -> None:
+        """Like ``wake``, called in the waiter's own loop."""
+        self._set = True
+        task, self._task = self._task, None
+        if task is not None:
+            self._lowlevel.reschedule(task)
+
+    async def checkpoint_if_cancelled(self) -> None:
+        """Raise a pending cancellation."""
+        await self._lowlevel.checkpoint_if_cancelled()
+
+    def _abort(self, _: Any) -> Any:
+        self._task = None
+        return self._lowlevel.Abort.SUCCEEDED
+
+    async def wait(self, deadline: float | None = None) -> bool:
+        if not self._set:
+            self._task = self._lowlevel.current_task()
+            if deadline is None:
+                await self._lowlevel.wait_task_rescheduled(self._abort)
+            else:
+                # relative, as the run's clock may differ from time.monotonic
+                with sys.modules["trio"].move_on_after(max(0.0, deadline - time.monotonic())):
+                    await self._lowlevel.wait_task_rescheduled(self._abort)
+        else:
+            await self._lowlevel.checkpoint()
+        woken, self._set = self._set, False
+        return woken
+
+
+class AsyncioWaiter:
+    """The current asyncio task. If cancelled, it leaves nothing behind. ``loop``: its loop."""
+
+    __slots__ = ("_future", "_set", "loop")
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
+        self._future: asyncio.Future[None] | None = None
+        self._set = False
+
+    @property
+    def ended(self) -> bool:
+        """True once the loop is closed."""
+        return self.loop.is_closed()
+
+    def wake(self) -> None:
+        self.call(self.wake_here)
+
+    def call(self, function: Any) -> bool:
+        """Run ``function`` soon in the waiter's loop, from any thread; return False if that loop has ended."""
+        try:
+            self.loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            return False
+        return True
+
+    def wake_from(self, loop: object) -> None:
+        """Like ``wake``, called in the loop ``loop``: direct if it is the waiter's own."""
+        if loop is self.loop:
+            self.wake_here()
+        else:
+            self.wake()
+
+    def wake_here(self) -> None:
+        """Like ``wake``, called in the waiter's own loop."""
+        self._set = True
+        self._release()
+
+    def _release(self) -> None:
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self, deadline: float | None = None) -> bool:
+        if not self._set:
+            future = self._future = self.loop.create_future()
+            if deadline is None:
+                await future
+            else:
+                timer = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._release)
+                try:
+                    await future
+                finally:
+                    timer.cancel()
+        else:
+            await sys.modules["asyncio"].sleep(0)
+        woken, self._set = self._set, False
+        return woken
+
+
+def _nothing() -> None:
+    pass
+
+
+TaskWaiter = TrioWaiter | AsyncioWaiter
+Waiter = ThreadWaiter | TrioWaiter | AsyncioWaiter
+
+
+def wake_all(waiters: set[Any], loop: object = None) -> None:
+    """Wake each waiter; ``loop``: the loop in which this is called, if known. One that raises is logged."""
+    for waiter in waiters.copy():
+        try:
+            if loop is None:
+                waiter.wake()  # the only method that a batcher has, which waits for room too
+            else:
+                waiter.wake_from(loop)
+        except Exception as wrong:
+            check_ours(wrong)
+            log.exception("a waiter could not be woken")
+
+
+def in_trio() -> bool:
+    """Return True in a trio run, a guest run under asyncio included."""
+    return _library.name == "trio"  # trio sets it; its in_trio_task takes six times as long where there is no task
+
+
+def task_waiter() -> TaskWaiter:
+    """Return a waiter for the running task. Raises RuntimeError outside trio and asyncio."""
+    return TrioWaiter() if in_trio() else AsyncioWaiter()
+
+
+async def checkpoint_before() -> bool:
+    """Run the cancellable checkpoint before anything is taken; return True under trio.
+
+    Under asyncio the yield is here too: an await after taking a message could lose it to a cancellation.
+    """
+    if in_trio():
+        await sys.modules["trio"].lowlevel.checkpoint_if_cancelled()
+        return True
+    await sys.modules["asyncio"].sleep(0)
+    return False
+
+
+async def checkpoint_after(trio_task: bool) -> None:
+    """Run the schedule point that trio requires after something was taken; it cannot be cancelled."""
+    if trio_task:
+        await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
+
+
+def soon(function: Callable[[], None]) -> None:
+    """Run ``function`` in the running loop, after the tasks that are ready now."""
+    if in_trio():
+        sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon(function, idempotent=True)
+    else:
+        sys.modules["asyncio"].get_running_loop().call_soon(function)
+
+
+async def sleep(seconds: float) -> None:
+    """Let other tasks run for ``seconds``."""
+    await sys.modules["trio" if in_trio() else "asyncio"].sleep(seconds)

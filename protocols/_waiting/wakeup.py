@@ -1,0 +1,154 @@
+"""Descriptors that wake a thread or an event loop.
+
+::
+
+    WakeupDescriptor                    wakes a thread that polls it
+    watch(loop's waiter, fd, woken)     `woken()` runs in that loop whenever `fd` is readable
+
+May not know: NNG, connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nngkit.protocols._waiting.waiters import AsyncioWaiter, TaskWaiter
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
+
+
+class WakeupDescriptor:
+    """A descriptor that one polling thread reads."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        """Make it readable, from any thread."""
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Make it unreadable again."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def __del__(self) -> None:
+        if (fd := getattr(self, "fd", None)) is not None:
+            os.close(fd)
+
+
+class AsyncioWatch:
+    """A descriptor watched by an asyncio loop. Raises NotImplementedError if the loop cannot (Windows' proactor)."""
+
+    __slots__ = ("_descriptor", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int, woken: Callable[[], None]) -> None:
+        self._descriptor = -1
+        self._loop = loop
+        copy = os.dup(descriptor)  # the socket may close its own at any time
+        try:
+            loop.add_reader(copy, woken)
+        except BaseException:
+            os.close(copy)
+            raise
+        self._descriptor = copy
+
+    @property
+    def ended(self) -> bool:
+        """True once the loop is closed."""
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """Stop watching, from any thread. Idempotent."""
+        if sys.modules["asyncio"]._get_running_loop() is self._loop:
+            self._stop()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:  # the loop is closed and watches nothing
+            self._stop()
+
+    def _stop(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        if not self._loop.is_closed():
+            self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        # the loop was closed before it ran ``_stop``
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class TrioWatch:
+    """A descriptor watched by a trio run, in a system task. Raises RuntimeError if the run is about to end."""
+
+    __slots__ = ("_closing", "_descriptor", "_lowlevel", "_token", "_woken", "ended")
+
+    def __init__(
+        self, lowlevel: Any, token: trio.lowlevel.TrioToken, descriptor: int, woken: Callable[[], None]
+    ) -> None:
+        self._lowlevel = lowlevel
+        self._token = token
+        self._woken = woken
+        self._closing = False
+        self.ended = False
+        self._descriptor = os.dup(descriptor)
+        try:
+            lowlevel.spawn_system_task(self._watch)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    async def _watch(self) -> None:
+        lowlevel, descriptor = self._lowlevel, self._descriptor
+        try:
+            while not self._closing:
+                await lowlevel.wait_readable(descriptor)
+                if not self._closing:
+                    self._woken()
+        except sys.modules["trio"].ClosedResourceError:  # raised by ``_stop``
+            pass
+        finally:
+            self.ended = True
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Stop watching, from any thread. Idempotent."""
+        try:
+            self._token.run_sync_soon(self._stop)
+        except sys.modules["trio"].RunFinishedError:
+            pass  # the run has ended the task
+
+    def _stop(self) -> None:
+        self._closing = True
+        if not self.ended:
+            self._lowlevel.notify_closing(self._descriptor)
+
+
+Watch = AsyncioWatch | TrioWatch
+
+
+def watch(waiter: TaskWaiter, descriptor: int, woken: Callable[[], None]) -> Watch | None:
+    """Run ``woken()`` in the waiter's loop, the running one, whenever ``descriptor`` is readable.
+
+    Return None if the loop cannot watch descriptors or there is no descriptor left.
+    """
+    try:
+        if isinstance(waiter, AsyncioWaiter):
+            return AsyncioWatch(waiter.loop, descriptor, woken)
+        return TrioWatch(sys.modules["trio"].lowlevel, waiter.loop, descriptor, woken)
+    except (NotImplementedError, RuntimeError, OSError):
+        return None

@@ -1,0 +1,1 @@
+"""WebSocket on bytes: frames, the handshake, messages. Pure."""
