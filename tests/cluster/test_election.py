@@ -31,7 +31,7 @@ from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError, Full, TooLarge
 from tests.cluster.election_network import ElectionNetwork, Member
 
-HISTORIES = int(os.environ.get("NNGKIT_HISTORIES", "300"))
+HISTORIES = int(os.environ.get("NNGKIT_HISTORIES", "150"))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.work_network import history
 
-COUNT = int(os.environ.get("NNGKIT_HISTORIES", "300"))
+COUNT = int(os.environ.get("NNGKIT_HISTORIES", "150"))
 
 
 @pytest.mark.parametrize("seed", range(16))

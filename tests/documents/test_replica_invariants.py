@@ -371,4 +371,4 @@ TestAnything.settings = settings(max_examples=80, stateful_step_count=40)
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_invariants_hold_under_random_events() -> None:
-    run_state_machine_as_test(Anything, settings=settings(max_examples=1000, stateful_step_count=60))
+    run_state_machine_as_test(Anything, settings=settings(max_examples=400, stateful_step_count=60))

@@ -38,9 +38,9 @@ def test_peers_converge_and_no_acknowledged_edit_is_lost(first: int) -> None:
     assert sum(one.acknowledged for one in outcomes) > 5 * BATCH
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(10_000, 13_000, 500))
-def test_thousands_of_schedules_converge(first: int) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", [10_000, 10_500])
+def test_a_thousand_schedules_converge(first: int) -> None:
     all_agree(range(first, first + 500))
 
 

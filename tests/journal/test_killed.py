@@ -1,6 +1,6 @@
 """A recorder, and `nngkit journal compact`, are killed repeatedly: each acknowledged record is stored, once.
 
-20 kills of a recorder under load, and between them some of a compaction; set NNGKIT_KILLS=100 for more, or run
+8 kills of a recorder under load, and between them some of a compaction; set NNGKIT_KILLS=100 for more, or run
 `python3 dev.py bench kills`.
 """
 
@@ -20,7 +20,7 @@ from nngkit.journal.record import encode_headers, encode_origin
 from nngkit.journal.writing.partition import Partition
 from tests.journal.recorder_kills import Killed, Load, audit, load
 
-RUNS = int(os.environ.get("NNGKIT_KILLS", "20"))
+RUNS = int(os.environ.get("NNGKIT_KILLS", "8"))
 
 
 @pytest.mark.slow
