@@ -167,20 +167,15 @@ def _decode(data: bytes, kinds: dict[int, Callable[[WireReader], Any]], what: st
         raise BadMessage(what, f"unknown kind {value[0]}", peer)
     reader = WireReader(value, what, peer)
     reader.at = 1
-    message = read(reader)
-    reader.end()
-    return message
+    return read(reader)
 
 
 def _updates(reader: WireReader) -> Updates:
     stream, doc, first = reader.stream(), reader.doc(), reader.seq()
-    edits = []
-    for entry in reader.each(EDITS, 1):
-        edits.append(Edit(entry.blob(), entry.versions()))
-        entry.end()
+    edits = tuple(Edit(entry.blob(), entry.versions()) for entry in reader.each(EDITS, 1))
     if first + len(edits) > 2**53:
         raise reader.bad("the sequence numbers exceed 2^53")
-    return Updates(stream, doc, first, tuple(edits))
+    return Updates(stream, doc, first, edits)
 
 
 def _heartbeat(reader: WireReader) -> Heartbeat:
@@ -190,24 +185,19 @@ def _heartbeat(reader: WireReader) -> Heartbeat:
         one = DocumentHeartbeat(entry.doc(), entry.blob_or_none(8), entry.blob_or_none(16), entry.versions())
         if len(one.heads) > HEADS:
             raise reader.bad(f"{len(one.heads)} heads, over the limit of {HEADS}")
-        entry.end()
         docs.append(one)
-    clients = []
-    for entry in reader.lists(about, "client", DOCUMENTS):
-        clients.append((entry.doc(), entry.whole()))
-        entry.end()
+    clients = tuple((entry.doc(), entry.whole()) for entry in reader.lists(about, "client", DOCUMENTS))
     refused = []
     for entry in reader.lists(about, "refused", DOCUMENTS):
         doc, stream = entry.doc(), stream_from([entry.next(), entry.next()], what=reader.what, peer=reader.peer)
         refused.append((doc, RefusedEdit(stream, entry.seq(), envelope.shown(entry.text()))))
-        entry.end()
     return Heartbeat(
         sender,
         tuple(docs),
         name=reader.label(about),
         repair=reader.addresses(about, "repair", ADDRESSES),
         relay=envelope.field(about, "relay", bool, what=reader.what, peer=reader.peer, default=False),
-        clients=tuple(clients),
+        clients=clients,
         refused=tuple(refused),
     )
 
@@ -235,7 +225,6 @@ def _nack(reader: WireReader) -> Nack:
         origin, epoch = entry.next(), entry.next()
         stream = stream_from([origin, epoch], what=reader.what, peer=reader.peer)
         one = Range(stream, entry.seq(), entry.seq())
-        entry.end()
         if one.first > one.last:
             raise reader.bad("a range ends before it begins")
         ranges.append(one)
@@ -285,7 +274,6 @@ def _resent(reader: WireReader) -> Resent:
         if entry.whole() != 0:
             raise reader.bad("an entry is not an update")
         updates.append(_updates(entry))
-        entry.end()
     return Resent(sender, doc, tuple(updates), reader.of(bool))
 
 
@@ -296,7 +284,6 @@ def _diff(reader: WireReader) -> Diff:
         entry = WireReader(body, f"{reader.what}: manifest", reader.peer)
         transfer, size, chunk_size = entry.blob(16), entry.whole(1), entry.whole(1024, BUS_LIMIT)
         sha256, hashes = entry.blob(32), WireReader(entry.entries(MOST_CHUNKS, 1), entry.what, entry.peer)
-        entry.end()
         chunks = tuple(hashes.blob(32) for _ in hashes.items)
         if len(chunks) != -(-size // chunk_size):
             raise entry.bad(f"{len(chunks)} chunks of {chunk_size} bytes are not {size} bytes")
@@ -308,11 +295,8 @@ def _diff(reader: WireReader) -> Diff:
 
 def _chunks(reader: WireReader) -> Chunks:
     sender, transfer = reader.stream(), reader.blob(16)
-    chunks = []
-    for entry in reader.each(CHUNKS):
-        chunks.append((entry.whole(0, MOST_CHUNKS - 1), entry.blob()))
-        entry.end()
-    return Chunks(sender, transfer, tuple(chunks))
+    chunks = tuple((entry.whole(0, MOST_CHUNKS - 1), entry.blob()) for entry in reader.each(CHUNKS))
+    return Chunks(sender, transfer, chunks)
 
 
 def _given(reader: WireReader) -> Given:

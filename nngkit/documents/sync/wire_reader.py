@@ -1,10 +1,11 @@
 """Reading a CBOR array item by item, each with its expected type. Pure; used by `wire.py`.
 
     >>> reader = WireReader([7, "minutes"], "example", None)
-    >>> reader.whole(), reader.doc(), reader.end()
-    (7, 'minutes', None)
+    >>> reader.whole(), reader.doc()
+    (7, 'minutes')
 
-Each mismatch raises BadMessage with the place of the item.
+Each mismatch raises BadMessage with the place of the item. Items after those that are read are a later version's, and
+are ignored.
 """
 
 from __future__ import annotations
@@ -39,10 +40,6 @@ class WireReader:
             raise self.bad(f"it has {len(self.items)} items, too few")
         self.at += 1
         return self.items[self.at - 1]
-
-    def end(self) -> None:
-        if self.at != len(self.items):
-            raise self.bad(f"it has {len(self.items)} items instead of {self.at}")
 
     def of(self, kind: type) -> Any:
         value = self.next()

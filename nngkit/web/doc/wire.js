@@ -1,7 +1,8 @@
 // Messages of the documents protocol and their encoding, for a page; docs/wire.md has the CDDL. Pure.
 //
 // A message is an object with a `kind`. Incoming bytes are hostile until `decodeBus` or `decodeReply` has accepted them:
-// both throw BadMessage for anything that is not exactly as described.
+// both throw BadMessage for anything that is not as described. Further items of a list, and unknown keys, are a later
+// version's, and are ignored.
 //
 //     decodeBus(encodeUpdate(me, "minutes", 1, [{ payload, deps }]))
 //     // { kind: "update", stream: me, doc: "minutes", first: 1, edits: [{ payload, deps }] }
@@ -68,6 +69,11 @@ function reader(what) {
       check(Array.isArray(value) && value.length >= low && value.length <= high, `${name} is no list of ${low} to ${high}`);
       return value;
     },
+    /** A list with `least` items; further ones are a later version's, and are ignored. */
+    row(value, least, name) {
+      check(Array.isArray(value) && value.length >= least, `${name} is no list of ${least}`);
+      return value;
+    },
     bytes(value, name, size = null) {
       check(value instanceof Uint8Array && (size === null || value.length === size), `${name} is no ${size ?? "byte"} bytes`);
       return value;
@@ -113,11 +119,11 @@ function reader(what) {
     },
     optional: (map, key, read, otherwise) => (map.has(key) ? read(map.get(key)) : otherwise),
     update(value) {
-      is.array(value, 5, 5, "update");
+      is.row(value, 5, "update");
       check(value[0] === KIND.update, "not an update");
       const first = is.whole(value[3], "number", 1);
       const edits = is.array(value[4], 1, MOST_EDITS, "edits").map((edit) => {
-        is.array(edit, 2, 2, "edit");
+        is.row(edit, 2, "edit");
         return { payload: is.bytes(edit[0], "payload"), deps: is.versions(edit[1]) };
       });
       is.whole(first + edits.length - 1, "number of the last edit", 1);
@@ -142,8 +148,8 @@ function open(bytes, what, limit) {
 /** Decode a message from the BUS. */
 export function decodeBus(bytes) {
   const value = open(bytes, "bus message", BUS_LIMIT);
-  const { is, check, refuse } = reader("bus message");
-  const sized = (size) => check(value.length === size, `${value.length} items instead of ${size}`);
+  const { is, refuse } = reader("bus message");
+  const sized = (least) => is.row(value, least, "it");
   switch (value[0]) {
     case KIND.update:
       return is.update(value);
@@ -152,11 +158,11 @@ export function decodeBus(bytes) {
       const about = is.map(value[2], "about");
       is.version(about);
       const refused = is.optional(about, "refused", (rows) => is.array(rows, 0, MOST_DOCUMENTS, "refused edits").map((row) => {
-        is.array(row, 5, 5, "refused edit");
+        is.row(row, 5, "refused edit");
         return { doc: is.doc(row[0]), stream: is.stream(row.slice(1, 3)), seq: is.whole(row[3], "number", 1), why: is.text(row[4], "reason") };
       }), []);
       const docs = is.array(value[3], 0, MOST_DOCUMENTS, "documents").map((row) => {
-        is.array(row, 4, 4, "document's heartbeat");
+        is.row(row, 4, "document's heartbeat");
         return {
           doc: is.doc(row[0]), versionsDigest: is.bytesOrNull(row[1], "digest of versions", 8),
           contentDigest: is.bytesOrNull(row[2], "digest of content", 16), heads: is.versions(row[3], MOST_HEADS),
@@ -166,7 +172,7 @@ export function decodeBus(bytes) {
       return {
         kind: "heartbeat", stream: is.stream(value[1]), name: is.optional(about, "name", (name) => is.text(name, "name"), null), docs,
         clients: is.optional(about, "client", (rows) => new Map(is.array(rows, 0, MOST_DOCUMENTS, "clients").map((row) => {
-          is.array(row, 2, 2, "client");
+          is.row(row, 2, "client");
           return [is.doc(row[0]), is.whole(row[1], "client")];
         })), new Map()),
       };
@@ -211,7 +217,7 @@ function plain(value) {
 export function decodeReply(bytes) {
   const value = open(bytes, "reply", REPLY_LIMIT);
   const { is, check, refuse } = reader("reply");
-  const sized = (size) => check(value.length === size, `${value.length} items instead of ${size}`);
+  const sized = (least) => is.row(value, least, "it");
   const common = () => ({ stream: is.stream(value[1]) });
   switch (value[0]) {
     case KIND.hello: {
@@ -239,7 +245,7 @@ export function decodeReply(bytes) {
     case KIND.chunks: {
       sized(4);
       const chunks = is.array(value[3], 0, MOST_CHUNKS, "chunks").map((row) => {
-        is.array(row, 2, 2, "chunk");
+        is.row(row, 2, "chunk");
         return { index: is.whole(row[0], "index"), data: is.bytes(row[1], "chunk") };
       });
       return { kind: "chunks", ...common(), transfer: is.bytes(value[2], "transfer", 16), chunks };
@@ -259,7 +265,7 @@ export function decodeReply(bytes) {
 }
 
 function readManifest(value, is, check) {
-  is.array(value, 5, 5, "manifest");
+  is.row(value, 5, "manifest");
   const size = is.whole(value[1], "size", 1, MOST_TRANSFER);
   const chunkSize = is.whole(value[2], "chunk size", 1, REPLY_LIMIT);
   const chunks = is.array(value[4], 1, MOST_TRANSFER, "hashes").map((hash) => is.bytes(hash, "hash", 32));

@@ -72,9 +72,9 @@ const REPLIES = {
   refused: [15, [ORIGIN, 9], "token", "no"],
 };
 for (const [kind, value] of Object.entries(REPLIES)) {
-  test(`a reply of kind ${kind} is read, and refused with an item more, less or of another type`, () => {
+  test(`a reply of kind ${kind} is read, also with further items, and refused with an item less or of another type`, () => {
     assert.equal(wire.decodeReply(encode(value)).kind, kind);
-    assert.throws(() => wire.decodeReply(encode([...value, 1])), wire.BadMessage);
+    assert.deepEqual(wire.decodeReply(encode([...value, 1])), wire.decodeReply(encode(value)));
     assert.throws(() => wire.decodeReply(encode(value.slice(0, -1))), wire.BadMessage);
     for (let i = 0; i < value.length; i++) {
       const changed = [...value];
