@@ -4,7 +4,7 @@
 
     client -- REQ --> the query's own recorder -> journal -> Spark -- REQ --> a second recorder -> journal
 
-Kills the two recorders, the driver (its Java dies with it), the process that plans the stream, and workers. 12 kills;
+Kills the two recorders, the driver (its Java dies with it), the process that plans the stream, and workers. 6 kills;
 set NNGKIT_KILLS=100 for more.
 """
 
@@ -33,7 +33,7 @@ from tests.cli.commands import ROOT, command, environment
 from tests.journal.ingest_client import ask
 from tests.spark.sessions import kill, kill_session, running
 
-RUNS = int(os.environ.get("NNGKIT_KILLS", "12"))
+RUNS = int(os.environ.get("NNGKIT_KILLS", "6"))
 SEED = int(os.environ.get("NNGKIT_KILLS_SEED", time.time_ns() % 100_000))
 IN_FLIGHT = 50  # pending requests at any time
 PAUSE = 0.1  # seconds between a reply and the next request: some 400 records a second, which leaves Spark the CPU
