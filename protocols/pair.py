@@ -24,7 +24,7 @@ from nngkit.protocols._socket.options import QueueOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
 from nngkit.protocols._socket.sending import Sender
 from nngkit.protocols._socket.socket import Socket
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import weakly
 from nngkit.protocols.sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]

@@ -42,8 +42,7 @@ from nngkit.protocols._socket.serving import Serving
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._topics.patterns import Pattern
 from nngkit.protocols._topics.topics import Topics
-from nngkit.protocols._waiting.timeout import DEFAULT, Timeout
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import DEFAULT, Timeout, weakly
 from nngkit.protocols.batch import pack, pack_topic, split_topic, unpack
 from nngkit.protocols.sp import PUB, SUB
 
@@ -201,7 +200,7 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def topic_of(self, message: bytes) -> bytes | None:
         """Return the longest subscribed topic that the message begins with; None if there is none."""
-        with self._core.lock:
+        with self._state.lock:
             return self._topics.prefixes.longest(message)
 
     def subscribe(self, topic: Wanted) -> None:
@@ -229,8 +228,8 @@ class Sub(MessageReceiver, Serving, Socket):
             self._unsubscribe(some)
 
     def _subscribe(self, topics: Sequence[bytes | Pattern]) -> None:
-        with self._core.lock:
-            self._core.check_open()
+        with self._state.lock:
+            self._state.check_open()
             for topic in topics:
                 self._topics.add(topic)
                 self._topicless_since = None
@@ -238,8 +237,8 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def _unsubscribe(self, topics: Sequence[bytes | Pattern]) -> None:
         try:
-            with self._core.lock:
-                self._core.check_open()
+            with self._state.lock:
+                self._state.check_open()
                 for topic in topics:
                     if not self._topics.remove(topic):
                         raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
@@ -248,7 +247,7 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def _drop_unwanted(self, removed: Sequence[bytes | Pattern]) -> None:
         """Drop messages read ahead that only the removed topics matched."""
-        with self._core.lock:
+        with self._state.lock:
             self._change()
         if self._batch is not None or not self._inbox.ready:
             return
@@ -267,7 +266,7 @@ class Sub(MessageReceiver, Serving, Socket):
         self._inbox.unpack = None if plain else self._unpacker
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Return the messages that match our topics, without trailers. Under the core's lock."""
+        """Return the messages that match our topics, without trailers. Under the lock."""
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)

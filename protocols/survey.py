@@ -31,9 +31,16 @@ from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
 from nngkit.protocols._socket.options import MIB, SurveyOptions
 from nngkit.protocols._socket.socket import Socket
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    Waiter,
+    checkpoint_before,
+    task_waiter,
+    weakly,
+)
 from nngkit.protocols.sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
@@ -90,7 +97,7 @@ class _Collector:
         self.missing = pipes
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Keep one reply, or drop and count it; return True to wake the waiter. Under the core's lock."""
+        """Keep one reply, or drop and count it; return True to wake the waiter. Under the lock."""
         if message is not self._last:
             reply = Reply(body, connection.pipe, time.monotonic() - self.started)
             surveyor, inbox = self.surveyor, self.surveyor._inbox
@@ -125,14 +132,14 @@ class _Collector:
         if not self.replies:
             return []
         empty: deque[Reply] = deque()
-        with self.surveyor._core.lock:  # replies come in under it
+        with self.surveyor._state.lock:  # replies come in under it
             taken, self.replies, self.size = self.replies, empty, 0
         return list(taken)
 
     def result(self) -> SurveyResult:
         """Return the replies that were not given out, and the counts."""
         elapsed = time.monotonic() - self.started
-        with self.surveyor._core.lock:  # replies and counts of one moment
+        with self.surveyor._state.lock:  # replies and counts of one moment
             return SurveyResult(tuple(self.replies), self.expected, len(self.answered), elapsed, self.dropped)
 
     def waits(self) -> Iterator[float | None]:
@@ -232,7 +239,7 @@ class Surveyor(Socket):
 
     def _set_up(self) -> None:
         self._asking = Asking(self._core, self._largest)
-        self._core.follow(weakly(self._peer))
+        self._state.follow(weakly(self._peer))
 
     def survey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Send a survey and collect replies for ``timeout`` seconds; no reply is not an error.
@@ -306,7 +313,7 @@ class Surveyor(Socket):
             else:
                 self._outbox.to_some(message, to)
             # a peer that left after it was counted could not be taken off yet
-            collector.missing &= self._core.present.keys()
+            collector.missing &= self._state.present.keys()
         except BaseException:
             survey.close()
             raise

@@ -11,20 +11,16 @@ May not know: protocols, event loops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nngkit.errors import Closed
-from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.connection import APART_LIMIT, CHUNK, JOINED, Connection
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.shared_queue import SMALL, SharedQueue
-from nngkit.protocols._core.transfer import JOINED
-from nngkit.protocols._core.write_half import APART_LIMIT, CHUNK
+from nngkit.protocols._core.state import State
 from nngkit.protocols._core.write_timing import WhenFull
 from nngkit.protocols._waiting.faults import check_ours
 from nngkit.protocols.routing import share
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 
 class BatchCounter(Protocol):
@@ -40,8 +36,10 @@ class Outbox(SharedQueue, PeerQueues):
     queues, ``dropped`` dropped ones, and ``broken`` those being written when their connection ended.
     """
 
-    def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
-        super().__init__(core, shared=shared, cap=cap, window=window, when_full=when_full, where=where)
+    def __init__(
+        self, state: State[Connection], *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str
+    ) -> None:
+        super().__init__(state, shared=shared, cap=cap, window=window, when_full=when_full, where=where)
         self.broken = 0
 
     @property
@@ -54,25 +52,25 @@ class Outbox(SharedQueue, PeerQueues):
 
         Return False, without a change, if there is no room, for any policy. Raises Closed.
         """
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                if not core.lingers:
-                    core.check_open()
+            with state.lock:
+                if not state.lingers:
+                    state.check_open()
                 size = len(packed)
                 if self.shared:
                     while self._full(size):
                         if not self._make_room():
                             return False
                     queue, large = self.queue, size if size >= SMALL else 0
-                    # no calls from here: see _connection.py
+                    # no calls from here: see connection.py
                     queue += (packed,)
                     self.large += large
                     counter.handed_over += count
                     del items[:count]
                     self._flush()
                 else:
-                    # no calls from here: see _connection.py
+                    # no calls from here: see connection.py
                     self.burst += (packed,)
                     self._burst_bytes += size
                     self.fanned += 1
@@ -84,10 +82,10 @@ class Outbox(SharedQueue, PeerQueues):
                     del items[:count]
                     self._burst_grew()
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return True
 
     def next_write(self, connection: Connection) -> bool:
@@ -117,7 +115,7 @@ class Outbox(SharedQueue, PeerQueues):
             self.idle.add(connection)  # it has had its share, and other peers wait
             return False
         else:
-            most = share(len(queue), self._core.count)
+            most = share(len(queue), len(self._state.present))
         self._turn = None
         bodies, size = _portion(queue, most)
         try:
@@ -132,7 +130,7 @@ class Outbox(SharedQueue, PeerQueues):
             raise
         total, count = sum(map(len, frames)), len(bodies)
         large = 0 if own or not self.large else sum(len(body) for body in bodies if len(body) >= SMALL)
-        # no calls from here: see _connection.py
+        # no calls from here: see connection.py
         connection.held = frames
         connection.bodies = bodies
         connection.done = 0
@@ -146,7 +144,7 @@ class Outbox(SharedQueue, PeerQueues):
             if self.took is not None:
                 self.took(connection, bodies)
         if self.waiters and (own or len(self.queue) <= self.cap >> 1):
-            self._core.wake_senders = True
+            self._state.wake_senders = True
         return True
 
     # ------------------------------------------------------------------ the end
@@ -164,7 +162,7 @@ class Outbox(SharedQueue, PeerQueues):
         large = sum(len(body) for body in unstarted if len(body) >= SMALL)
         if not own and unstarted and self.took is not None:
             self.took(None, unstarted)
-        # no calls from here: see _connection.py
+        # no calls from here: see connection.py
         connection.bodies = ()
         connection.total = 0
         connection.done = 0
@@ -183,7 +181,7 @@ class Outbox(SharedQueue, PeerQueues):
     def abandon(self) -> None:
         """Count queued messages as dropped, after the socket has closed. Under the lock."""
         dropped, taken = self._weight(self.queue), len(self.queue)
-        # no calls from here: see _connection.py
+        # no calls from here: see connection.py
         self.burst = []
         self.dropped += dropped
         self.taken += taken
@@ -192,7 +190,7 @@ class Outbox(SharedQueue, PeerQueues):
     @property
     def unwritten(self) -> int:
         """Messages accepted and not written, those being written included. Under the lock."""
-        there = self._core.joined()
+        there = self._state.joined()
         waiting = len(self.queue) + len(self.burst) * len(there)
         return waiting + sum(len(one.out) + len(one.bodies) - one.written_now() for one in there)
 

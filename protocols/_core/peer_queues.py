@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nngkit.errors import Closed
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
-from nngkit.protocols._core.write_half import APART_LIMIT, CHUNK
+from nngkit.protocols._core.connection import APART_LIMIT, CHUNK, JOINED, Connection
+from nngkit.protocols._core.state import State
 from nngkit.protocols._core.write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
 from nngkit.protocols._nng.operations import atomically
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
 
@@ -26,8 +22,8 @@ BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they
 class PeerQueues(WriteTiming):
     """Queues of single peers, and the fan-out to all."""
 
-    def __init__(self, core: Core, cap: int, window: int) -> None:
-        super().__init__(core, cap, window)
+    def __init__(self, state: State[Connection], cap: int, window: int) -> None:
+        super().__init__(state, cap, window)
         self._burst_bytes = 0
         self._burst_limit = min(BURST_MESSAGES, cap)
         self.fanned = 0
@@ -41,7 +37,7 @@ class PeerQueues(WriteTiming):
         if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
             connection.write(now=True)  # write what waits for the end of a loop's turn
             if connection.fault is not None:
-                self._core.lose(connection)
+                self._state.lose(connection)
                 return False
         out = connection.out
         if out and not self._fits(connection, 1, size):
@@ -63,7 +59,7 @@ class PeerQueues(WriteTiming):
                 if not self.offer(connection, data):
                     return count
             return len(items)
-        # no calls: see _connection.py
+        # no calls: see connection.py
         out += items
         connection.out_bytes += size
         return count
@@ -77,7 +73,7 @@ class PeerQueues(WriteTiming):
         connection.last_queued_at = at
         connection.write(now=not in_burst)
         if connection.fault is not None:
-            self._core.lose(connection)
+            self._state.lose(connection)
 
     def write_at_turn_end(self, connection: Connection) -> None:
         """Like ``write_to``, for a task: at the end of its loop's turn, if more may follow. Under the lock."""
@@ -93,18 +89,18 @@ class PeerQueues(WriteTiming):
 
     def to_all(self, items: Sequence[bytes]) -> None:
         """Queue ``items`` for every peer; drop and count those without room. Raises Closed."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 self._fan_out(items)
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         self._fanned_out += len(items)
         if self._fanned_out >= YIELD_EVERY:
             self._fanned_out = 0
@@ -112,57 +108,57 @@ class PeerQueues(WriteTiming):
 
     def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
         """Queue each message for every peer except the one with its number. Otherwise like ``to_all``."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 self.distribute()  # earlier messages first
-                queues = [(one, [data for data, number in items if number != one.number]) for one in core.joined()]
+                queues = [(one, [data for data, number in items if number != one.number]) for one in state.joined()]
                 self._give_each(queues, len(items))
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         self.yield_gil()
 
     def to_some(self, item: bytes, numbers: Collection[int]) -> None:
         """Queue ``item`` for the peers with these numbers. Otherwise like ``to_all``."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 self.distribute()  # earlier messages first
-                self._give_each([(one, [item]) for one in core.joined() if one.number in numbers], 1)
+                self._give_each([(one, [item]) for one in state.joined() if one.number in numbers], 1)
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         self.yield_gil()
 
     def to_one(self, items: Sequence[bytes], number: int) -> bool:
         """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``to_all``."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 self.distribute()  # earlier messages first
-                for connection in core.joined():
+                for connection in state.joined():
                     if connection.number == number:
                         self._give_each([(connection, items)], len(items))
                         return True
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return False
 
     def whole_to_one(self, items: Sequence[bytes], number: int, most: int) -> bool:
@@ -170,13 +166,13 @@ class PeerQueues(WriteTiming):
 
         No room: more than ``most`` messages, or more than the cap or the window, would be queued. Raises Closed.
         """
-        core = self._core
+        state = self._state
         size = sum(map(len, items))
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 self.distribute()  # earlier messages first
-                for connection in core.joined():
+                for connection in state.joined():
                     if connection.number == number:
                         if len(connection.out) + len(items) > most or not self._fits(connection, len(items), size):
                             if not connection.tx_state:
@@ -194,10 +190,10 @@ class PeerQueues(WriteTiming):
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return False
 
     def _fan_out(self, items: Sequence[bytes]) -> None:
@@ -205,7 +201,7 @@ class PeerQueues(WriteTiming):
         for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it
             some = items[start : start + BURST_MESSAGES]
             size, count = sum(map(len, some)), len(some)
-            # no calls from here: see _connection.py
+            # no calls from here: see connection.py
             self.burst += some
             self._burst_bytes += size
             self.fanned += count
@@ -230,28 +226,28 @@ class PeerQueues(WriteTiming):
         """Queue the burst for each peer, and write it. Under the lock."""
         if not self.burst:
             return
-        joined = self._core.joined() if self.lanes is None else self.lanes.best()
+        joined = self._state.joined() if self.lanes is None else self.lanes.best()
         self._give(joined)
         for connection in joined:
             if not connection.tx_state:  # else its callback writes what it finds
                 connection.write(now=True)
                 if connection.fault is not None:
-                    self._core.lose(connection)
+                    self._state.lose(connection)
 
     def settle_burst(self) -> None:
         """Distribute the burst, so that the counters are complete."""
-        core = self._core
+        state = self._state
         if not self.burst:
             return
         try:
-            with core.lock:
-                if core.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
+            with state.lock:
+                if state.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
                     self.distribute()
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
 
     def _give(self, joined: Sequence[Connection]) -> None:
         """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""

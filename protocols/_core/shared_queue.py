@@ -8,16 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nngkit.errors import Full
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.state import State
 from nngkit.protocols._core.write_timing import BURST_GAP, TURN_GAP, WhenFull, WriteTiming
 from nngkit.protocols.routing import Lanes, Rotation
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 SMALL: Final = 4096  # bytes from which messages count towards the window
@@ -26,8 +23,10 @@ SMALL: Final = 4096  # bytes from which messages count towards the window
 class SharedQueue(WriteTiming):
     """Queue with ``cap`` messages, and ``window`` bytes of messages of SMALL bytes and more."""
 
-    def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
-        super().__init__(core, cap, window)
+    def __init__(
+        self, state: State[Connection], *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str
+    ) -> None:
+        super().__init__(state, cap, window)
         self.shared = shared
         self.free = cap  # cap of the fast path of send: 0 once the socket is closed
         self.when_full = when_full
@@ -43,7 +42,7 @@ class SharedQueue(WriteTiming):
     def prioritize(self) -> None:
         """Serve peers by priority from now on: ``idle`` becomes ``lanes``. Under the lock."""
         if self.lanes is None:
-            self.lanes = Lanes(_priority, self._core.joined, self._at_cap)
+            self.lanes = Lanes(_priority, self._state.joined, self._at_cap)
             for connection in self.idle:
                 self.lanes.add(connection)
             self.idle = self.lanes
@@ -53,10 +52,10 @@ class SharedQueue(WriteTiming):
 
     def add(self, data: bytes) -> bool:
         """Accept one message; return False if it has to wait. Raises Closed, Full."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 if self.queue and self.idle.peers:
                     self._flush(many=True)  # messages of tasks, waiting for the end of their loop's turn
                 while self._full(len(data)):
@@ -65,10 +64,10 @@ class SharedQueue(WriteTiming):
                 self._append(data)
                 self._flush()
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return True
 
     def add_at_turn_end(self, data: bytes) -> bool:
@@ -88,16 +87,16 @@ class SharedQueue(WriteTiming):
             else:
                 self.expect()
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         return True
 
     def add_many(self, items: Sequence[bytes]) -> int:
         """Accept the first of ``items``, as many as there is room for; return their number."""
-        core, count = self._core, 0
+        state, count = self._state, 0
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 queue = self.queue
                 total = len(items)
                 while count < total:
@@ -121,10 +120,10 @@ class SharedQueue(WriteTiming):
                     count += size
                     self._flush(many=True)
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return count
 
     def _append(self, data: bytes) -> None:
@@ -175,11 +174,11 @@ class SharedQueue(WriteTiming):
 
     def kick(self) -> None:
         """Start writing the queued messages."""
-        core = self._core
-        with core.lock:
-            if core.reason is None or core.lingers:
+        state = self._state
+        with state.lock:
+            if state.reason is None or state.lingers:
                 self._flush()
-        core.notify()
+        state.notify()
 
     def _flush(self, *, many: bool = False) -> None:
         """Give queued messages to idle peers. Under the lock."""
@@ -198,7 +197,7 @@ class SharedQueue(WriteTiming):
     def resume(self) -> None:
         """Continue after a signal handler that raised. Under the lock."""
         if self.shared:
-            for connection in self._core.joined():
+            for connection in self._state.joined():
                 self.after_write(connection)
         self.distribute()  # a burst may have been begun, with no alarm set for its end
         self._flush()
@@ -211,14 +210,14 @@ class SharedQueue(WriteTiming):
     def after_write(self, connection: Connection) -> None:
         """Note that a connection has written what it could: it is idle, lost, or still writing."""
         if connection.fault is not None:
-            self._core.lose(connection)
+            self._state.lose(connection)
         elif self.shared and connection.stage == JOINED and not connection.writing:
             self.idle.add(connection)
             self._drained()
 
     def withdraw(self, data: bytes) -> bool:
         """Remove a message that no peer has taken; return False if one has."""
-        with self._core.lock:
+        with self._state.lock:
             for index, queued in enumerate(self.queue):
                 if queued is data:
                     del self.queue[index]

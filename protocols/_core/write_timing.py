@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import lib
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.waiters import soon, wake_all
 from nngkit.protocols.routing import Lanes
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 _strerror = lib.nng_strerror
 
@@ -39,14 +36,14 @@ class WriteTiming:
 
     when_full: WhenFull
 
-    def __init__(self, core: Core, cap: int, window: int) -> None:
-        self._core = core
+    def __init__(self, state: State[Connection], cap: int, window: int) -> None:
+        self._state = state
         self.cap = cap
         self.window = window
         self.burst: list[bytes] = []  # a burst to all peers, not distributed yet
         self.lanes: Lanes[Connection] | None = None  # once a peer has a priority
         self.dropped = 0
-        self.waiters: set[Any] = set()
+        self.waiters = state.senders
         self.weigh: Callable[[bytes], int] | None = None  # returns the number of messages in a batch
         # time until which a flush at the end of a loop's turn is expected, and its peers
         self._due = 0.0
@@ -76,37 +73,37 @@ class WriteTiming:
 
     def _flush_turn(self) -> None:
         self._due = 0.0
-        core = self._core
-        with core.lock:
-            if core.reason is None or core.lingers:
+        state = self._state
+        with state.lock:
+            if state.reason is None or state.lingers:
                 self._flush(many=True)
                 due, self._due_peers = self._due_peers, {}
                 for connection in due:
                     if connection.stage == JOINED:
                         connection.write(now=True)
                         if connection.fault is not None:
-                            core.lose(connection)
-        core.notify()
+                            state.lose(connection)
+        state.notify()
 
     def _flush_late(self) -> float | None:
         """Write a burst, or a loop's messages, that nothing has written in time. On the alarm thread."""
-        core = self._core
+        state = self._state
         sent = self.sent
-        if sent != self._seen and core.reason is None and not self.burst:
+        if sent != self._seen and state.reason is None and not self.burst:
             self._seen = sent
             return BURST_DELAY  # more was sent meanwhile, and its senders write
-        with core.lock:
-            if core.reason is None or core.lingers:
+        with state.lock:
+            if state.reason is None or state.lingers:
                 self._due = 0.0
                 self._due_peers = {}
                 self.distribute()
                 self._flush(many=True)
-                for connection in core.joined():
+                for connection in state.joined():
                     if connection.out and not connection.tx_state:
                         connection.write(now=True)
                         if connection.fault is not None:
-                            core.lose(connection)
-        core.notify()
+                            state.lose(connection)
+        state.notify()
         return None
 
     def yield_gil(self) -> None:
@@ -119,7 +116,7 @@ class WriteTiming:
 
     def _drained(self) -> None:
         if self.waiters:
-            self._core.wake_senders = True
+            self._state.wake_senders = True
 
     def wake(self) -> None:
         """Wake the callers that wait for room, or until all is written."""

@@ -11,15 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nngkit.errors import Full, TimedOut
-from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.outbox import Outbox
 from nngkit.protocols._core.shared_queue import SMALL
+from nngkit.protocols._core.state import State
 from nngkit.protocols._core.write_timing import YIELD_EVERY
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.batching import Batcher, OpenBatch
 from nngkit.protocols._socket.receiving import BURST
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    Waiter,
+    checkpoint_after,
+    in_trio,
+    sleep,
+    task_waiter,
+)
 
 _BYTES_ONLY = frozenset((bytes,))
 
@@ -36,7 +46,7 @@ class Sender:
     full when it has no room for a whole batch.
     """
 
-    _core: Core
+    _state: State[Connection]
     _outbox: Outbox
     _send_timeout: float | None
     _batcher: Batcher | None = None
@@ -59,7 +69,7 @@ class Sender:
                 elif not len(queue) % YIELD_EVERY:
                     outbox.yield_gil()
             except BaseException:
-                self._core.resume()
+                self._state.resume()
                 raise
             return
         self._send_slowly(data, timeout)
@@ -99,7 +109,7 @@ class Sender:
                 elif not len(queue) % YIELD_EVERY:
                     outbox.yield_gil()
             except BaseException:
-                self._core.resume()
+                self._state.resume()
                 raise
             return
         open_batch = self._open_batch
@@ -272,7 +282,7 @@ class Sender:
             batcher.waiters.add(waiter)
         try:
             while True:
-                self._core.check_open()
+                self._state.check_open()
                 if batcher is None or batcher.flush():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
