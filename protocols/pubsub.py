@@ -33,11 +33,12 @@ from typing import Any, ClassVar, Unpack
 from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.inbox import WhenBehind
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.peer_queues import PeerQueues
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.options import BroadcastOptions, ReceiveOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
-from nngkit.protocols._socket.sending import Broadcaster, messages
+from nngkit.protocols._socket.sending import Sender, messages
 from nngkit.protocols._socket.serving import Serving
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._topics.patterns import Pattern
@@ -61,7 +62,7 @@ Wanted = Topic | Pattern
 _WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
 
-class Pub(Broadcaster, Socket):
+class Pub(Sender, Socket):
     """Publish to all subscribers. ``send_buffer`` caps the queue of each, 1 to 8192. ``send`` never waits.
 
     A full queue drops its oldest message, with ``when_full="drop"`` the newest; both are counted.
@@ -71,6 +72,7 @@ class Pub(Broadcaster, Socket):
     """
 
     _protocol: ClassVar[int] = PUB
+    _outbox: PeerQueues
     _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _batches_by_topic: ClassVar[bool] = True
@@ -125,7 +127,7 @@ class Pub(Broadcaster, Socket):
         count = 0
         with self._numbering:  # so that numbers are sent in order; a publisher never waits for room
             for data in items:
-                self._outbox.to_all((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
+                self._outbox.add_many((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
                 count += 1
         return count
 

@@ -34,6 +34,7 @@ from weakref import WeakMethod
 
 from nngkit.errors import BadMessage, Closed, TooLarge
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._waiting.waiters import task_waiter
 from nngkit.protocols.reqrep import Req
@@ -299,7 +300,7 @@ class Relay:
             return
         if not self._once:
             count = len(unsent)
-            self._outbox.to_all([each.message for each in unsent])
+            self._outbox.add_many([each.message for each in unsent])
             unsent.clear()
             self.sent += count
             over = len(self._pending) - self._most
@@ -467,7 +468,7 @@ class Relay:
     def _drop(self, one: Passing) -> None:
         self._pending.pop(one.number, None)
         one.done = True
-        if self._once and one.peer is None:
+        if isinstance(self._outbox, SharedQueue) and one.peer is None:
             self._outbox.withdraw(one.message)
 
     def close(self) -> None:

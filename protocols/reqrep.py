@@ -22,7 +22,9 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._core.pipe import PeerEvent
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
@@ -82,7 +84,8 @@ class Req(Socket):
 
     _protocol: ClassVar[int] = REQ
     _header_room: ClassVar[int] = HEADROOM
-    _shares: ClassVar[bool] = True
+    _queues: ClassVar[type[Outbox]] = SharedQueue
+    _outbox: SharedQueue
     _prioritizes: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands of requests need not wait for room
 

@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
@@ -225,6 +226,7 @@ class Surveyor(Socket):
     """
 
     _protocol: ClassVar[int] = SURVEYOR
+    _outbox: PeerQueues
     _header_room: ClassVar[int] = HEADROOM
     _prioritizes: ClassVar[bool] = True
     _default_recv_buffer: ClassVar[int] = 65_536  # replies of each survey: six times those of 10,000 peers
@@ -309,7 +311,7 @@ class Surveyor(Socket):
             present = {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
             collector.expect(present if to is None else present.intersection(to))
             if to is None:
-                self._outbox.to_all((message,))
+                self._outbox.add_many((message,))
             else:
                 self._outbox.to_some(message, to)
             # a peer that left after it was counted could not be taken off yet

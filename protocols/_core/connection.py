@@ -430,6 +430,15 @@ class Connection(Owner):
         except Exception as wrong:  # of ours: the thread of one connection writes to others too
             self.crash(wrong)
 
+    def write_on(self, *, now: bool) -> None:
+        """Like ``write``, and lose this connection if it has ended."""
+        try:
+            self._write(now)
+        except Exception as wrong:
+            self.crash(wrong)
+        if self.fault is not None:
+            self._state.lose(self)
+
     def _write(self, now: bool) -> None:
         state = self._state
         if state.reading is not None or state.writing is not None:
@@ -443,7 +452,9 @@ class Connection(Owner):
                 continue
             if self.done >= self.total:
                 self.finish()
-                if not state.outbox.next_write(self):
+                if self.machine.to_send:
+                    self._hold_own()
+                elif self.stage != JOINED or not state.outbox.next_write(self):
                     return
             if self.sync_io and (now or self.tx_state == COMPLETED):
                 if self._write_now():
@@ -457,12 +468,16 @@ class Connection(Owner):
             atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
             return
 
-    def hold(self, frames: list[bytes], bodies: Sequence[bytes], total: int) -> None:
-        """Write ``frames`` next."""
+    def _hold_own(self) -> None:
+        """Write next what the machine sends by itself: a hello, a pong."""
+        said = b"".join(self.machine.to_send)
+        frames, empty, size = [said], (), len(said)
+        # no calls from here
         self.held = frames
-        self.bodies = bodies
+        self.bodies = empty
         self.done = 0
-        self.total = total
+        self.total = size
+        self.machine.to_send = []
 
     def finish(self) -> None:
         """Count the messages being written as written."""
@@ -536,14 +551,18 @@ class Connection(Owner):
     def progress_of_write(self) -> tuple[int, int, list[bytes]]:
         """Return the number of messages that were written, of those partly written, and the others."""
         at, written, begun = 0, 0, 0
-        for index, body in enumerate(self.bodies):
-            if at >= self.done:
-                return written, begun, list(self.bodies[index:])
-            at += self.machine.wire_size(len(body))
-            if at <= self.done:
-                written += 1
-            else:
-                begun += 1
+        try:
+            for index, body in enumerate(self.bodies):
+                if at >= self.done:
+                    return written, begun, list(self.bodies[index:])
+                at += self.machine.wire_size(len(body))
+                if at <= self.done:
+                    written += 1
+                else:
+                    begun += 1
+        except Exception as wrong:
+            self.crash(wrong)
+            return 0, len(self.bodies), []
         return written, begun, []
 
     # ------------------------------------------------------------------ the end
@@ -627,7 +646,8 @@ class Connection(Owner):
             return
         last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
         if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
-            self.hold([last], (), len(last))
+            self.machine.to_send = [last]
+            self._hold_own()
             self._write_now()
 
     def _end_if_idle(self) -> None:

@@ -29,10 +29,11 @@ from nngkit.errors import Closed, NngkitError
 from nngkit.protocols._core.connection import ASKING, CLOSED, JOINED, Connection, finish_interrupted
 from nngkit.protocols._core.guard import Guard, Limits
 from nngkit.protocols._core.inbox import Inbox
-from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.peer_watch import PeerWatch
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
 from nngkit.protocols._core.poller import Poller
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
@@ -46,6 +47,8 @@ from nngkit.protocols._waiting.waiters import wake_all
 from nngkit.protocols.routing import PRIORITY
 
 log = logging.getLogger("nngkit.protocols")
+
+Outbox = SharedQueue | PeerQueues
 
 REASONS: Final = 3  # unreached addresses that an error message names
 
@@ -65,12 +68,12 @@ class Core:
         verifies: bool,
         limits: Limits,
         inbox: dict[str, Any],
-        outbox: dict[str, Any],
+        outbox: Callable[[State[Connection]], Outbox],
     ) -> None:
         self.state = state = State[Connection](verifies=verifies)
         self.poller = state.poller = Poller(state)
         self.inbox = state.inbox = Inbox(state, self.poller, **inbox)
-        self.outbox = state.outbox = Outbox(state, **outbox)
+        self.outbox = state.outbox = outbox(state)
         self.guard = Guard(state, self.inbox, limits)
         self.watch = state.watch = PeerWatch(state, self.guard, limits.peer)
         state.lose, state.resume, state.complete_handshake = self.lose, self.resume, self.complete_handshake
@@ -353,7 +356,7 @@ class Core:
                 return False
             state.reason = reason
             state.lingers = True
-        self.outbox.refuse(reason)
+        self.outbox.refuse()
         self.inbox.refuse(reason)
         wake_all(state.peer_waiters)
         return True

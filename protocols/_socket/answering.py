@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, NngkitError
 from nngkit.protocols._core.connection import JOINED, Connection
-from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes
@@ -28,7 +28,7 @@ PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer
 class Answers:
     """Replies of one socket on their way to the requesters; it does not keep the socket alive."""
 
-    def __init__(self, state: State[Connection], outbox: Outbox) -> None:
+    def __init__(self, state: State[Connection], outbox: PeerQueues) -> None:
         self._state = state
         self._outbox = outbox
         self._count = 0
@@ -90,9 +90,7 @@ class Answers:
                     connection.dropped += lost
                     if fitting:
                         connection.stalled = False
-                        connection.write(now=True)
-                        if connection.fault is not None:
-                            state.lose(connection)
+                        connection.write_on(now=True)
         except NngkitError:
             raise
         except BaseException:
@@ -198,6 +196,7 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
     _least_send_buffer: ClassVar[int] = 1
 
     _answers: Answers
+    _outbox: PeerQueues
 
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         super().__init__(**options)

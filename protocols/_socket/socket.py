@@ -20,11 +20,12 @@ from typing import Any, ClassVar, Final, Self, get_args
 
 from nngkit.errors import BadMessage, Closed, ConfigError, Forked, Full, NngkitError, TimedOut, TooLarge
 from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.core import Core, Outbox
 from nngkit.protocols._core.guard import Cut, Limits
 from nngkit.protocols._core.inbox import WhenBehind
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.addresses import parse, several
 from nngkit.protocols._nng.process import register, unregister
 from nngkit.protocols._nng.tls import TLS
@@ -94,11 +95,12 @@ class Socket:
     """
 
     _protocol: ClassVar[int]
+    _outbox: Outbox
     _header = b""  # prefix of every message on the wire
     _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
     _alone: ClassVar[bool] = False
     _prioritizes: ClassVar[bool] = False  # its peers may have priorities
-    _shares: ClassVar[bool] = False  # one send queue for all peers
+    _queues: ClassVar[type[Outbox]] = PeerQueues
     _when_behind: ClassVar[WhenBehind] = "hold"
     _never_receives: ClassVar[bool] = False  # received messages are discarded
     _batches_in: ClassVar[bool] = False
@@ -192,16 +194,10 @@ class Socket:
             verifies=tls is not None and tls.demands,
             limits=limits,
             inbox={"cap": cap, "window": recv_window, "full": self._when_behind},
-            outbox={
-                "shared": self._shares,
-                "cap": send_buffer,
-                "window": send_window,
-                "when_full": policy,
-                "where": repr(self),
-            },
+            outbox=partial(self._queues, cap=send_buffer, window=send_window, when_full=policy, where=repr(self)),
         )
         self._state, self._inbox, self._outbox = self._core.state, self._core.inbox, self._core.outbox
-        if not self._shares or self._batch is not None:
+        if self._batch is not None:
             self._outbox.free = 0  # no fast path: see Sender.send
         if most:
             self._inbox.unpack_limit = most

@@ -19,7 +19,7 @@ from nngkit.protocols import PeerEvent, Pub, Pull, Push, Rep
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.guard import Guard
 from nngkit.protocols._core.inbox import Inbox
-from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng import attempt as attempts
 from nngkit.protocols._nng import listener as listeners
 from nngkit.protocols._socket import answering as _answering
@@ -159,7 +159,12 @@ def test_an_error_in_the_examination_of_a_message(failing: Any) -> None:
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
-WRITES = [(Machine, "frames"), (Connection, "_set_send_buffers"), (Outbox, "next_write"), (Connection, "finish_write")]
+WRITES = [
+    (Machine, "frames"),
+    (Connection, "_set_send_buffers"),
+    (SharedQueue, "next_write"),
+    (Connection, "finish_write"),
+]
 
 
 @pytest.mark.usefixtures("errors")
