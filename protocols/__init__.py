@@ -14,8 +14,7 @@ docs/protocols.md has the guarantees, queues and drop policies of each.
 """
 
 from nngkit.protocols._core.guard import Cut
-from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats
-from nngkit.protocols._core.stats import Stats
+from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
 from nngkit.protocols._nng.library import Payload
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols._socket.options import UNLIMITED
@@ -23,7 +22,7 @@ from nngkit.protocols._socket.receiving import Message
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._topics.patterns import Pattern
 from nngkit.protocols._topics.topics import Topics
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
+from nngkit.protocols._waiting.waiters import DEFAULT, Default, Timeout
 from nngkit.protocols.batch import Batch
 from nngkit.protocols.bus import Bus
 from nngkit.protocols.pair import Pair0, Pair1

@@ -17,19 +17,20 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Unpack
 
 from nngkit.protocols._core.inbox import WhenBehind
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload
 from nngkit.protocols._socket.options import MOST_BUFFER, BroadcastOptions
 from nngkit.protocols._socket.receiving import Message, MessageReceiver
-from nngkit.protocols._socket.sending import Broadcaster, messages
+from nngkit.protocols._socket.sending import Sender, messages
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols.sp import BUS
 
 __all__ = ["Bus"]
 
 
-class Bus(Broadcaster, MessageReceiver, Socket):
+class Bus(Sender, MessageReceiver, Socket):
     """Exchange messages with all directly connected peers. Both buffers hold 1 to 8192 messages.
 
     ``send_buffer`` caps the queue of each peer, ``recv_buffer`` the one receive queue. ``send`` never waits: a full
@@ -38,6 +39,7 @@ class Bus(Broadcaster, MessageReceiver, Socket):
     """
 
     _protocol: ClassVar[int] = BUS
+    _outbox: PeerQueues
     _when_behind: ClassVar[WhenBehind] = "oldest"
     _batches_in: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True

@@ -19,12 +19,14 @@ from typing import Any, ClassVar, Unpack
 
 from nngkit.errors import BadMessage
 from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.core import Outbox
+from nngkit.protocols._core.send_queue import WhenFull
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._socket.options import QueueOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
 from nngkit.protocols._socket.sending import Sender
 from nngkit.protocols._socket.socket import Socket
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import weakly
 from nngkit.protocols.sp import PAIR0, PAIR1, split_hops
 
 __all__ = ["Pair0", "Pair1"]
@@ -32,7 +34,8 @@ __all__ = ["Pair0", "Pair1"]
 
 class _Pair(Sender, MessageReceiver, Socket):
     _alone: ClassVar[bool] = True
-    _shares: ClassVar[bool] = True
+    _queues: ClassVar[type[Outbox]] = SharedQueue
+    _outbox: SharedQueue
     _batches_in: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _drains: ClassVar[bool] = True

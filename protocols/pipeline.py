@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Unpack
 
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.core import Outbox
+from nngkit.protocols._core.send_queue import WhenFull
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._socket.options import QueueOptions, ReceiveOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
 from nngkit.protocols._socket.sending import Sender
@@ -29,7 +31,8 @@ class Push(Sender, Socket):
     """Send each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""
 
     _protocol: ClassVar[int] = PUSH
-    _shares: ClassVar[bool] = True
+    _queues: ClassVar[type[Outbox]] = SharedQueue
+    _outbox: SharedQueue
     _prioritizes: ClassVar[bool] = True
     _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True

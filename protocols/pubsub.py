@@ -33,17 +33,17 @@ from typing import Any, ClassVar, Unpack
 from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.inbox import WhenBehind
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.peer_queues import PeerQueues
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.options import BroadcastOptions, ReceiveOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
-from nngkit.protocols._socket.sending import Broadcaster, messages
+from nngkit.protocols._socket.sending import Sender, messages
 from nngkit.protocols._socket.serving import Serving
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._topics.patterns import Pattern
 from nngkit.protocols._topics.topics import Topics
-from nngkit.protocols._waiting.timeout import DEFAULT, Timeout
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import DEFAULT, Timeout, weakly
 from nngkit.protocols.batch import pack, pack_topic, split_topic, unpack
 from nngkit.protocols.sp import PUB, SUB
 
@@ -62,7 +62,7 @@ Wanted = Topic | Pattern
 _WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
 
-class Pub(Broadcaster, Socket):
+class Pub(Sender, Socket):
     """Publish to all subscribers. ``send_buffer`` caps the queue of each, 1 to 8192. ``send`` never waits.
 
     A full queue drops its oldest message, with ``when_full="drop"`` the newest; both are counted.
@@ -72,6 +72,7 @@ class Pub(Broadcaster, Socket):
     """
 
     _protocol: ClassVar[int] = PUB
+    _outbox: PeerQueues
     _never_receives: ClassVar[bool] = True
     _batches_out: ClassVar[bool] = True
     _batches_by_topic: ClassVar[bool] = True
@@ -126,7 +127,7 @@ class Pub(Broadcaster, Socket):
         count = 0
         with self._numbering:  # so that numbers are sent in order; a publisher never waits for room
             for data in items:
-                self._outbox.to_all((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
+                self._outbox.add_many((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
                 count += 1
         return count
 
@@ -201,7 +202,7 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def topic_of(self, message: bytes) -> bytes | None:
         """Return the longest subscribed topic that the message begins with; None if there is none."""
-        with self._core.lock:
+        with self._state.lock:
             return self._topics.prefixes.longest(message)
 
     def subscribe(self, topic: Wanted) -> None:
@@ -229,8 +230,8 @@ class Sub(MessageReceiver, Serving, Socket):
             self._unsubscribe(some)
 
     def _subscribe(self, topics: Sequence[bytes | Pattern]) -> None:
-        with self._core.lock:
-            self._core.check_open()
+        with self._state.lock:
+            self._state.check_open()
             for topic in topics:
                 self._topics.add(topic)
                 self._topicless_since = None
@@ -238,8 +239,8 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def _unsubscribe(self, topics: Sequence[bytes | Pattern]) -> None:
         try:
-            with self._core.lock:
-                self._core.check_open()
+            with self._state.lock:
+                self._state.check_open()
                 for topic in topics:
                     if not self._topics.remove(topic):
                         raise ConfigError("topic", f"not subscribed to {topic!r}", topic)
@@ -248,7 +249,7 @@ class Sub(MessageReceiver, Serving, Socket):
 
     def _drop_unwanted(self, removed: Sequence[bytes | Pattern]) -> None:
         """Drop messages read ahead that only the removed topics matched."""
-        with self._core.lock:
+        with self._state.lock:
             self._change()
         if self._batch is not None or not self._inbox.ready:
             return
@@ -267,7 +268,7 @@ class Sub(MessageReceiver, Serving, Socket):
         self._inbox.unpack = None if plain else self._unpacker
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Return the messages that match our topics, without trailers. Under the core's lock."""
+        """Return the messages that match our topics, without trailers. Under the lock."""
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)

@@ -34,6 +34,7 @@ from weakref import WeakMethod
 
 from nngkit.errors import BadMessage, Closed, TooLarge
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._waiting.waiters import task_waiter
 from nngkit.protocols.reqrep import Req
@@ -132,7 +133,9 @@ class Relay:
         self._next_overdue = 0.0
         self._waiter = task_waiter()
         self._asking: Asking = back._asking
-        self._core = back._core
+        self._state = back._state
+        self._inbox = back._inbox
+        self._poller = back._core.poller
         self._largest = back._largest
         self._outbox = back._outbox
         self._answers = front._answers
@@ -155,11 +158,11 @@ class Relay:
         self._ends = [
             partial(front._inbox.waiters.discard, arrivals),
             partial(self._outbox.waiters.discard, self._wakeup),
-            front._core.follow(self._joined),
-            self._core.follow(self._peer),
-            partial(self._core.peer_waiters.discard, self._closing),
+            front._state.follow(self._joined),
+            self._state.follow(self._peer),
+            partial(self._state.peer_waiters.discard, self._closing),
         ]
-        self._core.peer_waiters.add(self._closing)
+        self._state.peer_waiters.add(self._closing)
         self._taking = True
         self._watch()
         self.take()
@@ -170,11 +173,11 @@ class Relay:
     def _watch(self) -> None:
         """Let this loop read what arrives, from the first connection on."""
         self._front._core.poller.watch_for(self._waiter)
-        self._core.poller.watch_for(self._waiter)
+        self._poller.watch_for(self._waiter)
 
     def _check(self) -> None:
         """End if the back was closed."""
-        self._safely(self._core.check_open)
+        self._safely(self._state.check_open)
 
     def stop(self) -> None:
         """Take no more questions; the replies to those in progress still go back."""
@@ -268,7 +271,7 @@ class Relay:
             pending[number] = one
             passing.append(one)
         self._last = number
-        if self._once and not self._unsent and self._core.present and self._resend is None:  # the usual case
+        if self._once and not self._unsent and self._state.present and self._resend is None:  # the usual case
             sent = self._outbox.add_many([one.message for one in passing]) if passing else 0
             if sent < len(passing):
                 self._unsent += passing[sent:]
@@ -292,12 +295,12 @@ class Relay:
 
     def _pump(self) -> None:
         unsent = self._unsent
-        self._core.check_open()
+        self._state.check_open()
         if not unsent:
             return
         if not self._once:
             count = len(unsent)
-            self._outbox.to_all([each.message for each in unsent])
+            self._outbox.add_many([each.message for each in unsent])
             unsent.clear()
             self.sent += count
             over = len(self._pending) - self._most
@@ -315,7 +318,7 @@ class Relay:
         """Return True if all was sent."""
         unsent = self._unsent
         # Nothing is queued without a peer: the next peer would get it, however late.
-        while unsent and self._core.present:
+        while unsent and self._state.present:
             some = [one for one in islice(unsent, BATCH) if not one.done]
             if self._resend is not None:
                 again = time.monotonic() + self._resend
@@ -332,7 +335,7 @@ class Relay:
         return not unsent
 
     def took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
-        """Note the connection that took requests; None: they are queued again. Under the core's lock of `back`."""
+        """Note the connection that took requests; None: they are queued again. Under the lock of `back`."""
         find = self._pending.get
         for message in messages:
             one = find(_word(message)[0])
@@ -360,7 +363,7 @@ class Relay:
     # ------------------------------------------------------------------ from the back
 
     def take_reply(self, message: bytes, connection: Connection) -> bool:
-        """Keep a reply if it is one to a relayed question. Under the core's lock of `back`, on any thread."""
+        """Keep a reply if it is one to a relayed question. Under the lock of `back`, on any thread."""
         if len(message) < 8 or message[0] & 0x80:
             return False
         (number,) = _word(message)
@@ -372,7 +375,7 @@ class Relay:
         if not message.startswith(header, 4):
             return False
         if len(message) - 4 - len(header) > self._largest:
-            self._core.inbox.too_large += 1
+            self._inbox.too_large += 1
             return True
         if self._once:
             del self._pending[number]
@@ -381,7 +384,7 @@ class Relay:
         self._arrived += ((one, message, connection),)
         if not self._due:
             self._due = True
-            self._core.call_later(self._hand_out)
+            self._state.call_later(self._hand_out)
         return True
 
     def _hand_out(self, loop: object) -> None:
@@ -465,7 +468,7 @@ class Relay:
     def _drop(self, one: Passing) -> None:
         self._pending.pop(one.number, None)
         one.done = True
-        if self._once and one.peer is None:
+        if isinstance(self._outbox, SharedQueue) and one.peer is None:
             self._outbox.withdraw(one.message)
 
     def close(self) -> None:

@@ -22,16 +22,25 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._core.pipe import PeerEvent
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
 from nngkit.protocols._socket.options import MOST_BUFFER, CallOptions
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._waiting.alarm import Alarm
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, TrioWaiter, Waiter, task_waiter
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    TrioWaiter,
+    Waiter,
+    task_waiter,
+    weakly,
+)
 from nngkit.protocols.sp import HEADROOM, REP, REQ
 
 __all__ = ["Rep", "Req", "Request"]
@@ -75,7 +84,8 @@ class Req(Socket):
 
     _protocol: ClassVar[int] = REQ
     _header_room: ClassVar[int] = HEADROOM
-    _shares: ClassVar[bool] = True
+    _queues: ClassVar[type[Outbox]] = SharedQueue
+    _outbox: SharedQueue
     _prioritizes: ClassVar[bool] = True
     _default_send_buffer: ClassVar[int] = MOST_BUFFER  # so that thousands of requests need not wait for room
 
@@ -98,7 +108,7 @@ class Req(Socket):
         self._asking = Asking(self._core, self._largest)
         self._alarm = Alarm(self._overdue)
         self._outbox.took = weakly(self._took)
-        self._core.follow(weakly(self._peer))
+        self._state.follow(weakly(self._peer))
 
     def request(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """Return the reply to ``data``.
@@ -133,17 +143,17 @@ class Req(Socket):
         """Make one request: yield until when to wait, end when the reply is there."""
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        core, outbox = self._core, self._outbox
-        core.check_open()
+        state, outbox = self._state, self._outbox
+        state.check_open()
         add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_at_turn_end
         message = self._asking.enter(call) + body
         try:
             while True:
                 # Nothing is queued without a peer: the next peer would get it, however late.
-                if not core.present:
+                if not state.present:
                     if self._raises:
                         raise Lost(f"{self!r}: no peer is connected{self._last_cut()}", sent=False)
-                    yield from self._until(lambda: bool(core.present), core.peer_waiters, call, deadline, seconds)
+                    yield from self._until(lambda: bool(state.present), state.peer_waiters, call, deadline, seconds)
                 call.queued = True
                 call.resend_at = None if self._resend is None else time.monotonic() + self._resend
                 if not add(message):
@@ -153,7 +163,7 @@ class Req(Socket):
                 while call.reply is None:
                     if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:
                         break
-                    if core.reason is not None or deadline is not None:
+                    if state.reason is not None or deadline is not None:
                         self._check(deadline, seconds, "no reply")
                     if call.lost:
                         call.queued, sent = False, not (call.queued and outbox.withdraw(message))
@@ -173,20 +183,20 @@ class Req(Socket):
         waiters.add(call.waiter)
         try:
             while not done():
-                what = "no peer has room" if self._core.present else "no peer is connected"
+                what = "no peer has room" if self._state.present else "no peer is connected"
                 self._check(deadline, seconds, what)
                 yield deadline
         finally:
             waiters.discard(call.waiter)
 
     def _check(self, deadline: float | None, seconds: float | None, what: str) -> None:
-        self._core.check_open()
+        self._state.check_open()
         if deadline is not None and time.monotonic() >= deadline:
-            why = "" if self._core.present else self._last_cut()
+            why = "" if self._state.present else self._last_cut()
             raise TimedOut(f"{self!r}: {what} in {seconds} s{why}", seconds)
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
-        """Note that ``connection`` took requests or, if None, that they are queued again. Under the core's lock."""
+        """Note that ``connection`` took requests or, if None, that they are queued again. Under the lock."""
         find = self._asking.find
         if self._asking.relay is not None:
             self._asking.relay.took(connection, messages)
@@ -201,7 +211,7 @@ class Req(Socket):
         """Resend the requests that a lost peer had taken, or tell their callers. On the thread that noticed."""
         if event.kind == "joined":
             return
-        alone = self._raises and not self._core.present
+        alone = self._raises and not self._state.present
         for call in self._asking.requesters():
             if isinstance(call, _Call):
                 taken = call.peer is not None and call.peer.number == event.pipe.id

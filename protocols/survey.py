@@ -24,16 +24,24 @@ from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
 from nngkit.protocols._socket.options import MIB, SurveyOptions
 from nngkit.protocols._socket.socket import Socket
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_before, task_waiter
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    Waiter,
+    checkpoint_before,
+    task_waiter,
+    weakly,
+)
 from nngkit.protocols.sp import HEADROOM, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
@@ -90,7 +98,7 @@ class _Collector:
         self.missing = pipes
 
     def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Keep one reply, or drop and count it; return True to wake the waiter. Under the core's lock."""
+        """Keep one reply, or drop and count it; return True to wake the waiter. Under the lock."""
         if message is not self._last:
             reply = Reply(body, connection.pipe, time.monotonic() - self.started)
             surveyor, inbox = self.surveyor, self.surveyor._inbox
@@ -125,14 +133,14 @@ class _Collector:
         if not self.replies:
             return []
         empty: deque[Reply] = deque()
-        with self.surveyor._core.lock:  # replies come in under it
+        with self.surveyor._state.lock:  # replies come in under it
             taken, self.replies, self.size = self.replies, empty, 0
         return list(taken)
 
     def result(self) -> SurveyResult:
         """Return the replies that were not given out, and the counts."""
         elapsed = time.monotonic() - self.started
-        with self.surveyor._core.lock:  # replies and counts of one moment
+        with self.surveyor._state.lock:  # replies and counts of one moment
             return SurveyResult(tuple(self.replies), self.expected, len(self.answered), elapsed, self.dropped)
 
     def waits(self) -> Iterator[float | None]:
@@ -218,6 +226,7 @@ class Surveyor(Socket):
     """
 
     _protocol: ClassVar[int] = SURVEYOR
+    _outbox: PeerQueues
     _header_room: ClassVar[int] = HEADROOM
     _prioritizes: ClassVar[bool] = True
     _default_recv_buffer: ClassVar[int] = 65_536  # replies of each survey: six times those of 10,000 peers
@@ -232,7 +241,7 @@ class Surveyor(Socket):
 
     def _set_up(self) -> None:
         self._asking = Asking(self._core, self._largest)
-        self._core.follow(weakly(self._peer))
+        self._state.follow(weakly(self._peer))
 
     def survey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Send a survey and collect replies for ``timeout`` seconds; no reply is not an error.
@@ -302,11 +311,11 @@ class Surveyor(Socket):
             present = {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
             collector.expect(present if to is None else present.intersection(to))
             if to is None:
-                self._outbox.to_all((message,))
+                self._outbox.add_many((message,))
             else:
                 self._outbox.to_some(message, to)
             # a peer that left after it was counted could not be taken off yet
-            collector.missing &= self._core.present.keys()
+            collector.missing &= self._state.present.keys()
         except BaseException:
             survey.close()
             raise

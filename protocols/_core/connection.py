@@ -1,50 +1,68 @@
-"""One connection: its stream, its machine (SP or WebSocket), its handshake and its end.
+"""One connection: its stream, its machine (SP or WebSocket), its handshake, its reading and writing, and its end.
 
 ::
 
     rx, tx     at most one operation each: IDLE -> POSTED -> IDLE. NNG's callback sets it IDLE and continues; a thread
                that finds it complete earlier continues in the callback's place
-    sync_aio   the same operation, tried at once on the core's aio without a callback and cancelled if it would wait:
+    sync_aio   the same operation, tried at once on the socket's aio without a callback and cancelled if it would wait:
                no NNG thread is involved while there is data to read or room to write (not under TLS)
-    polled     the core's poller reports received data and `sync_aio` reads it; no receive is posted then
+    polled     the poller reports received data and `sync_aio` reads it; no receive is posted then
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
-Unless they say otherwise, methods are called with the core's lock held. A signal handler that raises in the main thread
-may interrupt any of them. So state changes in statements without calls, and an operation is posted and noted in one
-call into C: calling the method again continues where it was interrupted.
+Unless they say otherwise, methods are called with the lock held. A signal handler that raises in the main thread may
+interrupt any of them. So state changes in statements without calls, and an operation is posted and noted in one call
+into C: calling the method again continues where it was interrupted.
 
 May not know: protocols, waiters.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from nngkit.errors import BadMessage, TooLarge
+from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.read_half import ReadHalf
-from nngkit.protocols._core.transfer import ASKING, CLOSED, COMPLETED, IDLE, POSTED, RX, SHAKING, TX
-from nngkit.protocols._core.write_half import WriteHalf
+from nngkit.protocols._core.state import MOST, State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
-from nngkit.protocols._nng.operations import atomically
+from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialized
+from nngkit.protocols._nng.operations import Owner, atomically
+from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
 from nngkit.protocols.routing import PRIORITY
 
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
+log = logging.getLogger("nngkit.protocols")
+
+RX: Final = 0
+TX: Final = 1
+IDLE, POSTED, COMPLETED = 0, 1, 2
+SHAKING, ASKING, JOINED, CLOSED = 0, 1, 2, 3
+
+FIRST: Final = 4096  # bytes of the receive buffer of a quiet connection that is not polled
+LEAST: Final = 16 * 1024  # bytes of one reception among many connections ...
+AHEAD: Final = 16 * 1024 * 1024  # ... which together read ahead no more than this if all are held back
+CHUNKS: Final = 8  # receptions in a row before other connections are read
+BEHIND: Final = 4096  # bytes received after a large body: what follows mostly arrives with it
+CHUNK: Final = 64 * 1024  # bytes of messages in one write
+APART_LIMIT: Final = 32 * 1024  # bytes from which a machine may leave a body in a buffer of its own
+
+_count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
+_cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
+_receive, _send = lib.nng_stream_recv, lib.nng_stream_send
+_from_buffer = ffi.from_buffer
 
 
-class Connection(ReadHalf, WriteHalf):
-    """Both halves of a connection, with its handshake."""
-
-    core: Core
+class Connection(Owner):
+    """A connection of a socket. ``fault``: why it must end; the thread that finds it set calls ``state.lose``."""
 
     def __init__(
         self,
-        core: Core,
+        state: State[Connection],
         stream: Any,
         descriptor: int | None,
         machine: Any,
@@ -53,21 +71,64 @@ class Connection(ReadHalf, WriteHalf):
         dialer: Any,
         listener: Any,
     ) -> None:
-        super().__init__(stream, descriptor, machine, address)
-        self.core = core
+        super().__init__()
+        self._state = state
+        self.stream = stream
+        self.descriptor = descriptor  # None if unknown
+        self.machine = machine
+        self.address = address
         self.url = url  # the shared address, for transports without one for each peer
         self.dialer = dialer
         self.priority = PRIORITY if dialer is None else dialer.priority
         self._listener = listener
-        if listener is not None and address.web and listener.shares:
-            self._request_bytes = b""
+        self._request_bytes = b"" if listener is not None and address.web and listener.shares else None
         # read now: it is gone when the peer is
         there = streams.remote(stream, mapped=address.version == 6) if address.ported else None
         self._where = f"{address.scheme}://{there or 'unknown'}" if address.ported else url
+        # Under TLS an operation is cancelled on NNG's threads, which may wait for the lock that is held meanwhile.
+        self.sync_io = not address.tls
+        self.stage = SHAKING
+        self.fault: str | NngkitError | None = None
+        self.crashed = False
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
         self.answers: Answers | None = None  # of the peer's kernel
         self._freed = False  # the stream was closed and freed
+        # reading
+        self.fresh: list[Any] = []  # messages that were not unpacked yet
+        self.looked = 0  # value of `machine.fed` at the last take
+        self.seen = 0  # of the fresh messages, those that were unpacked
+        self.taken_in = 0  # messages of the machine that were counted
+        self.progress = (-1, 0)  # bytes and chunks at the last sweep for time limits
+        self._rx = self.aio(RX)
+        self.rx_state = IDLE
+        self._rx_callback_due = False  # the callback of the last receive has not come
+        self.polled = False
+        self.peer_finished = False  # the peer sends no more: reading ends with what is there
+        self._fed = 0
+        self._size = FIRST
+        self._buffer = uninitialized("char[]", FIRST)
+        self._view = ffi.buffer(self._buffer)
+        self._place: tuple[bytes, int] | None = None
+        self._asked = 0  # bytes that the current reception may bring
+        self._fed_short = False  # the last reception brought less than that
+        self._large = False
+        self._read_while_held = False
+        self._receiving = False  # messages are taken: `on_peer` callbacks know of this peer
+        # writing
+        self.out: list[bytes] = []  # messages for this peer alone
+        self.out_bytes = 0
+        self.bodies: Sequence[bytes] = ()  # messages being written ...
+        self.held: list[bytes] = []  # ... and their frames
+        self.done = 0  # bytes of the frames that were written
+        self.total = 0
+        self._passed = (0, 0)  # frames that are written completely, and their bytes
+        self._tx = self.aio(TX)
+        self.tx_state = IDLE
+        self.written = 0
+        self.last_queued_at = 0.0  # perf_counter() at which a message was last queued for this peer alone
+        self.dropped = 0
+        self.stalled = False
 
     def __repr__(self) -> str:
         state = f"stage {self.stage}, receive {self.rx_state}, send {self.tx_state}, callback {self._rx_callback_due}"
@@ -77,8 +138,8 @@ class Connection(ReadHalf, WriteHalf):
 
     def start(self, received: bytes) -> None:
         """Send our hello and wait for the peer's, of which ``received`` was read. Called without the lock."""
-        core = self.core
-        with core.lock:
+        state = self._state
+        with state.lock:
             if self.stage != SHAKING:
                 return
             try:
@@ -93,16 +154,16 @@ class Connection(ReadHalf, WriteHalf):
             except Exception as wrong:
                 self.crash(wrong)
             if self.fault is not None:
-                core.lose(self)
+                state.lose(self)
             asking = self.stage == ASKING
         if asking:
-            core.complete_handshake(self)
-        core.notify()
+            state.complete_handshake(self)
+        state.notify()
 
     def completed(self, which: int) -> None:
-        core = self.core
+        state = self._state
         owner = None
-        with core.lock:
+        with state.lock:
             # changed first: no callback is due, whatever follows
             if which == RX:
                 self._rx_callback_due = False
@@ -117,7 +178,7 @@ class Connection(ReadHalf, WriteHalf):
                     if posted:
                         self._send_done()
                     self.write(now=False)
-                    core.outbox.resume_waiting()
+                    state.outbox.resume_waiting()
                 else:
                     if posted:
                         self._receive_done()
@@ -130,13 +191,13 @@ class Connection(ReadHalf, WriteHalf):
             except Exception as wrong:
                 self.crash(wrong)
             if self.fault is not None:
-                core.lose(self)
+                state.lose(self)
             asking = self.stage == ASKING and which == RX
         if owner is not None:
             owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes)
         elif asking:
-            core.complete_handshake(self)
-        core.notify()
+            state.complete_handshake(self)
+        state.notify()
 
     def _path_listener(self) -> Any:
         """Return the listener of another socket that serves the requested path, and give it the stream; else None."""
@@ -149,10 +210,11 @@ class Connection(ReadHalf, WriteHalf):
         path = words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
         owner = self._listener.listener_for(path or "/")
         if owner is not None:
-            self.core.hand_off(self)
+            self._state.handshaking.pop(self.number, None)
+            self._detach()
         return owner
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         """End without closing the stream, which another connection continues."""
         self.stage = CLOSED
         self.ending()
@@ -182,12 +244,359 @@ class Connection(ReadHalf, WriteHalf):
         else:
             self.post()
 
+    # ------------------------------------------------------------------ reading
+
+    def start_reading(self) -> None:
+        """Take the messages that arrived with the hello and read on, by polling if the descriptor is known."""
+        self._receiving = True
+        self._state.inbox.take_from(self)
+        if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self._state.poller.add(self):
+            self.polled = True
+            self._buffer = self._view = None  # the state's buffer is used instead
+        self.advance()
+
+    def read_on(self, *, now: bool = False) -> None:
+        """Like ``advance``, and lose this connection if it has ended."""
+        try:
+            self.advance(now=now)
+        except Exception as wrong:
+            self.crash(wrong)
+        if self.fault is not None:
+            self._state.lose(self)
+
+    def advance(self, *, now: bool = False) -> None:
+        """Take received messages and read on until nothing is left or the inbox holds this connection back.
+
+        ``now``: read in this thread, which has nothing else to do, instead of leaving it to NNG's threads.
+        """
+        state = self._state
+        if state.reading is not None or state.writing is not None:
+            finish_interrupted(state)  # another thread was interrupted, and is about to release the lock
+        if self.rx_state == POSTED:
+            if not _complete(self._rx):
+                if self._read_while_held and state.inbox.take_from(self):
+                    self._read_while_held = False
+                return
+            self._receive_done()
+            self.rx_state = IDLE
+        chunks = 0
+        while self.fault is None:
+            if not state.inbox.take_from(self):
+                # held back: one more receive is made or left posted, to detect that the peer leaves
+                if not self._read_while_held and not self._rx_callback_due:
+                    if self.polled:
+                        self._read_while_held = self._read_now()
+                    else:
+                        self._read_while_held = True
+                        self.post()
+                return
+            self._read_while_held = False
+            if self.fault is not None or self.stage != JOINED:
+                return
+            if self.polled:
+                if chunks and self._fed_short and not self.peer_finished:
+                    return  # nothing is left: the poller reports new data
+                if chunks == CHUNKS:
+                    state.poller.repeat(self)
+                    return
+            # The rest of a large body is mostly there; otherwise a vain operation would cost more than it saves.
+            elif not (self.sync_io and (now or self._large or self._rx_callback_due)):
+                break
+            if not self._read_now():
+                break
+            chunks += 1
+        if not self.polled and not self._rx_callback_due and self.fault is None:
+            self.post()  # its callback continues
+
+    def post(self) -> None:
+        """Post a receive. Only while IDLE."""
+        pieces = self._set_receive_buffers(self._buffer, self._size)
+        _set_iov(self._rx, pieces, self._state.iov)
+        atomically(
+            (setattr, self, "rx_state", POSTED),
+            (setattr, self, "_rx_callback_due", True),
+            (_receive, self.stream, self._rx),
+        )
+
+    def _set_receive_buffers(self, buffer: Any, size: int) -> int:
+        """Point the next receive at the machine's body or at ``buffer``; return the number of buffers."""
+        machine, iov = self.machine, self._state.iov
+        place = machine.place()
+        if place is not None:
+            body, filled = place
+            left = len(body) - filled
+            behind = min(BEHIND, size)
+            iov[0].iov_buf = _from_buffer(body) + filled
+            iov[0].iov_len = left
+            iov[1].iov_buf = buffer
+            iov[1].iov_len = behind
+            self._asked = left + behind
+            self._place = place
+            self._large = True
+            return 2
+        # A large body is likely followed by another: read little of it into the buffer, which is copied, and the rest
+        # in place.
+        asked = min(BEHIND, size) if self._large else size
+        iov[0].iov_buf = buffer
+        iov[0].iov_len = asked
+        self._asked = asked
+        self._place = None
+        return 1
+
+    def _feed(self, size: int, view: Any) -> None:
+        """Give the machine ``size`` received bytes; ``view`` is of the buffer given to ``_set_receive_buffers``."""
+        machine = self.machine
+        if machine.fed == self._fed:
+            self._state.inbox.read(size)
+            place = self._place
+            if place is None:
+                self._large = self._large and size == self._asked
+                data = view[:size]
+                if self._request_bytes is not None and self.stage == SHAKING:
+                    self._request_bytes += data
+                machine.feed(data)
+            else:
+                part = min(size, len(place[0]) - place[1])
+                machine.fill(part, view[: size - part])
+        self._fed = machine.fed
+
+    def _grow(self) -> None:
+        """Enlarge the buffer, which this reception filled."""
+        size = min(self._size * 4, MOST)
+        self._buffer = uninitialized("char[]", size)
+        self._view = ffi.buffer(self._buffer)
+        self._size = size
+
+    def _receive_done(self) -> None:
+        size = _count(self._rx)
+        if size:
+            self._feed(size, self._view)
+            if self._place is None and size == self._size < MOST:
+                self._grow()
+        elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
+            self._failed(code)
+
+    def _read_now(self) -> bool:
+        """Read without waiting; return False if there is nothing."""
+        state = self._state
+        aio = state.sync_aio
+        finish_interrupted(state)
+        if self.polled:
+            pieces = self._set_receive_buffers(state.buffer, max(LEAST, min(MOST, AHEAD // (len(state.present) or 1))))
+        else:
+            pieces = self._set_receive_buffers(self._buffer, self._size)
+        _set_iov(aio, pieces, state.iov)
+        atomically((setattr, state, "reading", self), (_receive, self.stream, aio))
+        if _busy(aio):
+            _cancel(aio)
+            _wait(aio)
+        return self.finish_read()
+
+    def finish_read(self) -> bool:
+        """Take what the operation on ``sync_aio`` brought; called by the core too, after an interruption."""
+        state = self._state
+        size = _count(state.sync_aio)
+        if size:
+            self._feed(size, state.view if self.polled else self._view)
+            self._fed_short = size < self._asked
+            state.reading = None
+            return True
+        code = _result(state.sync_aio)
+        state.reading = None
+        if code != lib.NNG_ECANCELED:
+            self._failed(code)
+        return False
+
+    def progress_made(self) -> tuple[int, int]:
+        """Return a value that changes when bytes arrive."""
+        place = self.machine.place()
+        return self.machine.fed, 0 if place is None else place[1]
+
+    # ------------------------------------------------------------------ writing
+
+    def progress_written(self) -> tuple[int, int]:
+        """Return a value that changes when bytes are written."""
+        return self.written, self.done
+
+    @property
+    def writing(self) -> bool:
+        """True while a write to this peer is in progress."""
+        return self.tx_state != IDLE or self.done < self.total
+
+    def write(self, *, now: bool) -> None:
+        """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
+        try:
+            self._write(now)
+        except Exception as wrong:  # of ours: the thread of one connection writes to others too
+            self.crash(wrong)
+
+    def write_on(self, *, now: bool) -> None:
+        """Like ``write``, and lose this connection if it has ended."""
+        try:
+            self._write(now)
+        except Exception as wrong:
+            self.crash(wrong)
+        if self.fault is not None:
+            self._state.lose(self)
+
+    def _write(self, now: bool) -> None:
+        state = self._state
+        if state.reading is not None or state.writing is not None:
+            finish_interrupted(state)
+        while self.fault is None:
+            if self.tx_state == POSTED:
+                if not _complete(self._tx):
+                    return
+                self._send_done()
+                self.tx_state = COMPLETED
+                continue
+            if self.done >= self.total:
+                self.finish()
+                if self.machine.to_send:
+                    self._hold_own()
+                elif self.stage != JOINED or not state.outbox.next_write(self):
+                    return
+            if self.sync_io and (now or self.tx_state == COMPLETED):
+                if self._write_now():
+                    continue
+                if self.fault is not None:
+                    return
+            if self.tx_state != IDLE:
+                return  # COMPLETED: its callback continues
+            pieces = self._set_send_buffers()
+            _set_iov(self._tx, pieces, state.iov)
+            atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
+            return
+
+    def _hold_own(self) -> None:
+        """Write next what the machine sends by itself: a hello, a pong."""
+        said = b"".join(self.machine.to_send)
+        frames, empty, size = [said], (), len(said)
+        # no calls from here
+        self.held = frames
+        self.bodies = empty
+        self.done = 0
+        self.total = size
+        self.machine.to_send = []
+
+    def finish(self) -> None:
+        """Count the messages being written as written."""
+        count = len(self.bodies)
+        self.written += count
+        self.bodies = ()
+        self.held = []
+        self.done = 0
+        self.total = 0
+
+    def _set_send_buffers(self) -> int:
+        """Point the next send at unwritten bytes, in at most IOVS buffers; return the number of buffers."""
+        iov, held, done, pieces = self._state.iov, self.held, self.done, 0
+        index, at = self._passed if 0 < self._passed[1] <= done else (0, 0)  # less is done: it is another write
+        while index < len(held) and at + len(held[index]) <= done:
+            at += len(held[index])
+            index += 1
+        self._passed = index, at
+        skip = done - at
+        for buffer in itertools.islice(held, index, index + IOVS):
+            iov[pieces].iov_buf = _from_buffer(buffer) + skip
+            iov[pieces].iov_len = len(buffer) - skip
+            skip = 0
+            pieces += 1
+        return pieces
+
+    def _send_done(self) -> None:
+        size = _count(self._tx)
+        if size:
+            self.done += size
+        else:
+            self._failed(_result(self._tx))
+
+    def _write_now(self) -> bool:
+        """Write as much as the kernel takes at once; return False if that is nothing."""
+        state = self._state
+        aio = state.sync_aio
+        finish_interrupted(state)
+        pieces = self._set_send_buffers()
+        _set_iov(aio, pieces, state.iov)
+        atomically((setattr, state, "writing", self), (_send, self.stream, aio))
+        if _busy(aio):
+            _cancel(aio)
+            _wait(aio)
+        return self.finish_write()
+
+    def finish_write(self) -> bool:
+        """Note what the operation on ``sync_aio`` wrote; called by the core too, after an interruption."""
+        state = self._state
+        size = _count(state.sync_aio)
+        code = 0 if size else _result(state.sync_aio)
+        if size:
+            self.done += size
+            state.writing = None
+            return True
+        state.writing = None
+        if code != lib.NNG_ECANCELED:
+            self._failed(code)
+        return False
+
+    def written_now(self) -> int:
+        """Return how many messages of the write in progress are written."""
+        at, count = 0, 0
+        for body in self.bodies:
+            at += self.machine.wire_size(len(body))
+            if at > self.done:
+                break
+            count += 1
+        return count
+
+    def progress_of_write(self) -> tuple[int, int, list[bytes]]:
+        """Return the number of messages that were written, of those partly written, and the others."""
+        at, written, begun = 0, 0, 0
+        try:
+            for index, body in enumerate(self.bodies):
+                if at >= self.done:
+                    return written, begun, list(self.bodies[index:])
+                at += self.machine.wire_size(len(body))
+                if at <= self.done:
+                    written += 1
+                else:
+                    begun += 1
+        except Exception as wrong:
+            self.crash(wrong)
+            return 0, len(self.bodies), []
+        return written, begun, []
+
     # ------------------------------------------------------------------ the end
+
+    def crash(self, error: Exception) -> None:
+        """Let an error of our own code end the connection: its machine is not used again. Under the lock.
+
+        Raises it again if a signal handler has raised it.
+        """
+        check_ours(error)
+        state = self._state
+        if state.reading is self:
+            state.reading = None
+        if state.writing is self:
+            state.writing = None
+        if not self.crashed:
+            self.crashed = True
+            self.fault = internal(error)
+            log.error("%r: the connection ends: %s", self, self.fault, exc_info=error)
+
+    def _failed(self, code: int) -> None:
+        if self.fault is None:
+            ended = code in (0, lib.NNG_ECLOSED, lib.NNG_ECONNSHUT)
+            # NNG's code after a TLS peer's close_notify
+            ended = ended or (code == lib.NNG_ECONNREFUSED and self.address.tls)
+            if self.address.tls and self.stage == SHAKING and code in (lib.NNG_ECRYPTO, lib.NNG_EPEERAUTH):
+                self.fault = streams.refusal(self.stream, code, checks=self._state.verifies)
+            else:
+                self.fault = "the peer closed" if ended else strerror(code)
 
     def resume(self) -> None:
         """Continue where a signal handler that raised interrupted this thread."""
         if self.polled:
-            self.core.poller.repeat(self)  # it may have come after the poller's report, and before the reading
+            self._state.poller.repeat(self)  # it may have come after the poller's report, and before the reading
         if self._receiving and self.rx_state == IDLE and not self._rx_callback_due:
             self.advance()
         if self.tx_state == IDLE and self.fault is None:
@@ -207,16 +616,16 @@ class Connection(ReadHalf, WriteHalf):
         if not address.tls:
             return Pipe(self.number, where, dialed, pid=pid, path=path, origin=origin)
         # NNG reports "verified" even if it was configured not to verify
-        checked = self.core.verifies and streams.verified(stream)
+        checked = self._state.verifies and streams.verified(stream)
         names = streams.common_name(stream), streams.alternative_names(stream)
         return Pipe(self.number, where, dialed, *names, verified=checked, pid=pid, path=path, origin=origin)
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""
-        core = self.core
+        state = self._state
         if self.stage != CLOSED:
-            core.finish_interrupted()
-            if self.tx_state == POSTED and self._complete(self._tx):
+            finish_interrupted(state)
+            if self.tx_state == POSTED and _complete(self._tx):
                 self._send_done()  # its callback would come too late
                 self.tx_state = COMPLETED
             try:
@@ -226,9 +635,9 @@ class Connection(ReadHalf, WriteHalf):
             self.stage = CLOSED
         self.ending()
         if self.polled:
-            core.poller.remove(self)  # before another file gets its descriptor
+            state.poller.remove(self)  # before another file gets its descriptor
         if not self._freed:
-            core.watch.end(self)
+            state.watch.end(self)
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
 
@@ -237,9 +646,27 @@ class Connection(ReadHalf, WriteHalf):
             return
         last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
         if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
-            self.hold([last], (), len(last))
+            self.machine.to_send = [last]
+            self._hold_own()
             self._write_now()
 
     def _end_if_idle(self) -> None:
         if not self._rx_callback_due and self.tx_state == IDLE:
             self.ended(self._rx, self._tx)
+
+
+def finish_interrupted(state: State[Connection]) -> None:
+    """Finish the operation on ``sync_aio`` that a signal handler interrupted, if any. Under the lock."""
+    for connection, finish in ((state.reading, Connection.finish_read), (state.writing, Connection.finish_write)):
+        if connection is not None:
+            if _busy(state.sync_aio):
+                _cancel(state.sync_aio)
+                _wait(state.sync_aio)
+            try:
+                finish(connection)
+            except Exception as wrong:
+                connection.crash(wrong)
+
+
+def _complete(aio: Any) -> bool:
+    return bool(_count(aio) or _result(aio))

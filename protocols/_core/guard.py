@@ -1,6 +1,6 @@
 """Limits on unknown peers: how many connections, how long a handshake or an incomplete message may take.
 
-A connection over a limit is cut: the core loses it, and a ``Cut`` records its peer and the reason. A sweep on the alarm
+A connection over a limit is cut: it is lost, and a ``Cut`` records its peer and the reason. A sweep on the alarm
 thread checks the time limits, every half of the shortest one. It also detects TLS peers that left, which NNG reports
 only to an operation in progress.
 
@@ -13,16 +13,14 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.connection import SHAKING, Connection
+from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.transfer import SHAKING
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._waiting.alarm import Alarm
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -54,10 +52,11 @@ class Cut:
 
 
 class Guard:
-    """Limits of one core: counts connections, sweeps them, records cuts. ``cut_ever`` counts all cuts."""
+    """Limits of one socket: counts connections, sweeps them, records cuts. ``cut_ever`` counts all cuts."""
 
-    def __init__(self, core: Core, limits: Limits) -> None:
-        self._core = core
+    def __init__(self, state: State[Connection], inbox: Inbox, limits: Limits) -> None:
+        self._state = state
+        self._inbox = inbox
         self._limits = limits
         self._hosts: dict[str, set[int]] = {}  # accepted connections by host
         self._tls = False  # True once there was a TLS connection
@@ -75,12 +74,12 @@ class Guard:
         self.cuts.append(Cut(where, why, time.monotonic()))
         log.info("%s: cut: %s", where, why)
 
-    # ------------------------------------------------------------------ numbers of connections, under the core's lock
+    # ------------------------------------------------------------------ numbers of connections, under the lock
 
     def too_many(self) -> str | None:
         """Return the reason why no more connections are accepted, or None."""
-        most, core = self._limits.pipes, self._core
-        if most and sum(one.dialer is None for one in (*core.present.values(), *core.handshaking.values())) >= most:
+        most, state = self._limits.pipes, self._state
+        if most and sum(one.dialer is None for one in (*state.present.values(), *state.handshaking.values())) >= most:
             return f"more than {most} connections"
         return None
 
@@ -121,41 +120,41 @@ class Guard:
 
     def _sweep(self) -> float | None:
         """End handshakes and messages that take too long. On the alarm thread."""
-        now, core = time.monotonic(), self._core
-        with core.lock:
-            if core.reason is not None:
+        now, state = time.monotonic(), self._state
+        with state.lock:
+            if state.reason is not None:
                 return None
-            for connection in [*core.handshaking.values(), *core.joined()]:
+            for connection in [*state.handshaking.values(), *state.joined()]:
                 try:
                     self._sweep_one(connection, now)
                 except Exception as wrong:
                     connection.crash(wrong)
-                    core.lose(connection)
-            more = bool(core.present or core.handshaking)
-        core.notify()
+                    state.lose(connection)
+            more = bool(state.present or state.handshaking)
+        state.notify()
         return self._period() if more else None
 
     def _sweep_one(self, connection: Connection, now: float) -> None:
-        limits, core = self._limits, self._core
-        if connection.number in core.handshaking:
+        limits, state = self._limits, self._state
+        if connection.number in state.handshaking:
             if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                 self.cut(connection.where(), f"no handshake in {limits.handshake} s")
-                core.lose(connection, "no handshake")
+                state.lose(connection, "no handshake")
         elif connection.address.tls and streams.remote(connection.stream) is None:
-            core.lose(connection, "the peer closed")
+            state.lose(connection, "the peer closed")
         elif limits.idle:
             self._sweep_incomplete(connection, now)
 
     def _sweep_incomplete(self, connection: Connection, now: float) -> None:
         machine = connection.machine
         progress = connection.progress_made()
-        if not machine.begun or self._core.inbox.is_held_back(connection) or progress != connection.progress:
+        if not machine.begun or self._inbox.is_held_back(connection) or progress != connection.progress:
             connection.progress = progress
             connection.since = now
         elif now - connection.since > self._limits.idle:
             assert connection.pipe is not None
             self.cut(connection.pipe.address, f"incomplete message, nothing received for {self._limits.idle} s")
-            self._core.lose(connection, "incomplete message")
+            self._state.lose(connection, "incomplete message")
 
 
 def _host(pipe: Pipe) -> str:

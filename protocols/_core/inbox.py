@@ -15,17 +15,15 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from nngkit.errors import BadMessage, Closed, TooLarge
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.poller import Poller
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._waiting.waiters import wake_all
 from nngkit.protocols.routing import Rotation
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 TURN_MESSAGES: Final = 128  # a thousand busy peers are each read within 40 ms; 10 peers at an eighth of the full rate
 MOST_REFUSED: Final = 64  # errors kept for receive calls; the oldest beyond are only counted
@@ -43,8 +41,9 @@ class Inbox:
     finished. It counts ``bad`` and ``too_large`` messages too.
     """
 
-    def __init__(self, core: Core, *, cap: int, window: int, full: WhenBehind) -> None:
-        self._core = core
+    def __init__(self, state: State[Connection], poller: Poller, *, cap: int, window: int, full: WhenBehind) -> None:
+        self._state = state
+        self._poller = poller
         self._cap = cap
         self._window = window
         self._full = full
@@ -61,7 +60,7 @@ class Inbox:
         self.too_large = 0
         self.bad = 0
         self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
-        self.waiters: set[Any] = set()
+        self.waiters = state.receivers
         self._held_back: Rotation[Connection] = Rotation()
         self._bytes_ahead = 0  # bytes read since the queue was empty
         self.added = 0  # items ever queued
@@ -74,7 +73,7 @@ class Inbox:
         """Queue the connection's complete messages; return True if it may read on."""
         machine, ready = connection.machine, self.ready
         holds = self._full == "hold" and not self.no_receivers
-        turn = self.turn_messages if len(self._core.present) > 1 else ENDLESS
+        turn = self.turn_messages if len(self._state.present) > 1 else ENDLESS
         while machine.more or connection.fresh or connection.looked != machine.fed:
             room = ENDLESS
             if holds:
@@ -90,7 +89,7 @@ class Inbox:
             self._move(connection, min(room, self.unpack_limit))
             turn -= machine.count - before
             if (ready or self.refused) and self.waiters:
-                self._core.wake_receivers = True
+                self._state.wake_receivers = True
             if connection.fault is not None:
                 return True
         if machine.to_send:
@@ -158,7 +157,7 @@ class Inbox:
 
     def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
         """Make every item one that knows its pipe, queued ones too."""
-        with self._core.lock:
+        with self._state.lock:
             if self.wrap is not None:
                 return
             ready = self.ready
@@ -196,7 +195,7 @@ class Inbox:
         finally:
             connection.fault = fault
         if self.ready and self.waiters:
-            self._core.wake_receivers = True
+            self._state.wake_receivers = True
 
     def count_fault(self, fault: Exception) -> None:
         """Count the reason for which a connection was cut."""
@@ -218,10 +217,10 @@ class Inbox:
 
         Raises Closed, BadMessage, TooLarge.
         """
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 ready = self.ready
                 before = len(out)
                 while ready or self._refill():
@@ -238,10 +237,10 @@ class Inbox:
         except (Closed, BadMessage, TooLarge):
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return False
 
     def _refill(self) -> bool:
@@ -249,13 +248,13 @@ class Inbox:
         self._bytes_ahead = 0
         if not self._held_back:
             return False
-        if len(self._core.present) > 1:
-            self._core.poller.read_now()  # a receiver that is never idle polls here
+        if len(self._state.present) > 1:
+            self._poller.read_now()  # a receiver that is never idle polls here
         before = self.added
         for connection in self._held_back:
             if connection.stage == JOINED:
                 self._held_back.turn(connection)
-                self._core.advance(connection, now=True)
+                connection.read_on(now=True)
             else:
                 self._held_back.discard(connection)
             if self.added != before:
@@ -266,7 +265,7 @@ class Inbox:
         """Requeue messages at the head that a call took and could not return."""
         if not out:
             return
-        with self._core.lock:
+        with self._state.lock:
             ready = self.ready
             if self._full == "newest" and (over := len(out) + len(ready) - self._cap) > 0:
                 del out[:over]  # they are the oldest
@@ -276,7 +275,7 @@ class Inbox:
 
     def take_back(self, unwanted: Callable[[Any], bool]) -> None:
         """Drop queued items that are no longer wanted."""
-        with self._core.lock:
+        with self._state.lock:
             ready = self.ready
             taken: list[Any] = []
             atomically((taken.extend, ready), (ready.clear,))  # receivers find the queue empty and wait for the lock
@@ -293,6 +292,6 @@ class Inbox:
 
     def refuse(self, reason: Closed) -> None:
         """Deliver nothing more."""
-        with self._core.lock:
+        with self._state.lock:
             self.ready.clear()
         self.wake()

@@ -6,42 +6,49 @@ alarm after BURST_DELAY. May not know: protocols, event loops.
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 from nngkit.errors import Closed
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
-from nngkit.protocols._core.write_half import APART_LIMIT, CHUNK
-from nngkit.protocols._core.write_timing import BURST_DELAY, BURST_GAP, TURN_GAP, YIELD_EVERY, WriteTiming
+from nngkit.protocols._core.connection import APART_LIMIT, CHUNK, JOINED, Connection
+from nngkit.protocols._core.send_queue import (
+    BURST_DELAY,
+    BURST_GAP,
+    TURN_GAP,
+    YIELD_EVERY,
+    BatchCounter,
+    SendQueue,
+    WhenFull,
+    portion,
+)
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
 
+Result = TypeVar("Result")
 
-class PeerQueues(WriteTiming):
-    """Queues of single peers, and the fan-out to all."""
 
-    def __init__(self, core: Core, cap: int, window: int) -> None:
-        super().__init__(core, cap, window)
+class PeerQueues(SendQueue):
+    """Queues of single peers, each with ``cap`` messages and ``window`` bytes, and the fan-out to all."""
+
+    def __init__(self, state: State[Connection], *, cap: int, window: int, when_full: WhenFull, where: str) -> None:
+        super().__init__(state, cap=cap, window=window, when_full=when_full, where=where)
         self._burst_bytes = 0
         self._burst_limit = min(BURST_MESSAGES, cap)
-        self.fanned = 0
         # number of the next message or batch: (mapping, key, value), set as it is accepted and in the same step
         self.numbered: tuple[MutableMapping[Any, Any], Any, Any] | None = None
         self._fanned_out = 0
+
+    # ------------------------------------------------------------------ to one peer
 
     def offer(self, connection: Connection, data: bytes) -> bool:
         """Queue an answer for its peer; return False if there is no room. Under the lock."""
         size = len(data)
         if connection.out and not connection.tx_state and not self._fits(connection, 1, size):
-            connection.write(now=True)  # write what waits for the end of a loop's turn
+            connection.write_on(now=True)  # write what waits for the end of a loop's turn
             if connection.fault is not None:
-                self._core.lose(connection)
                 return False
         out = connection.out
         if out and not self._fits(connection, 1, size):
@@ -63,7 +70,7 @@ class PeerQueues(WriteTiming):
                 if not self.offer(connection, data):
                     return count
             return len(items)
-        # no calls: see _connection.py
+        # no calls: see connection.py
         out += items
         connection.out_bytes += size
         return count
@@ -75,9 +82,7 @@ class PeerQueues(WriteTiming):
         at = perf_counter()
         in_burst = at - connection.last_queued_at < BURST_GAP  # to this peer: only its messages are written together
         connection.last_queued_at = at
-        connection.write(now=not in_burst)
-        if connection.fault is not None:
-            self._core.lose(connection)
+        connection.write_on(now=not in_burst)
 
     def write_at_turn_end(self, connection: Connection) -> None:
         """Like ``write_to``, for a task: at the end of its loop's turn, if more may follow. Under the lock."""
@@ -91,121 +96,110 @@ class PeerQueues(WriteTiming):
         if at > self._due:
             self.expect()
 
-    def to_all(self, items: Sequence[bytes]) -> None:
-        """Queue ``items`` for every peer; drop and count those without room. Raises Closed."""
-        core = self._core
-        try:
-            with core.lock:
-                core.check_open()
-                self._fan_out(items)
-        except Closed:
-            raise
-        except BaseException:
-            core.resume()
-            raise
-        finally:
-            core.notify()
-        self._fanned_out += len(items)
-        if self._fanned_out >= YIELD_EVERY:
-            self._fanned_out = 0
-            self.yield_gil()
-
-    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
-        """Queue each message for every peer except the one with its number. Otherwise like ``to_all``."""
-        core = self._core
-        try:
-            with core.lock:
-                core.check_open()
-                self.distribute()  # earlier messages first
-                queues = [(one, [data for data, number in items if number != one.number]) for one in core.joined()]
-                self._give_each(queues, len(items))
-        except Closed:
-            raise
-        except BaseException:
-            core.resume()
-            raise
-        finally:
-            core.notify()
-        self.yield_gil()
-
-    def to_some(self, item: bytes, numbers: Collection[int]) -> None:
-        """Queue ``item`` for the peers with these numbers. Otherwise like ``to_all``."""
-        core = self._core
-        try:
-            with core.lock:
-                core.check_open()
-                self.distribute()  # earlier messages first
-                self._give_each([(one, [item]) for one in core.joined() if one.number in numbers], 1)
-        except Closed:
-            raise
-        except BaseException:
-            core.resume()
-            raise
-        finally:
-            core.notify()
-        self.yield_gil()
-
     def to_one(self, items: Sequence[bytes], number: int) -> bool:
-        """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``to_all``."""
-        core = self._core
-        try:
-            with core.lock:
-                core.check_open()
-                self.distribute()  # earlier messages first
-                for connection in core.joined():
-                    if connection.number == number:
-                        self._give_each([(connection, items)], len(items))
-                        return True
-        except Closed:
-            raise
-        except BaseException:
-            core.resume()
-            raise
-        finally:
-            core.notify()
-        return False
+        """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``add_many``."""
+
+        def give() -> bool:
+            if (connection := self._state.present.get(number)) is None:
+                return False
+            self._give_each([(connection, items)], len(items))
+            return True
+
+        return self._in_order(give)
 
     def whole_to_one(self, items: Sequence[bytes], number: int, most: int) -> bool:
         """Queue all of ``items`` for the peer with this number, or none; return False if it has left or has no room.
 
         No room: more than ``most`` messages, or more than the cap or the window, would be queued. Raises Closed.
         """
-        core = self._core
-        size = sum(map(len, items))
+        count, size = len(items), sum(map(len, items))
+
+        def give() -> bool:
+            if (connection := self._state.present.get(number)) is None:
+                return False
+            if len(connection.out) + count > most or not self._fits(connection, count, size):
+                if not connection.tx_state:
+                    connection.write(now=True)  # write the burst that waits
+                if len(connection.out) + count > most or not self._fits(connection, count, size):
+                    return False
+            atomically(
+                (connection.out.extend, items),
+                (setattr, connection, "out_bytes", connection.out_bytes + size),
+                (setattr, self, "fanned", self.fanned + count),
+            )
+            self.write_to(connection)
+            return True
+
+        return self._in_order(give)
+
+    def _in_order(self, give: Callable[[], Result]) -> Result:
+        """Call ``give`` under the lock, after earlier messages to all peers were queued. Raises Closed."""
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
-                self.distribute()  # earlier messages first
-                for connection in core.joined():
-                    if connection.number == number:
-                        if len(connection.out) + len(items) > most or not self._fits(connection, len(items), size):
-                            if not connection.tx_state:
-                                connection.write(now=True)  # write the burst that waits
-                            full = len(connection.out) + len(items) > most
-                            if full or not self._fits(connection, len(items), size):
-                                return False
-                        atomically(
-                            (connection.out.extend, items),
-                            (setattr, connection, "out_bytes", connection.out_bytes + size),
-                            (setattr, self, "fanned", self.fanned + len(items)),
-                        )
-                        self.write_to(connection)
-                        return True
+            with state.lock:
+                state.check_open()
+                self.distribute()
+                return give()
         except Closed:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
-        return False
+            state.notify()
+
+    # ------------------------------------------------------------------ to several
+
+    def add(self, data: bytes) -> bool:
+        """Like ``add_many``, for one message; return True."""
+        self.add_many((data,))
+        return True
+
+    def add_many(self, items: Sequence[bytes]) -> int:
+        """Queue ``items`` for every peer; drop and count those without room. Return their number. Raises Closed."""
+        state = self._state
+        try:
+            with state.lock:
+                state.check_open()
+                self._fan_out(items)
+        except Closed:
+            raise
+        except BaseException:
+            state.resume()
+            raise
+        finally:
+            state.notify()
+        self._fanned_out += len(items)
+        if self._fanned_out >= YIELD_EVERY:
+            self._fanned_out = 0
+            self.yield_gil()
+        return len(items)
+
+    def to_others(self, items: Sequence[tuple[bytes, int | None]]) -> None:
+        """Queue each message for every peer except the one with its number. Otherwise like ``add_many``."""
+
+        def give() -> None:
+            queues = [(one, [data for data, number in items if number != one.number]) for one in self._state.joined()]
+            self._give_each(queues, len(items))
+
+        self._in_order(give)
+        self.yield_gil()
+
+    def to_some(self, item: bytes, numbers: Collection[int]) -> None:
+        """Queue ``item`` for the peers with these numbers. Otherwise like ``add_many``."""
+
+        def give() -> None:
+            self._give_each([(one, [item]) for one in self._state.joined() if one.number in numbers], 1)
+
+        self._in_order(give)
+        self.yield_gil()
 
     def _fan_out(self, items: Sequence[bytes]) -> None:
         """Accept ``items`` for all present peers. Under the lock."""
         for start in range(0, len(items), BURST_MESSAGES):  # in parts, so that a queue need not hold all of it
             some = items[start : start + BURST_MESSAGES]
             size, count = sum(map(len, some)), len(some)
-            # no calls from here: see _connection.py
+            # no calls from here: see connection.py
             self.burst += some
             self._burst_bytes += size
             self.fanned += count
@@ -214,6 +208,21 @@ class PeerQueues(WriteTiming):
                 mapping[key] = value
                 self.numbered = None
             self._burst_grew()
+
+    def _accept_batch(self, packed: bytes, items: list[bytes], count: int, counter: BatchCounter) -> bool:
+        size = len(packed)
+        # no calls from here: see connection.py
+        self.burst += (packed,)
+        self._burst_bytes += size
+        self.fanned += 1
+        if self.numbered is not None:
+            mapping, key, value = self.numbered
+            mapping[key] = value
+            self.numbered = None
+        counter.handed_over += count
+        del items[:count]
+        self._burst_grew()
+        return True
 
     def _burst_grew(self) -> None:
         """Distribute the burst if it is large enough, or see to it that it is distributed soon. Under the lock."""
@@ -230,28 +239,11 @@ class PeerQueues(WriteTiming):
         """Queue the burst for each peer, and write it. Under the lock."""
         if not self.burst:
             return
-        joined = self._core.joined() if self.lanes is None else self.lanes.best()
+        joined = self._state.joined() if self.lanes is None else self.lanes.best()
         self._give(joined)
         for connection in joined:
             if not connection.tx_state:  # else its callback writes what it finds
-                connection.write(now=True)
-                if connection.fault is not None:
-                    self._core.lose(connection)
-
-    def settle_burst(self) -> None:
-        """Distribute the burst, so that the counters are complete."""
-        core = self._core
-        if not self.burst:
-            return
-        try:
-            with core.lock:
-                if core.reason is None:  # else the alarm does it, or this is a forked child, which writes nothing
-                    self.distribute()
-        except BaseException:
-            core.resume()
-            raise
-        finally:
-            core.notify()
+                connection.write_on(now=True)
 
     def _give(self, joined: Sequence[Connection]) -> None:
         """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""
@@ -349,3 +341,49 @@ class PeerQueues(WriteTiming):
             else:
                 gone.append(data)
         return kept, self._weight(gone)
+
+    # ------------------------------------------------------------------ writing
+
+    def resume(self) -> None:
+        """Continue after a signal handler that raised. Under the lock."""
+        self.distribute()  # a burst may have been begun, with no alarm set for its end
+
+    def after_write(self, connection: Connection) -> None:
+        """Note that a connection has written what it could: it may be lost."""
+        if connection.fault is not None:
+            self._state.lose(connection)
+
+    def next_write(self, connection: Connection) -> bool:
+        """Give ``connection``, which has joined, its next messages to write; return False if there are none."""
+        queue = connection.out
+        if not queue:
+            self._drained()
+            return False
+        bodies, size = portion(queue, len(queue))
+        frames = connection.machine.frames(bodies)
+        total, count = sum(map(len, frames)), len(bodies)
+        # no calls from here: see connection.py
+        connection.held = frames
+        connection.bodies = bodies
+        connection.done = 0
+        connection.total = total
+        del queue[:count]
+        connection.out_bytes -= size
+        if self.waiters:
+            self._state.wake_senders = True
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        """Drop the messages for a lost connection that it had not begun to write. Under the lock."""
+        written, begun, unstarted = connection.progress_of_write()
+        gone = self._weight(connection.out) + self._weight(unstarted)
+        # no calls from here: see connection.py
+        connection.bodies = ()
+        connection.total = 0
+        connection.done = 0
+        connection.written += written
+        self.broken += begun
+        self.dropped += gone
+        connection.out = []
+        connection.out_bytes = 0
+        self._drained()

@@ -2,7 +2,7 @@
 
 By itself TCP gives up such a peer after a quarter of an hour if it sends, and after two hours if it only receives.
 TCP_USER_TIMEOUT is no way out: it also ends the connection of a peer that can be reached and does not read. So the
-kernel is only told to ask often enough. The alarm thread reads TCP_INFO, and ``_tcp_info.py`` decides.
+kernel is only told to ask often enough. The alarm thread reads TCP_INFO, and ``tcp_info.py`` decides.
 
 May not know: messages, protocols.
 """
@@ -13,16 +13,14 @@ import math
 import socket as sockets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import CLOSED
+from nngkit.protocols._core.connection import CLOSED, Connection
+from nngkit.protocols._core.guard import Guard
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng import descriptors, streams
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.tcp_info import TCP_INFO_SIZE, TCPInfo, is_gone, longest_pause, look, next_look, parse
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 TCP_RTO_MAX_MS: int | None = 44
 """From <linux/tcp.h>; the socket module does not have it. Set it to None to see how a kernel before 6.15 behaves."""
@@ -34,17 +32,18 @@ RESET: Final = b"\1\0\0\0\0\0\0\0"  # SO_LINGER, 0 s: close sends a reset
 
 
 class PeerWatch:
-    """Watch of one core's TCP connections. ``timeout``: seconds without an answer; 0 leaves all to the system."""
+    """Watch of one socket's TCP connections. ``timeout``: seconds without an answer; 0 leaves all to the system."""
 
     _index: ClassVar[descriptors.Index] = descriptors.Index()  # for the alarm thread
 
-    def __init__(self, core: Core, timeout: float) -> None:
-        self._core = core
+    def __init__(self, state: State[Connection], guard: Guard, timeout: float) -> None:
+        self._state = state
+        self._guard = guard
         self._timeout = timeout
         self._alarm = Alarm(self._look)
 
     def begin(self, connection: Connection) -> None:
-        """Watch a new connection, if it is one of TCP. Under the core's lock."""
+        """Watch a new connection, if it is one of TCP. Under the lock."""
         if self._timeout and descriptors.available and connection.address.ported:
             if connection.descriptor is not None:
                 descriptors.ask(connection.descriptor, self._configure)
@@ -70,17 +69,17 @@ class PeerWatch:
 
     def _look(self) -> float | None:
         """End the connections whose peers do not answer; return the seconds until the next look."""
-        core, wait = self._core, longest_pause(self._timeout)
-        with core.lock:
-            connections = [*core.present.values(), *core.handshaking.values()]
+        state, wait = self._state, longest_pause(self._timeout)
+        with state.lock:
+            connections = [*state.present.values(), *state.handshaking.values()]
         for first in range(0, len(connections), AT_ONCE):
-            with core.lock:
-                if core.reason is not None and not core.lingers:
+            with state.lock:
+                if state.reason is not None and not state.lingers:
                     return None
                 now = time.monotonic()
                 for connection in connections[first : first + AT_ONCE]:
                     wait = min(wait, self._look_at(connection, now))
-            core.notify()
+            state.notify()
         return wait if connections else None
 
     def _look_at(self, connection: Connection, now: float) -> float:
@@ -100,8 +99,8 @@ class PeerWatch:
         # its next packet that arrives is answered by a reset.
         descriptors.ask(number, _reset_at_close)
         reason = f"no answer for {timeout:g} s"
-        self._core.guard.cut(connection.where(), reason)
-        self._core.lose(connection, reason)
+        self._guard.cut(connection.where(), reason)
+        self._state.lose(connection, reason)
         return longest_pause(timeout)
 
     def _descriptor(self, connection: Connection) -> int | None:

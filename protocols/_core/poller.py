@@ -24,16 +24,14 @@ import select
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._nng.process import block_signals
 from nngkit.protocols._waiting.waiters import TaskWaiter, ThreadWaiter, waits
 from nngkit.protocols._waiting.wakeup import WakeupDescriptor, Watch, watch
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -46,14 +44,14 @@ _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL e
 class Poller:
     """Polling of one socket.
 
-    ``add``, ``remove`` and ``repeat`` need the core's lock; the other methods must not hold it. ``epoll`` is None until
+    ``add``, ``remove`` and ``repeat`` need the lock; the other methods must not hold it. ``epoll`` is None until
     a caller waits, so a socket that only sends needs no descriptor for it; the reader thread then polls its connections
     directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the reader thread last found the
     waiters busy.
     """
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, state: State[Connection]) -> None:
+        self._state = state
         self.epoll: select.epoll | None = None
         self.reads_by_waiters = 0
         self.reads_when_busy = -1
@@ -63,7 +61,7 @@ class Poller:
         self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
 
-    # ------------------------------------------------------------------ connections, under the core's lock
+    # ------------------------------------------------------------------ connections, under the lock
 
     def add(self, connection: Connection) -> bool:
         """Poll ``connection`` from now on; return False if its descriptor cannot be polled."""
@@ -106,9 +104,9 @@ class Poller:
     def _open(self) -> select.epoll | None:
         """Return the epoll, created on the first call; None without connections, or without a descriptor for it.
 
-        Under the core's lock.
+        Under the lock.
         """
-        if self.epoll is None and self._connections and self.core.reason is None:
+        if self.epoll is None and self._connections and self._state.reason is None:
             try:
                 reader_thread().hand_over(self, select.epoll(), list(self._connections))
             except OSError:
@@ -116,7 +114,7 @@ class Poller:
         return self.epoll
 
     def _opened(self) -> select.epoll | None:
-        with self.core.lock:
+        with self._state.lock:
             return self._open()
 
     # ------------------------------------------------------------------ waiting
@@ -124,7 +122,7 @@ class Poller:
     def watch_for(self, waiter: TaskWaiter) -> None:
         """Let the loop of a task that is about to wait read arriving data. Called in that loop."""
         loop = waiter.loop
-        if loop in self._watches or self.core.reason is not None:
+        if loop in self._watches or self._state.reason is not None:
             return
         epoll = self.epoll or self._opened()  # this reference keeps it open if another thread closes the socket
         if epoll is None:
@@ -137,7 +135,7 @@ class Poller:
         if found is None:
             return
         self._watches[loop] = found
-        if self.core.reason is not None:  # closed by another thread, which may have missed this watch
+        if self._state.reason is not None:  # closed by another thread, which may have missed this watch
             found.close()
 
     def wait(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
@@ -212,44 +210,44 @@ class Poller:
 
     def read_ready(self, loop: object = None) -> bool:
         """Read every connection with data; return False if there is none."""
-        core, epoll = self.core, self.epoll
-        if epoll is None or (core.reason is not None and not core.lingers):
+        state, epoll = self._state, self.epoll
+        if epoll is None or (state.reason is not None and not state.lingers):
             return False
         try:
             events = epoll.poll(0)
             if not events:
                 return False
-            with core.lock:
+            with state.lock:
                 self._read(events)
-            core.notify(loop)
+            state.notify(loop)
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         return True
 
     def read_one(self, number: int, event: int) -> None:
         """Read one connection with data. For the reader thread, while there is no epoll."""
-        core = self.core
-        with core.lock:
-            if core.reason is None or core.lingers:
+        state = self._state
+        with state.lock:
+            if state.reason is None or state.lingers:
                 self._read([(number, event)])
-        core.notify()
+        state.notify()
 
     def read_now(self) -> None:
-        """Read every connection with data. Under the core's lock."""
+        """Read every connection with data. Under the lock."""
         epoll = self.epoll or self._open()  # not left to the reader thread, which may have to wait for the interpreter
         if epoll is not None:
             self._read(epoll.poll(0))
 
     def _read(self, events: list[tuple[int, int]]) -> None:
-        core, connections = self.core, self._connections
+        connections = self._connections
         for number, event in events:
             connection = connections.get(number)
             if connection is None:
                 continue
             if event & _ENDS:
                 connection.peer_finished = True
-            core.advance(connection)
+            connection.read_on()
 
     # ------------------------------------------------------------------ the end
 

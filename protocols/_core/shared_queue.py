@@ -8,55 +8,39 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nngkit.errors import Full
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.transfer import JOINED
-from nngkit.protocols._core.write_timing import BURST_GAP, TURN_GAP, WhenFull, WriteTiming
-from nngkit.protocols.routing import Lanes, Rotation
-
-if TYPE_CHECKING:
-    from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.send_queue import BURST_GAP, TURN_GAP, BatchCounter, SendQueue, WhenFull, portion
+from nngkit.protocols._core.state import State
+from nngkit.protocols._waiting.faults import check_ours
+from nngkit.protocols.routing import share
 
 TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 SMALL: Final = 4096  # bytes from which messages count towards the window
 
 
-class SharedQueue(WriteTiming):
+class SharedQueue(SendQueue):
     """Queue with ``cap`` messages, and ``window`` bytes of messages of SMALL bytes and more."""
 
-    def __init__(self, core: Core, *, shared: bool, cap: int, window: int, when_full: WhenFull, where: str) -> None:
-        super().__init__(core, cap, window)
-        self.shared = shared
-        self.free = cap  # cap of the fast path of send: 0 once the socket is closed
-        self.when_full = when_full
-        self._where = where
-        self.queue: list[bytes] = []
+    def __init__(self, state: State[Connection], *, cap: int, window: int, when_full: WhenFull, where: str) -> None:
+        super().__init__(state, cap=cap, window=window, when_full=when_full, where=where)
+        self.free = cap  # 0 once the socket is closed
         self.large = 0  # bytes of queued messages of SMALL bytes and more
-        self.idle: Rotation[Connection] = Rotation()
-        self.taken = 0
         # called under the lock with the connection that took messages; None: they are queued again
         self.took: Callable[[Connection | None, Sequence[bytes]], None] | None = None
         self._turn: Connection | None = None
-
-    def prioritize(self) -> None:
-        """Serve peers by priority from now on: ``idle`` becomes ``lanes``. Under the lock."""
-        if self.lanes is None:
-            self.lanes = Lanes(_priority, self._core.joined, self._at_cap)
-            for connection in self.idle:
-                self.lanes.add(connection)
-            self.idle = self.lanes
 
     def _at_cap(self) -> bool:
         return len(self.queue) >= max(self.cap, 1) or self.large >= self.window
 
     def add(self, data: bytes) -> bool:
         """Accept one message; return False if it has to wait. Raises Closed, Full."""
-        core = self._core
+        state = self._state
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 if self.queue and self.idle.peers:
                     self._flush(many=True)  # messages of tasks, waiting for the end of their loop's turn
                 while self._full(len(data)):
@@ -65,10 +49,10 @@ class SharedQueue(WriteTiming):
                 self._append(data)
                 self._flush()
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return True
 
     def add_at_turn_end(self, data: bytes) -> bool:
@@ -88,16 +72,16 @@ class SharedQueue(WriteTiming):
             else:
                 self.expect()
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         return True
 
     def add_many(self, items: Sequence[bytes]) -> int:
         """Accept the first of ``items``, as many as there is room for; return their number."""
-        core, count = self._core, 0
+        state, count = self._state, 0
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 queue = self.queue
                 total = len(items)
                 while count < total:
@@ -121,10 +105,10 @@ class SharedQueue(WriteTiming):
                     count += size
                     self._flush(many=True)
         except BaseException:
-            self._core.resume()
+            self._state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return count
 
     def _append(self, data: bytes) -> None:
@@ -173,13 +157,21 @@ class SharedQueue(WriteTiming):
         self.dropped += 1
         return True
 
-    def kick(self) -> None:
-        """Start writing the queued messages."""
-        core = self._core
-        with core.lock:
-            if core.reason is None or core.lingers:
-                self._flush()
-        core.notify()
+    def _accept_batch(self, packed: bytes, items: list[bytes], count: int, counter: BatchCounter) -> bool:
+        size = len(packed)
+        while self._full(size):
+            if not self._make_room():
+                return False
+        queue, large = self.queue, size if size >= SMALL else 0
+        # no calls from here: see connection.py
+        queue += (packed,)
+        self.large += large
+        counter.handed_over += count
+        del items[:count]
+        self._flush()
+        return True
+
+    # ------------------------------------------------------------------ writing
 
     def _flush(self, *, many: bool = False) -> None:
         """Give queued messages to idle peers. Under the lock."""
@@ -197,35 +189,80 @@ class SharedQueue(WriteTiming):
 
     def resume(self) -> None:
         """Continue after a signal handler that raised. Under the lock."""
-        if self.shared:
-            for connection in self._core.joined():
-                self.after_write(connection)
-        self.distribute()  # a burst may have been begun, with no alarm set for its end
+        for connection in self._state.joined():
+            self.after_write(connection)
         self._flush()
-
-    def resume_waiting(self) -> None:
-        """Let idle peers take queued messages, after a connection has written. Under the lock."""
-        if self.queue and self.idle:
-            self._flush()
 
     def after_write(self, connection: Connection) -> None:
         """Note that a connection has written what it could: it is idle, lost, or still writing."""
         if connection.fault is not None:
-            self._core.lose(connection)
-        elif self.shared and connection.stage == JOINED and not connection.writing:
+            self._state.lose(connection)
+        elif connection.stage == JOINED and not connection.writing:
             self.idle.add(connection)
             self._drained()
 
+    def next_write(self, connection: Connection) -> bool:
+        """Give ``connection``, which has joined, its share to write; return False if there is none."""
+        queue = self.queue
+        if not queue:
+            self.idle.add(connection)
+            self._drained()
+            return False
+        if self._turn is not connection and (self.idle or (self.lanes and not self.lanes.may_take(connection))):
+            self.idle.add(connection)  # it has had its share, and other peers wait
+            return False
+        self._turn = None
+        bodies, _ = portion(queue, share(len(queue), len(self._state.present)))
+        try:
+            frames = connection.machine.frames(bodies)
+        except Exception as wrong:
+            check_ours(wrong)
+            # the next peer would end the same way
+            del queue[: len(bodies)]
+            self.taken += len(bodies)
+            self.broken += len(bodies)
+            self.large = sum(len(body) for body in queue if len(body) >= SMALL)
+            raise
+        total, count = sum(map(len, frames)), len(bodies)
+        large = 0 if not self.large else sum(len(body) for body in bodies if len(body) >= SMALL)
+        # no calls from here: see connection.py
+        connection.held = frames
+        connection.bodies = bodies
+        connection.done = 0
+        connection.total = total
+        del queue[:count]
+        self.taken += count
+        self.large -= large
+        if self.took is not None:
+            self.took(connection, bodies)
+        if self.waiters and len(queue) <= self.cap >> 1:
+            self._state.wake_senders = True
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        """Requeue the messages that a lost connection had not begun to write. Under the lock."""
+        self.idle.discard(connection)
+        written, begun, unstarted = connection.progress_of_write()
+        count, large = len(unstarted), sum(len(body) for body in unstarted if len(body) >= SMALL)
+        if unstarted and self.took is not None:
+            self.took(None, unstarted)
+        # no calls from here: see connection.py
+        connection.bodies = ()
+        connection.total = 0
+        connection.done = 0
+        connection.written += written
+        self.broken += begun
+        self.queue[:0] = unstarted
+        self.taken -= count
+        self.large += large
+        self._drained()
+
     def withdraw(self, data: bytes) -> bool:
         """Remove a message that no peer has taken; return False if one has."""
-        with self._core.lock:
+        with self._state.lock:
             for index, queued in enumerate(self.queue):
                 if queued is data:
                     del self.queue[index]
                     self.taken += 1  # it was accepted, and stays counted
                     return True
         return False
-
-
-def _priority(connection: Connection) -> int:
-    return connection.priority

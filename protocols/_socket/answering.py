@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, NngkitError
-from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.transfer import JOINED
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.options import MIB, CallOptions
 from nngkit.protocols._socket.receiving import BURST, Receiver
@@ -28,9 +28,9 @@ PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer
 class Answers:
     """Replies of one socket on their way to the requesters; it does not keep the socket alive."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._outbox = core.outbox
+    def __init__(self, state: State[Connection], outbox: PeerQueues) -> None:
+        self._state = state
+        self._outbox = outbox
         self._count = 0
 
     async def checkpoint_sometimes(self) -> None:
@@ -42,10 +42,10 @@ class Answers:
 
     def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
         """Queue or drop one reply; return False if it may wait for room."""
-        core, outbox = self._core, self._outbox
+        state, outbox = self._state, self._outbox
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 if connection.stage != JOINED:
                     outbox.dropped += 1
                 elif outbox.offer(connection, answer):
@@ -63,21 +63,21 @@ class Answers:
         except NngkitError:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return True
 
     def answer_all(self, answers: Sequence[tuple[Connection, bytes]]) -> list[int]:
         """Queue or drop replies and write them together; return the indexes of those that may wait for room."""
-        core, outbox, waiting = self._core, self._outbox, []
+        state, outbox, waiting = self._state, self._outbox, []
         theirs: dict[Connection, list[int]] = {}
         for index, (connection, _) in enumerate(answers):
             theirs.setdefault(connection, []).append(index)
         try:
-            with core.lock:
-                core.check_open()
+            with state.lock:
+                state.check_open()
                 for connection, indexes in theirs.items():
                     fitting = outbox.offer_many(connection, [answers[index][1] for index in indexes])
                     outbox.fanned += fitting
@@ -90,21 +90,19 @@ class Answers:
                     connection.dropped += lost
                     if fitting:
                         connection.stalled = False
-                        connection.write(now=True)
-                        if connection.fault is not None:
-                            core.lose(connection)
+                        connection.write_on(now=True)
         except NngkitError:
             raise
         except BaseException:
-            core.resume()
+            state.resume()
             raise
         finally:
-            core.notify()
+            state.notify()
         return waiting
 
     def drop(self, connection: Connection) -> bool:
         """Count a reply that found no room; return False."""
-        with self._core.lock:
+        with self._state.lock:
             self._outbox.dropped += 1
             connection.dropped += 1
         return False
@@ -198,13 +196,14 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
     _least_send_buffer: ClassVar[int] = 1
 
     _answers: Answers
+    _outbox: PeerQueues
 
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         super().__init__(**options)
 
     def _set_up(self) -> None:
         inbox, largest, question = self._inbox, self._largest, self._question
-        answers = self._answers = Answers(self._core)
+        answers = self._answers = Answers(self._state, self._outbox)
 
         def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
             questions: list[Question] = []

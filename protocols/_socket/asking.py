@@ -40,10 +40,10 @@ class Relaying(Protocol):
     """Taker of replies to questions that were not asked here (`relaying.py`)."""
 
     def take_reply(self, message: bytes, connection: Connection) -> bool:
-        """Keep a reply; return False if it is not one for the relay. Under the core's lock."""
+        """Keep a reply; return False if it is not one for the relay. Under the lock."""
 
     def took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
-        """Note the connection that took questions; None: they are queued again. Under the core's lock."""
+        """Note the connection that took questions; None: they are queued again. Under the lock."""
 
 
 class Asking:
@@ -53,7 +53,7 @@ class Asking:
     """
 
     def __init__(self, core: Core, largest: int) -> None:
-        self._core = core
+        self._state, self._inbox, self._outbox = core.state, core.inbox, core.outbox
         self._largest = largest
         self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
         self._entry = threading.Lock()
@@ -64,8 +64,8 @@ class Asking:
         self.received = 0
         self._answered: deque[Waiter] = deque()
         self.relay: Relaying | None = None
-        core.inbox.unpack = self._hand_out
-        core.inbox.no_receivers = True
+        self._inbox.unpack = self._hand_out
+        self._inbox.no_receivers = True
 
     def enter(self, requester: Requester) -> bytes:
         """Give ``requester`` an id; return the header with it. ``leave`` undoes that."""
@@ -103,7 +103,7 @@ class Asking:
         return [requester for reference in references if (requester := reference()) is not None]
 
     def _hand_out(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
-        """Deliver each reply to its requester. Under the core's lock."""
+        """Deliver each reply to its requester. Under the lock."""
         asking, answered, relay = self._asking, self._answered, self.relay
         for index in range(connection.seen, len(messages)):
             message = messages[index]
@@ -118,7 +118,7 @@ class Asking:
                 break
             self.received += 1
             if len(body) > self._largest:
-                self._core.inbox.too_large += 1
+                self._inbox.too_large += 1
                 self.received -= 1
             elif (found := asking.get(number)) is None or (requester := found()) is None:
                 self.late += 1
@@ -126,7 +126,7 @@ class Asking:
                 answered += (requester.waiter,)
             connection.seen = index + 1
         if answered:
-            self._core.call_later(self._wake)
+            self._state.call_later(self._wake)
         return ()
 
     def _wake(self, loop: object) -> None:
@@ -146,7 +146,7 @@ class Asking:
             for first, wakes in loops.values():
                 first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
             if loop is not None and len(woken) > 1:
-                self._core.outbox.expect()  # the next questions of these tasks are sent together
+                self._outbox.expect()  # the next questions of these tasks are sent together
         except BaseException:
             answered.extendleft(woken)
             raise

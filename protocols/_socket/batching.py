@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from nngkit.errors import Closed, NngkitError
-from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols.batch import HEAD, Batch
 

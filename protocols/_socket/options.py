@@ -21,7 +21,7 @@ from typing import Final, Literal, TypedDict
 
 from nngkit.errors import ConfigError
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols.batch import Batch
 

@@ -17,8 +17,7 @@ from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.core import Core
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, in_trio, task_waiter
+from nngkit.protocols._waiting.waiters import DEFAULT, Default, ThreadWaiter, Timeout, in_trio, task_waiter
 
 BURST = 64  # items that an async receive returns from the queue before it yields to other tasks
 BURST_OF_BATCHES = 1024  # the same for batches, whose items cost little each

@@ -11,15 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nngkit.errors import Full, TimedOut
-from nngkit.protocols._core.core import Core
-from nngkit.protocols._core.outbox import Outbox
+from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.core import Outbox
+from nngkit.protocols._core.send_queue import YIELD_EVERY
 from nngkit.protocols._core.shared_queue import SMALL
-from nngkit.protocols._core.write_timing import YIELD_EVERY
+from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.batching import Batcher, OpenBatch
 from nngkit.protocols._socket.receiving import BURST
-from nngkit.protocols._waiting.timeout import DEFAULT, Default, Timeout
-from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, checkpoint_after, in_trio, sleep, task_waiter
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    Waiter,
+    checkpoint_after,
+    in_trio,
+    sleep,
+    task_waiter,
+)
 
 _BYTES_ONLY = frozenset((bytes,))
 
@@ -36,7 +46,7 @@ class Sender:
     full when it has no room for a whole batch.
     """
 
-    _core: Core
+    _state: State[Connection]
     _outbox: Outbox
     _send_timeout: float | None
     _batcher: Batcher | None = None
@@ -59,7 +69,7 @@ class Sender:
                 elif not len(queue) % YIELD_EVERY:
                     outbox.yield_gil()
             except BaseException:
-                self._core.resume()
+                self._state.resume()
                 raise
             return
         self._send_slowly(data, timeout)
@@ -67,7 +77,9 @@ class Sender:
     def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
         open_batch = self._open_batch
         if open_batch is None:
-            self._send(self._header + as_bytes(data), timeout)
+            body = self._header + as_bytes(data)
+            if not self._outbox.add(body):
+                self._send(body, timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
             try:
                 open_batch.items.append(data)
@@ -99,12 +111,15 @@ class Sender:
                 elif not len(queue) % YIELD_EVERY:
                     outbox.yield_gil()
             except BaseException:
-                self._core.resume()
+                self._state.resume()
                 raise
             return
         open_batch = self._open_batch
         if open_batch is None:
-            await self._asend(self._header + as_bytes(data), timeout)
+            await self._checkpoint_sometimes()
+            body = self._header + as_bytes(data)
+            if not outbox.add(body):
+                await self._asend(body, timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
             try:
                 open_batch.items.append(data)
@@ -137,7 +152,7 @@ class Sender:
         frames = self._frames(items)
         done, waiter = 0, ThreadWaiter()
         while True:
-            done += self._add_many(frames[done:] if done else frames)
+            done += self._outbox.add_many(frames[done:] if done else frames)
             if done == len(frames):
                 return done
             try:
@@ -160,19 +175,17 @@ class Sender:
         await _yield(trio_task)
         done = 0
         while True:
-            done += self._add_many(frames[done:] if done else frames)
+            done += self._outbox.add_many(frames[done:] if done else frames)
             if done == len(frames):
                 await checkpoint_after(trio_task)
                 return done
             try:
+                await self._checkpoint_sometimes()
                 await self._asend(frames[done], timeout)
             except TimedOut as late:
                 late.sent = done
                 raise
             done += 1
-
-    def _add_many(self, frames: Sequence[bytes]) -> int:
-        return self._outbox.add_many(frames)
 
     def flush(self, timeout: Timeout = DEFAULT) -> None:
         """Queue all batches, full or not, waiting for room. Without ``batch=`` it does nothing.
@@ -194,8 +207,6 @@ class Sender:
 
     def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
         outbox = self._outbox
-        if outbox.add(body):
-            return
         seconds, deadline = self._until(timeout)
         waiter = waiter or ThreadWaiter()
         outbox.waiters.add(waiter)
@@ -210,10 +221,7 @@ class Sender:
             outbox.waiters.discard(waiter)
 
     async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._checkpoint_sometimes()
         outbox = self._outbox
-        if outbox.add(body):
-            return
         seconds, deadline = self._until(timeout)
         waiter = task_waiter()
         outbox.waiters.add(waiter)
@@ -272,7 +280,7 @@ class Sender:
             batcher.waiters.add(waiter)
         try:
             while True:
-                self._core.check_open()
+                self._state.check_open()
                 if batcher is None or batcher.flush():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
@@ -285,21 +293,6 @@ class Sender:
     def _until(self, timeout: Timeout) -> tuple[float | None, float | None]:
         seconds = self._send_timeout if isinstance(timeout, Default) else timeout
         return seconds, None if seconds is None else time.monotonic() + seconds
-
-
-class Broadcaster(Sender):
-    """Sending to every peer. Messages without room in a peer's queue are dropped for that peer, so it never waits."""
-
-    def _send(self, body: bytes, timeout: Timeout, waiter: ThreadWaiter | None = None) -> None:
-        self._outbox.to_all((body,))
-
-    async def _asend(self, body: bytes, timeout: Timeout) -> None:
-        await self._checkpoint_sometimes()
-        self._outbox.to_all((body,))
-
-    def _add_many(self, frames: Sequence[bytes]) -> int:
-        self._outbox.to_all(frames)
-        return len(frames)
 
 
 def messages(items: Iterable[Payload]) -> Sequence[bytes]:

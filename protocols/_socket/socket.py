@@ -1,4 +1,4 @@
-"""Base of all sockets: options, addresses, counters, batches.
+"""Base of all sockets: options, addresses, batches, peers, counters, close.
 
 The six protocols derive from ``Socket``, ``Receiver`` and ``Sender``, and state their differences in class attributes.
 All methods may be called on any thread; none waits inside NNG.
@@ -8,24 +8,28 @@ May not know: the meaning of messages.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import time
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, get_args
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self, get_args
 
-from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.errors import BadMessage, Closed, ConfigError, Forked, Full, NngkitError, TimedOut, TooLarge
 from nngkit.protocols._core.connection import Connection
-from nngkit.protocols._core.core import Core
-from nngkit.protocols._core.guard import Limits
+from nngkit.protocols._core.core import Core, Outbox
+from nngkit.protocols._core.guard import Cut, Limits
 from nngkit.protocols._core.inbox import WhenBehind
-from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.stats import Stats
-from nngkit.protocols._core.write_timing import WhenFull
+from nngkit.protocols._core.peer_queues import PeerQueues
+from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
+from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.addresses import parse, several
-from nngkit.protocols._nng.process import register
+from nngkit.protocols._nng.process import register, unregister
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols._socket.batching import Batcher, OpenBatch
-from nngkit.protocols._socket.closing import Closing
 from nngkit.protocols._socket.machines import machines
 from nngkit.protocols._socket.options import (
     LARGEST,
@@ -39,13 +43,22 @@ from nngkit.protocols._socket.options import (
     text_name,
     whole,
 )
-from nngkit.protocols._socket.peers import Peers
 from nngkit.protocols._socket.receiving import BURST_OF_BATCHES
-from nngkit.protocols._waiting.weakly import weakly
+from nngkit.protocols._waiting.waiters import (
+    DEFAULT,
+    Default,
+    ThreadWaiter,
+    Timeout,
+    Waiter,
+    checkpoint_before,
+    task_waiter,
+    weakly,
+)
 from nngkit.protocols.batch import Batch, count, count_topic, pack, unpack
 from nngkit.protocols.routing import PRIORITIES, PRIORITY
 
 SPLIT: Final = 16  # batches unpacked at once
+EVENTS: Final = 65536  # unread events of an iteration: beyond that it ends with Full instead of using more memory
 
 
 class _Signature:
@@ -60,7 +73,7 @@ class _Signature:
         return inspect.Signature([*own[:-1], *(each for each in shared if batches or each.name != "batch")])
 
 
-class Socket(Closing, Peers):
+class Socket:
     """Base class of all sockets. All arguments are keyword-only.
 
     ``listen``, ``dial``: one address or several; for Push, Req and Surveyor ``dial`` may map each to a priority.
@@ -82,11 +95,12 @@ class Socket(Closing, Peers):
     """
 
     _protocol: ClassVar[int]
+    _outbox: Outbox
     _header = b""  # prefix of every message on the wire
     _header_room: ClassVar[int] = 0  # bytes of protocol headers beyond the size limit
     _alone: ClassVar[bool] = False
     _prioritizes: ClassVar[bool] = False  # its peers may have priorities
-    _shares: ClassVar[bool] = False  # one send queue for all peers
+    _queues: ClassVar[type[Outbox]] = PeerQueues
     _when_behind: ClassVar[WhenBehind] = "hold"
     _never_receives: ClassVar[bool] = False  # received messages are discarded
     _batches_in: ClassVar[bool] = False
@@ -99,6 +113,8 @@ class Socket(Closing, Peers):
     _default_send_window: ClassVar[int] = 64 * MIB
     _least_send_buffer: ClassVar[int] = 0
     _policies: ClassVar[tuple[WhenFull, ...]] = ("block",)
+    _drains: ClassVar[bool] = False  # close and drain wait until accepted messages are written
+    _drained = True
     __signature__: ClassVar[Any] = _Signature()
 
     def __init__(
@@ -178,16 +194,10 @@ class Socket(Closing, Peers):
             verifies=tls is not None and tls.demands,
             limits=limits,
             inbox={"cap": cap, "window": recv_window, "full": self._when_behind},
-            outbox={
-                "shared": self._shares,
-                "cap": send_buffer,
-                "window": send_window,
-                "when_full": policy,
-                "where": repr(self),
-            },
+            outbox=partial(self._queues, cap=send_buffer, window=send_window, when_full=policy, where=repr(self)),
         )
-        self._inbox, self._outbox = self._core.inbox, self._core.outbox
-        if not self._shares or self._batch is not None:
+        self._state, self._inbox, self._outbox = self._core.state, self._core.inbox, self._core.outbox
+        if self._batch is not None:
             self._outbox.free = 0  # no fast path: see Sender.send
         if most:
             self._inbox.unpack_limit = most
@@ -240,7 +250,7 @@ class Socket(Closing, Peers):
         return self._header + pack(items)
 
     def _split_all(self, connection: Connection, messages: Sequence[bytes]) -> list[Any]:
-        """Return the messages of the batches. Under the core's lock.
+        """Return the messages of the batches. Under the lock.
 
         A malformed batch becomes an error for a receive call.
         """
@@ -300,17 +310,134 @@ class Socket(Closing, Peers):
         where = self.name or " ".join([*self._addresses, *(f"-> {url}" for url in self._dialed)])
         return f"<{type(self).__name__}{' ' + where if where else ''}>"
 
+    # ------------------------------------------------------------------ peers
+
+    def _check_open(self) -> None:
+        self._state.check_open()
+
+    @property
+    def pipes(self) -> tuple[Pipe, ...]:
+        """The current connections, oldest first."""
+        return self._core.pipes()
+
+    @property
+    def pipe_stats(self) -> dict[Pipe, PipeStats]:
+        """Counters of each current connection."""
+        found, outbox = {}, self._outbox
+        outbox.settle_burst()
+        with self._state.lock:
+            for one in self._state.joined():
+                if one.pipe is not None:
+                    going = one.written_now()
+                    queued = len(one.out) + len(one.bodies) + len(outbox.burst) - going
+                    found[one.pipe] = PipeStats(one.machine.count, one.written + going, queued, one.dropped)
+        return found
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The last 64 connections that were cut: for breaking a rule, for silence or by an internal error."""
+        return tuple(self._core.guard.cuts)
+
+    def disconnect(self, pipe: Pipe) -> bool:
+        """Cut one connection; return False if it had ended.
+
+        Its dialer tries again: use ``admit`` to keep a peer out.
+        """
+        self._check_open()
+        return self._core.disconnect(pipe)
+
+    def on_peer(self, callback: Callable[[PeerEvent], None]) -> Callable[[], None]:
+        """Call ``callback(event)`` for each peer that joins or leaves; return a function that unregisters it.
+
+        It runs on the thread that detected the change: NNG's, nngkit's or a caller's. It must be quick and must not
+        close sockets.
+        """
+        return self._state.follow(callback)
+
+    async def apeer_events(self) -> AsyncIterator[PeerEvent]:
+        """Yield an event for each present peer, then for each that joins or leaves, until the socket is closed.
+
+        Raises Full if the caller leaves 65,536 events unread.
+        """
+        await checkpoint_before()
+        waiter = task_waiter()
+        events: deque[PeerEvent] = deque(maxlen=EVENTS + 1)
+        self._state.peer_waiters.add(waiter)
+        present = {}
+        end = self._state.follow(events.append)
+        try:
+            for pipe in self.pipes:
+                present[pipe.id] = pipe
+                yield PeerEvent("joined", pipe, time.monotonic())
+            while True:
+                while events:
+                    if len(events) > EVENTS:
+                        raise Full(f"{self!r}: {EVENTS} peer events are unread")
+                    event = events.popleft()
+                    # an event between reading `pipes` and `follow` is yielded once
+                    if event.kind == "joined" and present.pop(event.pipe.id, None) is not None:
+                        continue
+                    present.pop(event.pipe.id, None)
+                    yield event
+                if self._state.reason is not None:
+                    return
+                await waiter.wait()
+        finally:
+            end()
+            self._state.peer_waiters.discard(waiter)
+
+    def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Block until ``n`` peers are connected, and callbacks of `on_peer` have returned. Raises TimedOut, Closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = ThreadWaiter()
+        self._state.peer_waiters.add(waiter)
+        try:
+            while not self._has_peers(n):
+                if not waiter.wait(deadline):
+                    raise self._too_few(n, timeout)
+        finally:
+            self._state.peer_waiters.discard(waiter)
+
+    async def await_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Like ``wait_for_peers``, for a task. Cancelling it has no effect on the socket."""
+        await checkpoint_before()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = task_waiter()
+        self._state.peer_waiters.add(waiter)
+        try:
+            while not self._has_peers(n):
+                if not await waiter.wait(deadline):
+                    raise self._too_few(n, timeout)
+        finally:
+            self._state.peer_waiters.discard(waiter)
+
+    def _has_peers(self, n: int) -> bool:
+        self._check_open()
+        return self._state.has_told(n)
+
+    def _too_few(self, n: int, timeout: float | None) -> TimedOut:
+        there = self._state.told
+        return TimedOut(
+            f"{self!r}: {there} of {n} peers connected in {timeout} s{self._core.unreached()}{self._last_cut()}",
+            timeout,
+        )
+
+    def _last_cut(self) -> str:
+        """Return the text about the last cut for an error message; "" if there was none."""
+        cuts = self.cuts
+        return f"; {cuts[-1].address} was cut: {cuts[-1].reason}" if cuts else ""
+
     # ------------------------------------------------------------------ counters
 
     @property
     def stats(self) -> Stats:
         """The counters, read at one moment."""
-        core, inbox, outbox = self._core, self._inbox, self._outbox
+        core, state, inbox, outbox = self._core, self._state, self._inbox, self._outbox
         batcher = self._batcher
         accepted = None if batcher is None else batcher.accepted
         outbox.settle_burst()
-        with core.lock:
-            there = core.joined()
+        with state.lock:
+            there = state.joined()
             return Stats(
                 **{
                     "sent": outbox.sent if accepted is None else accepted,
@@ -321,7 +448,7 @@ class Socket(Closing, Peers):
                     "bad": inbox.bad,
                     "written": core.written_gone + sum(one.written + one.written_now() for one in there),
                     "read": core.read_gone + sum(one.machine.count for one in there),
-                    "unwritten": outbox.unwritten if core.reason is None or core.lingers else 0,
+                    "unwritten": outbox.unwritten if state.reason is None or state.lingers else 0,
                     "pipes": len(there),
                     "joined": core.joined_ever,
                     "left": core.left_ever,
@@ -332,8 +459,149 @@ class Socket(Closing, Peers):
             )
 
     def _counters(self) -> dict[str, int]:
-        """Return the protocol's counters. Under the core's lock."""
+        """Return the protocol's counters. Under the lock."""
         return {}
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self, timeout: Timeout = DEFAULT) -> bool:
+        """Block until every accepted message is written, for ``timeout`` seconds at most (default: ``linger``).
+
+        Return True if all are written. A written message is not necessarily received by the peer.
+        """
+        waiter = ThreadWaiter()
+        for until in self._draining(timeout, waiter):
+            waiter.wait(until)
+        return self._drained
+
+    async def adrain(self, timeout: Timeout = DEFAULT) -> bool:
+        """Like ``drain``, for a task. Cancelling it has no effect on the messages."""
+        await checkpoint_before()
+        waiter = task_waiter()
+        for until in self._draining(timeout, waiter):
+            await waiter.wait(until)
+        return self._drained
+
+    def _draining(self, timeout: Timeout, waiter: Waiter) -> Iterator[float | None]:
+        """Yield until when to wait, as long as messages are left to write."""
+        seconds = self.linger if isinstance(timeout, Default) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._drained = True
+        if not self._drains:
+            return
+        state, outbox, batcher = self._state, self._outbox, self._batcher
+        outbox.waiters.add(waiter)
+        if batcher is not None:
+            batcher.waiters.add(waiter)
+        try:
+            while True:
+                pushed = True
+                with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is dropped and counted
+                    pushed = batcher is None or batcher.flush()
+                with state.lock:
+                    left = outbox.unwritten if state.reason is None or state.lingers else 0
+                if pushed and not left:
+                    return
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._drained = False
+                    return
+                yield deadline
+        finally:
+            outbox.waiters.discard(waiter)
+            if batcher is not None:
+                batcher.waiters.discard(waiter)
+
+    @property
+    def closed(self) -> bool:
+        """True once close has begun."""
+        return self._state.reason is not None
+
+    def close(self, linger: Timeout = DEFAULT) -> None:
+        """Send accepted messages for at most ``linger`` seconds (default: the socket's ``linger``), then close.
+
+        From any thread, at any time, any number of times. Callers that wait on the socket raise Closed at once.
+        """
+        try:
+            if self._refuse():
+                self.drain(linger)
+                self._shut()
+        except BaseException:
+            self._shut()  # also continues where a signal handler that raised interrupted it
+            raise
+
+    async def aclose(self, linger: Timeout = DEFAULT) -> None:
+        """Like ``close``, for a task. If cancelled, it closes without sending the rest."""
+        first = False
+        try:
+            first = self._refuse()
+            if first:
+                await self.adrain(linger)
+                self._shut()
+        except BaseException:
+            self._shut()
+            raise
+        if not first:
+            await checkpoint_before()
+
+    def _refuse(self) -> bool:
+        """Refuse new work and wake all waiters; return False if that was done before."""
+        reason = Closed(f"{self!r} is closed")
+        if not self._core.refuse(reason):
+            return False
+        if self._batcher is not None:
+            self._batcher.refuse(reason)  # messages it has accepted may still be sent
+        self._woken()
+        return True
+
+    def _shut(self) -> None:
+        """Close all connections and free everything. Idempotent."""
+        self._refuse()
+        if isinstance(self._state.reason, Forked):
+            return
+        if self._batcher is not None:
+            self._outbox.dropped += self._batcher.free()
+        self._core.shut()
+        self._free()
+        unregister(self)
+
+    def _free(self) -> None:
+        """Free the protocol's resources, after all is closed."""
+
+    def _woken(self) -> None:
+        """Wake the protocol's waiters, after the socket has closed."""
+
+    def _forked(self, reason: Forked) -> None:
+        self._core.forked(reason)
+        if self._batcher is not None:
+            self._batcher.forked(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Ctrl-C and cancellation do not linger
+        self.close(0.0 if kind is not None and not issubclass(kind, Exception) else DEFAULT)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.close(0.0)
+        else:
+            await self.aclose()
+
+    def __del__(self) -> None:
+        state = getattr(self, "_state", None)  # __init__ may have failed earlier
+        if state is None or (not state.lingers and state.reason is not None):
+            return
+        # not here: a finalizer may run anywhere, also while its thread holds the lock
+        self._core.refuse_later(Closed(f"{type(self).__name__} was not closed"))
+        warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
 
 def _nothing(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakMethod
 
 from sniffio import thread_local as _library
 
@@ -32,6 +33,17 @@ log = logging.getLogger("nngkit.protocols")
 
 SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
 MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
+
+
+class Default:
+    """The type of ``DEFAULT``: the socket's own setting applies."""
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = Default()
+Timeout = float | Default | None
 
 
 def waits() -> Iterator[float]:
@@ -276,3 +288,14 @@ def soon(function: Callable[[], None]) -> None:
 async def sleep(seconds: float) -> None:
     """Let other tasks run for ``seconds``."""
     await sys.modules["trio" if in_trio() else "asyncio"].sleep(seconds)
+
+
+def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
+    """Return a callback for ``method`` that does not keep its object alive, and then returns ``otherwise``."""
+    reference = WeakMethod(method)
+
+    def call(*arguments: Any) -> Any:
+        bound = reference()
+        return otherwise if bound is None else bound(*arguments)
+
+    return call

@@ -118,7 +118,7 @@ def test_every_connection_is_read_by_its_descriptor(scheme: str, tmp_path: Path)
         assert sorted(int(pull.recv(timeout=WAIT)) for _ in range(8)) == list(range(8))
 
         def polled(sock: Any) -> list[int]:
-            return [one.descriptor for one in sock._core.joined() if one.polled]
+            return [one.descriptor for one in sock._state.joined() if one.polled]
 
         numbers = set(eventually(lambda: len(polled(pull)) == 8 and polled(pull)) or ())
         for push in pushes:
@@ -133,7 +133,7 @@ def test_a_connection_whose_descriptor_is_not_found_is_still_read(monkeypatch: p
         assert one.recv(timeout=WAIT) == b"to one"
         one.send(b"to the other")
         assert other.recv(timeout=WAIT) == b"to the other"
-        assert not any(connection.polled for sock in (one, other) for connection in sock._core.joined())
+        assert not any(connection.polled for sock in (one, other) for connection in sock._state.joined())
 
 
 def test_a_socket_that_only_sends_needs_no_descriptor_besides_its_connection() -> None:

@@ -19,9 +19,7 @@ from nngkit.protocols import PeerEvent, Pub, Pull, Push, Rep
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.guard import Guard
 from nngkit.protocols._core.inbox import Inbox
-from nngkit.protocols._core.outbox import Outbox
-from nngkit.protocols._core.read_half import ReadHalf
-from nngkit.protocols._core.write_half import WriteHalf
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng import attempt as attempts
 from nngkit.protocols._nng import listener as listeners
 from nngkit.protocols._socket import answering as _answering
@@ -85,8 +83,8 @@ def check_cut(sock: Any, events: list[PeerEvent]) -> None:
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
-READS = [(Machine, "feed"), (Machine, "take"), (Machine, "place"), (Machine, "fill"), (ReadHalf, "_feed")]
-READS += [(Inbox, "take_from"), (ReadHalf, "advance"), (ReadHalf, "finish_read")]
+READS = [(Machine, "feed"), (Machine, "take"), (Machine, "place"), (Machine, "fill"), (Connection, "_feed")]
+READS += [(Inbox, "take_from"), (Connection, "advance"), (Connection, "finish_read")]
 
 
 @pytest.mark.usefixtures("errors")
@@ -161,7 +159,12 @@ def test_an_error_in_the_examination_of_a_message(failing: Any) -> None:
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
-WRITES = [(Machine, "frames"), (WriteHalf, "_set_send_buffers"), (Outbox, "next_write"), (WriteHalf, "finish_write")]
+WRITES = [
+    (Machine, "frames"),
+    (Connection, "_set_send_buffers"),
+    (SharedQueue, "next_write"),
+    (Connection, "finish_write"),
+]
 
 
 @pytest.mark.usefixtures("errors")
@@ -185,7 +188,7 @@ def test_an_error_in_writing(failing: Any, kind: Any, name: str) -> None:
 
 
 @pytest.mark.usefixtures("errors")
-@names([(WriteHalf, "_send_done"), (WriteHalf, "_set_send_buffers")])
+@names([(Connection, "_send_done"), (Connection, "_set_send_buffers")])
 def test_an_error_in_writing_by_a_callback(failing: Any, kind: Any, name: str) -> None:
     failure, events = failing(kind, name), list[PeerEvent]()
     with Push(listen=TCP, linger=0.0) as push:
@@ -207,7 +210,7 @@ def test_an_error_in_writing_by_a_callback(failing: Any, kind: Any, name: str) -
 
 
 @pytest.mark.usefixtures("errors")
-@names([(Machine, "frames"), (WriteHalf, "_set_send_buffers")])
+@names([(Machine, "frames"), (Connection, "_set_send_buffers")])
 def test_an_error_in_the_distribution_ends_one_of_several_connections(failing: Any, kind: Any, name: str) -> None:
     failure, events = failing(kind, name), list[PeerEvent]()
     with Pub(listen=TCP, linger=0.0) as pub, RawPeer(pub.address, SUB) as one, RawPeer(pub.address, SUB) as other:
@@ -225,7 +228,7 @@ def test_an_error_in_the_distribution_ends_one_of_several_connections(failing: A
 # ---- connecting and the end ------------------------------------------------------------------------------------------
 
 STARTS = [(Machine, "__init__"), (Machine, "take"), (Connection, "describe"), (Connection, "__init__")]
-STARTS += [(ReadHalf, "start_reading"), (WriteHalf, "_set_send_buffers"), (ReadHalf, "post")]
+STARTS += [(Connection, "start_reading"), (Connection, "_set_send_buffers"), (Connection, "post")]
 
 
 @pytest.mark.usefixtures("errors")
@@ -280,7 +283,7 @@ def test_an_error_in_the_close_of_a_connection(failing: Any) -> None:
 
 
 @pytest.mark.usefixtures("errors")
-@names([(ReadHalf, "progress_made"), (Guard, "_sweep_incomplete")])
+@names([(Connection, "progress_made"), (Guard, "_sweep_incomplete")])
 def test_an_error_in_the_sweep_does_not_end_the_sweeps(failing: Any, kind: Any, name: str) -> None:
     failure, events = failing(kind, name), list[PeerEvent]()
     with Pull(listen=TCP, idle_timeout=0.05) as pull:

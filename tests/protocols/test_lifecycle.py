@@ -298,7 +298,7 @@ def test_a_question_cannot_be_answered_after_close(tcp: Wire, caller: Caller) ->
 def waiting(sock: Any) -> int:
     """Return the number of waiters on ``sock``, for which there is no public counter."""
     asking = len(sock._asking) if hasattr(sock, "_asking") else 0
-    return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._core.peer_waiters)
+    return asking + len(sock._inbox.waiters) + len(sock._outbox.waiters) + len(sock._state.peer_waiters)
 
 
 WAITS: dict[str, tuple[Callable[..., Any], str, tuple[Any, ...]]] = {

@@ -40,7 +40,7 @@ def longest_retransmission(one: socket.SocketType) -> int | None:
 def descriptor(sock: Any) -> int:
     """Return the descriptor of the socket's only connection."""
     sock.wait_for_peers(1, WAIT)
-    (connection,) = sock._core.joined()
+    (connection,) = sock._state.joined()
     number = eventually(lambda: connection.descriptor)  # under TLS it is searched for later
     assert isinstance(number, int)
     return number

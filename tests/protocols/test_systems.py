@@ -48,7 +48,7 @@ PROGRAM = """
         for way in ways:
             threading.Timer(0.03, push.send_many, [messages]).start()  # the receiver waits by then
             print(way() == messages)
-        print(not any(one.polled for sock in (pull, push) for one in sock._core.joined()))
+        print(not any(one.polled for sock in (pull, push) for one in sock._state.joined()))
 """
 
 
