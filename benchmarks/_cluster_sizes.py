@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from _plots import panels, save
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
@@ -124,9 +123,7 @@ def main() -> None:
 
 
 def plot(results: list[Result]) -> None:
-    mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "nngkit", "font.size": 9, "axes.titlesize": 9})
-    figure = Figure(figsize=(12.6, 3.6), facecolor="white", layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    figure, (left, middle, right) = panels(3)
     sizes = [each.size for each in results]
     left.plot(sizes, [each.depth for each in results], "o-", label="depth")
     left.plot(sizes, [each.ideal for each in results], "--", label="lowest possible")
@@ -142,7 +139,7 @@ def plot(results: list[Result]) -> None:
         axes.set(xscale="log", xlabel="nodes")
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
+    save(figure, PICTURE)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Write results into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
 
-All figures come from build/bench/*.json, none is typed in. The prose above the mark stays, as do groups of benchmarks
-that were not measured on this machine. Groups whose rows have ``at``, a size (growth.py, pipeline_spark.py), are also
-plotted; the same figures give the same file, byte for byte.
+All figures come from figures/NAME.json, none is typed in. A group that was measured on this machine (build/bench) takes
+the place of the one there; the others stay, as does the prose above the mark. Groups whose rows have ``at``, a size
+(growth.py, pipeline_spark.py), are also plotted; the same figures give the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
-
 from _measuring import RESULTS, UNITS
 
+FIGURES = Path(__file__).parent / "figures"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEAD = "## `python3 dev.py bench "
-GROUP = "### "
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
@@ -96,21 +92,47 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def sat(groups: list[dict[str, Any]]) -> list[str]:
-    """Return rounds, duration and load of each measurement, without repetitions."""
+def rounded(value: Any) -> Any:
+    """Return a figure as the page shows it, anything else as it is."""
+    value = float(number(value).replace(",", "")) if isinstance(value, float) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def taken(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a measured group as it is kept: figures as shown, and once what the rows say of their measurement."""
     found = []
-    for row in (row for group in groups for row in group["rows"]):
+    for row in group["rows"]:
         one = row["sitting"]
         rounds = f"{one['rounds']} rounds of {one['seconds']:g} s, medians" if one["rounds"] > 1 else "One round"
         found.append(f"{rounds}; load average {one['load']:.1f} when it began.")
-    return list(dict.fromkeys(found))
+    return {
+        "group": group["group"],
+        "measured": " ".join(dict.fromkeys(found)),
+        "rows": [{key: rounded(row[key]) for key in row if key != "sitting"} for row in group["rows"]],
+        "promises": [
+            {**each, "ratio": round(each["ratio"], 2), "spread": [round(one, 2) for one in each["spread"]]}
+            for each in group["promises"]
+        ],
+    }
 
 
-def tables(kept: dict[str, Any]) -> list[str]:
+def groups_of(name: str) -> list[dict[str, Any]]:
+    path = FIGURES / f"{name}.json"
+    kept: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return kept
+
+
+def store(name: str, groups: list[dict[str, Any]]) -> None:
+    """Write the figures of a benchmark, a group a line."""
+    lines = ",\n".join(json.dumps(group, ensure_ascii=False, separators=(",", ":")) for group in groups)
+    (FIGURES / f"{name}.json").write_text(f"[\n{lines}\n]\n")
+
+
+def tables(groups: list[dict[str, Any]]) -> list[str]:
     lines = []
-    for group in kept["groups"]:
+    for group in groups:
         keys = [key for key in UNITS if any(key in row for row in group["rows"])]
-        lines += [f"{GROUP}{group['group']}", "", " ".join(sat([group])), ""]
+        lines += [f"### {group['group']}", "", group["measured"], ""]
         lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
         for row in group["rows"]:
@@ -120,34 +142,31 @@ def tables(kept: dict[str, Any]) -> list[str]:
         for one in group["promises"]:
             low, high = one["spread"]
             word = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
-            bound = "at least" if one["least"] < one["aim"] else "at most"  # of times, less is better
             lines.append(
-                f"- {one['what']}: **{one['ratio']:,.2f}{one.get('unit', 'x')}** ({low:,.2f} to {high:,.2f});"
-                f" required {one.get('bound', bound)} {one['least']:g}, goal {one['aim']:g}: {word}"
+                f"- {one['what']}: **{one['ratio']:,.2f}{one['unit']}** ({low:,.2f} to {high:,.2f});"
+                f" required {one['bound']} {one['least']:g}, goal {one['aim']:g}: {word}"
             )
         if group["promises"]:
             lines.append("")
     return lines
 
 
-def drawn(kept: dict[str, Any]) -> list[dict[str, Any]]:
+def drawn(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the groups to be plotted: those of several sizes.
 
     A level of a tree is none, and 0 has no place on the axis.
     """
-    sizes = {group["group"]: {row.get("at", 0) for row in group["rows"]} for group in kept["groups"]}
-    return [group for group in kept["groups"] if len(sizes[group["group"]]) > 1 and min(sizes[group["group"]]) > 0]
+    sizes = {group["group"]: {row.get("at", 0) for row in group["rows"]} for group in groups}
+    return [group for group in groups if len(sizes[group["group"]]) > 1 and min(sizes[group["group"]]) > 0]
 
 
 def plot(groups: list[dict[str, Any]], path: Path) -> None:
-    """Plot a panel for each group, its figure against size; both axes logarithmic.
+    """Plot a panel for each group, its figure against size; both axes logarithmic."""
+    from _plots import panels, save  # here, as the text of the page needs no matplotlib
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-    White background, so that it is readable on dark pages.
-    """
-    # text as paths, independent of the reader's fonts; ids without random parts
-    mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "nngkit", "font.size": 9, "axes.titlesize": 9})
-    figure = Figure(figsize=(4.2 * len(groups), 3.6), facecolor="white", layout="constrained")
-    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+    figure, places = panels(len(groups))
+    for axes, group in zip(places, groups, strict=True):
         rows = group["rows"]
         shown = next(key for key in PLOTTED if key in rows[0])
         for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^vDPX*", strict=False):
@@ -160,7 +179,7 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
             axis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    save(figure, path)
 
 
 def pays(group: dict[str, Any]) -> list[str]:
@@ -214,48 +233,48 @@ def machines(group: dict[str, Any]) -> list[str]:
     return [*found, ""]
 
 
-def write(page: Path, lines: list[str]) -> None:
-    """Replace the part of the page after the mark."""
+def with_figures(page: Path, lines: list[str]) -> str:
+    """Return the text of a page with these lines after the mark."""
     prose = page.read_text().partition(MARK)[0]
-    page.write_text(prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n")
+    return prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n"
 
 
-def sections(page: Path) -> dict[str, list[str]]:
-    """Return the lines on the page for each benchmark, by name."""
-    found: dict[str, list[str]] = {}
-    for section in page.read_text().partition(MARK)[2].split(HEAD)[1:]:
-        name, _, rest = section.partition("`\n\n")
-        found[name] = rest.splitlines()
-    return found
-
-
-def others(section: list[str], kept: dict[str, Any]) -> list[str]:
-    """Return the lines of the section's groups that ``kept`` does not have."""
-    mine = {f"{GROUP}{group['group']}" for group in kept["groups"]}
+def pages() -> dict[Path, str]:
+    """Return the pages as they are to be, from the figures."""
     lines: list[str] = []
-    taken = False
-    for line in section:
-        if line.startswith(GROUP):
-            taken = line not in mine
-        if taken:
-            lines.append(line)
-    return lines
+    compared: list[str] = []
+    for name in sorted(path.stem for path in FIGURES.glob("*.json")):
+        groups = groups_of(name)
+        lines += [f"{HEAD}{name}`", ""]
+        if drawn(groups):
+            lines += [f"![Plot by size; the tables below have the figures]({name}.svg)", ""]
+        lines += tables(groups)
+        for group in groups:
+            if all("with_start" in row for row in group["rows"]):
+                compared += [*pays(group), *machines(group)]
+    return {PAGE: with_figures(PAGE, lines), PAYS: with_figures(PAYS, compared)}
+
+
+def plots(folder: Path) -> None:
+    """Write the plots of the page into a folder."""
+    for path in FIGURES.glob("*.json"):
+        if groups := drawn(groups_of(path.stem)):
+            plot(groups, folder / f"{path.stem}.svg")
+
+
+def merge() -> None:
+    """Put what was measured on this machine into the figures, a group in the place of the one of its name."""
+    for path in RESULTS.glob("*.json"):
+        groups = {group["group"]: group for group in groups_of(path.stem)}
+        groups |= {group["group"]: taken(group) for group in json.loads(path.read_text())["groups"]}
+        store(path.stem, list(groups.values()))
 
 
 def main() -> None:
-    there = sections(PAGE)
-    for path in sorted(RESULTS.glob("*.json")):
-        kept = json.loads(path.read_text())
-        lines = []
-        if groups := drawn(kept):
-            picture = PAGE.with_name(f"{path.stem}.svg")
-            plot(groups, picture)
-            lines += [f"![Plot by size; the tables below have the figures]({picture.name})", ""]
-        lines += [*tables(kept), *others(there.get(path.stem, []), kept)]
-        if compared := [group for group in kept["groups"] if all("with_start" in row for row in group["rows"])]:
-            write(PAYS, [line for group in compared for line in (*pays(group), *machines(group))])
-        there[path.stem] = lines
-    write(PAGE, [line for name in sorted(there) for line in (f"{HEAD}{name}`", "", *there[name])])
+    merge()
+    for page, text in pages().items():
+        page.write_text(text)
+    plots(PAGE.parent)
 
 
 if __name__ == "__main__":

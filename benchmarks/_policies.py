@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
 import trio
-from matplotlib.figure import Figure
+from _plots import panels, save
 
 from nngkit import Publisher, Subscriber
 from nngkit.errors import SlowSubscriber
@@ -100,19 +99,17 @@ async def run(policy: str, mark: int) -> list[Sample]:
 
 
 def main() -> None:
-    mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "nngkit", "font.size": 9, "axes.titlesize": 9})
-    figure = Figure(figsize=(12.6, 3.6), facecolor="white", layout="constrained")
-    panels = figure.subplots(1, len(PANELS))
+    figure, places = panels(len(PANELS))
     for name, (policy, mark) in WAYS.items():
         samples = trio.run(run, policy, mark)
-        for axes, what in zip(panels, zip(*(each[1:] for each in samples), strict=True), strict=True):
+        for axes, what in zip(places, zip(*(each[1:] for each in samples), strict=True), strict=True):
             axes.plot([each.at for each in samples], what, label=name)
-    for axes, title in zip(panels, PANELS, strict=True):
-        axes.axvspan(*PAUSE, alpha=0.12, color="gray", linewidth=0)
+    for axes, title in zip(places, PANELS, strict=True):
+        axes.axvspan(*PAUSE, alpha=0.1, color="gray", linewidth=0)
         axes.set(title=title, xlabel="seconds; the program does not read in the gray ones")
         axes.grid(alpha=0.3)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(WAYS))
-    figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
+    figure.legend(*places[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(WAYS))
+    save(figure, PICTURE)
 
 
 if __name__ == "__main__":

@@ -140,19 +140,51 @@ def test_later_measurements_are_merged_into_earlier_ones(tmp_path: Path) -> None
     assert [len(group["promises"]) for group in groups] == [1, 1]
 
 
+def in_benchmarks(program: str, *arguments: str) -> None:
+    words = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(words, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pages_show_the_kept_figures() -> None:
+    in_benchmarks("import _page; assert all(page.read_text() == text for page, text in _page.pages().items())")
+
+
 @pytest.mark.slow
-def test_same_figures_give_the_same_plot_file(tmp_path: Path) -> None:
-    rows = [{"line": line, "of": "peer", "at": at, "cpu_us": at / 7} for line in ("one", "other") for at in (1, 10)]
-    plot = "import _page, json, pathlib, sys; _page.plot(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))"
-    groups = json.dumps([{"group": "a group", "rows": rows}])
-    pictures = []
-    for name in ("once.svg", "again.svg"):
-        words = [sys.executable, "-c", plot, groups, str(tmp_path / name)]
-        done = subprocess.run(words, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=55)
-        assert done.returncode == 0, done.stderr
-        pictures.append((tmp_path / name).read_text())
-    assert pictures[0] == pictures[1]
-    assert "fill: #ffffff" in pictures[0]
+def test_plots_show_the_kept_figures(tmp_path: Path) -> None:
+    in_benchmarks("import _page, pathlib, sys; _page.plots(pathlib.Path(sys.argv[1]))", str(tmp_path))
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {name: (ROOT / "docs" / name).read_text() for name in drawn}
+    assert len(drawn) > 5
+    assert max(len(text) for text in drawn.values()) < 60_000
+
+
+def test_measured_groups_take_the_place_of_kept_ones(tmp_path: Path) -> None:
+    row = {"way": "a way", "sitting": {"load": 0.123, "rounds": 5, "seconds": 1.0}, "cpu_us": 1.23456}
+    promise = {"what": "CPU", "ratio": 1.23456, "least": 2, "aim": 1, "spread": [1.23456, 2.0]}
+    promise |= {"unit": " us", "bound": "at most", "verdict": "kept"}
+    measured, kept = tmp_path / "measured", tmp_path / "figures"
+    for folder in (measured, kept):
+        folder.mkdir()
+    groups = [{"group": "again", "rows": [row], "promises": [promise]}]
+    (measured / "large.json").write_text(json.dumps({"groups": groups}))
+    old = {"group": "other", "measured": "One round.", "rows": [{"way": "old", "times": 7}], "promises": []}
+    (kept / "large.json").write_text(json.dumps([old, {**old, "group": "again"}]))
+    program = """
+import _page, pathlib, sys
+_page.RESULTS, _page.FIGURES = map(pathlib.Path, sys.argv[1:])
+_page.merge()
+"""
+    in_benchmarks(program, str(measured), str(kept))
+    assert json.loads((kept / "large.json").read_text()) == [
+        old,
+        {
+            "group": "again",
+            "measured": "5 rounds of 1 s, medians; load average 0.1 when it began.",
+            "rows": [{"way": "a way", "cpu_us": 1.23}],
+            "promises": [{**promise, "ratio": 1.23, "spread": [1.23, 2]}],
+        },
+    ]
 
 
 @pytest.mark.slow

@@ -7,50 +7,14 @@ Observed: after sleeps some run later (receives of a stream are tried as well). 
 (10).
 """
 
-import os
 import random
-import signal
 import sys
 import time
 
+from _harness import connected, done, new_aio, post, seconds_to_try
 from pynng import ffi, lib
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-signal.alarm(int(seconds) + 30)  # ends a run that hangs
-
-
-def new_aio(callback=ffi.NULL, argument=ffi.NULL):
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, callback, argument)
-    return slot[0]
-
-
-def connected(url="tcp://127.0.0.1:0"):
-    """Return both ends of a stream."""
-    slot, port = ffi.new("nng_stream_listener **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(slot, url.encode())
-    assert not lib.nng_stream_listener_listen(slot[0])
-    if url.endswith(":0"):
-        assert not lib.nng_stream_listener_get_int(slot[0], b"tcp-bound-port", port)
-        url = url[:-1] + str(port[0])
-    dialer = ffi.new("nng_stream_dialer **")
-    assert not lib.nng_stream_dialer_alloc(dialer, url.encode())
-    accepting, dialing = new_aio(), new_aio()
-    lib.nng_stream_listener_accept(slot[0], accepting)
-    lib.nng_stream_dialer_dial(dialer[0], dialing)
-    streams = []
-    for aio in (accepting, dialing):
-        lib.nng_aio_wait(aio)
-        assert not lib.nng_aio_result(aio)
-        streams.append(ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)))
-    return streams
-
-
-def post(call, stream, aio, buffer, size):
-    """Post a receive into, or a send from, `buffer`."""
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": size})
-    assert not lib.nng_aio_set_iov(aio, 1, iov)
-    call(stream, aio)
+seconds = seconds_to_try(10.0)
 
 
 def sleeping():
@@ -72,8 +36,8 @@ def receiving():
 
 @ffi.callback("void (*)(void *)")
 def completed(number):
-    global done
-    done = int(ffi.cast("uintptr_t", number))
+    global last
+    last = int(ffi.cast("uintptr_t", number))
 
 
 def stop(aio):
@@ -85,7 +49,7 @@ def cancel(aio):
     lib.nng_aio_wait(aio)
 
 
-done, late, tried, kept = 0, {}, {}, []
+last, late, tried = 0, {}, {}
 sys.setswitchinterval(1e-5)
 for name, begin in (("sleep", sleeping()), ("receive", receiving())):
     for finish in (stop, cancel):
@@ -99,10 +63,10 @@ for name, begin in (("sleep", sleeping()), ("receive", receiving())):
                 time.sleep(random.random() * (0.0012 if name == "sleep" else 0.0001))
             finish(aio)
             idle = not lib.nng_aio_busy(aio)
-            if done != number:
+            if last != number:
                 time.sleep(0.02)
-                late[key] += idle and done == number
+                late[key] += idle and last == number
             tried[key] += 1
             lib.nng_aio_free(aio)
-print("callbacks after the end: " + "; ".join(f"{key}: {late[key]} of {tried[key]}" for key in late), flush=True)
-os._exit(0 if sum(late.values()) else 1)  # not sys.exit: NNG's cleanup at exit may hang
+found = "; ".join(f"{key}: {late[key]} of {tried[key]}" for key in late)
+done(f"callbacks after the end: {found}", sum(late.values()))

@@ -6,16 +6,14 @@ Observed: the backlog as the kernel reports it (TCP_INFO).
 """
 
 import os
-import signal
 import socket
 import struct
 
 import pynng
-
-signal.alarm(30)  # ends a run that hangs
+from _harness import done, port_of
 
 with pynng.Pull0(listen="tcp://127.0.0.1:0") as pull:
-    port = int(str(pull.listeners[0].local_address).split(":")[1])
+    port = port_of(pull)
     found = None
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -26,5 +24,4 @@ with pynng.Pull0(listen="tcp://127.0.0.1:0") as pull:
             if held.family == socket.AF_INET and held.getsockname()[1] == port:
                 info = held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
                 found = struct.unpack("8B6I", info)[13]  # tcpi_unacked is how many wait, tcpi_sacked the limit
-print(f"backlog {found}", flush=True)
-os._exit(0 if found == 128 else 1)  # not sys.exit: NNG's cleanup at exit may hang
+done(f"backlog {found}", found == 128)

@@ -8,20 +8,18 @@ Observed: most do. By chance; argument: SECONDS to try for (15).
 import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try, url_of
 
 
-def child(seconds):
-    end, count = time.monotonic() + seconds, 0
+def close_pairs(seconds):
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         one = pynng.Pair0(listen="tcp://127.0.0.1:0")
-        other = pynng.Pair0(dial=f"tcp://{one.listeners[0].local_address}")
+        other = pynng.Pair0(dial=url_of(one))
 
         def use(call):
             with contextlib.suppress(pynng.NNGException):
@@ -38,27 +36,15 @@ def child(seconds):
         for thread in threads:
             thread.join(5)
         if any(thread.is_alive() for thread in threads):
-            print(f"{count} hang", flush=True)
             os._exit(3)
-        count += 1
-        print(count, flush=True)
+        os.write(1, b".")
     os._exit(0)
 
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
-    signal.alarm(120)
-    child(float(sys.argv[2]))
+if CHILD:
+    close_pairs(float(CHILD[0]))
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-command = [sys.executable, __file__, "child", str(seconds)]
-environment = {**os.environ, "MALLOC_PERTURB_": "165"}
-try:
-    done = subprocess.run(
-        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=seconds + 15
-    )
-    code, lines = done.returncode, done.stdout.decode().splitlines()
-except subprocess.TimeoutExpired as expired:
-    code, lines = "hang in close()", (expired.stdout or b"").decode().splitlines()
-ending = {0: "the end", 3: "a thread that hangs"}.get(code, code)
-print(f"{lines[-1].split()[0] if lines else 0} pairs closed under threads that send and receive, then: {ending}")
-sys.exit(0 if code else 1)
+seconds = seconds_to_try(15.0)
+code, written = child(seconds, seconds=seconds + 15, perturb=True)
+ending = {0: "the end", 3: "a thread that hangs", "hang": "hang in close()"}.get(code, code)
+done(f"{written.count(b'.')} pairs closed under threads that send and receive, then: {ending}", failed(code))

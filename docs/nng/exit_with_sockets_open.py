@@ -5,15 +5,15 @@ Expected: the process ends with its own exit code.
 Observed: some hang, for as long as one waits. By chance; argument: SECONDS to try for (15).
 """
 
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
+if CHILD is not None:
     kept = []
     for one, other in (
         (pynng.Pair0, pynng.Pair0),
@@ -32,15 +32,8 @@ if len(sys.argv) > 1 and sys.argv[1] == "child":
     kept[4].send(b"unread")
     sys.exit(0)
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-end, endings = time.monotonic() + seconds, Counter()
+end, endings = time.monotonic() + seconds_to_try(15.0), Counter()
 while time.monotonic() < end:
-    child = subprocess.Popen([sys.executable, __file__, "child"], stderr=subprocess.DEVNULL)
-    try:
-        endings[child.wait(3)] += 1
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-        endings["hang"] += 1
-print(f"{endings.total()} exits: " + ", ".join(f"{how}: {count}" for how, count in endings.items()))
-sys.exit(0 if set(endings) != {0} else 1)
+    endings[child(seconds=3)[0]] += 1
+counts = ", ".join(f"{how}: {count}" for how, count in endings.items())
+done(f"{endings.total()} exits: {counts}", any(map(failed, endings)))

@@ -6,19 +6,15 @@ Observed: more, for the life of the process. By chance; argument: SECONDS to try
 """
 
 import os
-import signal
-import sys
 import time
 
 import pynng
-
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-signal.alarm(int(seconds) + 30)  # ends a run that hangs
+from _harness import done, seconds_to_try, url_of
 
 
 def cycle():
     listener, dialer = pynng.Pair1(listen="tcp://127.0.0.1:0"), pynng.Pair1()
-    dialer.dial(f"tcp://{listener.listeners[0].local_address}", block=True)
+    dialer.dial(url_of(listener), block=True)
     dialer.close()
     listener.close()
 
@@ -35,10 +31,9 @@ def descriptors():
 
 for _ in range(20):  # descriptors that are opened once
     cycle()
-before, count, end = descriptors(), 0, time.monotonic() + seconds
+before, count, end = descriptors(), 0, time.monotonic() + seconds_to_try(10.0)
 while time.monotonic() < end:
     cycle()
     count += 1
 left = descriptors() - before
-print(f"{left} descriptors left after {count} cycles", flush=True)
-os._exit(0 if left > 0 else 1)  # not sys.exit: NNG's cleanup at exit may hang
+done(f"{left} descriptors left after {count} cycles", left > 0)

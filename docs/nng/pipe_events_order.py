@@ -5,27 +5,23 @@ Expected: for each pipe pre-connect, post-connect, post-remove.
 Observed: another order for some. By chance; argument: SECONDS to try for (8).
 """
 
-import os
-import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
 
 import pynng
+from _harness import done, hello, port_of, seconds_to_try
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 8.0
-signal.alarm(int(seconds) + 30)  # ends a run that hangs
+end = time.monotonic() + seconds_to_try(8.0)
 events = defaultdict(list)
-end = time.monotonic() + seconds
 
 
 def come_and_go(port):
     while time.monotonic() < end:
         with socket.create_connection(("127.0.0.1", port)) as peer:
-            peer.sendall(struct.pack(">4sHH", b"\0SP\0", 112, 0))
+            peer.sendall(hello(112))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
@@ -34,13 +30,12 @@ with pynng.Bus0() as bus:
     bus.add_post_pipe_connect_cb(lambda pipe: events[pipe.id].append("post"))
     bus.add_post_pipe_remove_cb(lambda pipe: events[pipe.id].append("remove"))
     bus.listen("tcp://127.0.0.1:0")
-    port = int(str(bus.listeners[0].local_address).split(":")[1])
-    peers = [threading.Thread(target=come_and_go, args=(port,)) for _ in range(4)]
+    peers = [threading.Thread(target=come_and_go, args=(port_of(bus),)) for _ in range(4)]
     for peer in peers:
         peer.start()
     for peer in peers:
         peer.join()
     time.sleep(0.5)
 orders = Counter(" ".join(order) for order in events.values())
-print(f"{len(events)} pipes: " + ", ".join(f"{order}: {count}" for order, count in orders.most_common(6)), flush=True)
-os._exit(0 if set(orders) - {"pre post remove"} else 1)  # not sys.exit: NNG's cleanup at exit may hang
+found = ", ".join(f"{order}: {count}" for order, count in orders.most_common(6))
+done(f"{len(events)} pipes: {found}", set(orders) - {"pre post remove"})

@@ -12,19 +12,17 @@ SECONDS to try for (15).
 import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try, url_of
 
 
-def child(seconds):
+def push_to_guests(seconds):
     end = time.monotonic() + seconds
     push = pynng.Push0(listen="tcp://127.0.0.1:0", send_buffer_size=100)
-    url = f"tcp://{push.listeners[0].local_address}"
+    url = url_of(push)
 
     def send():
         while True:
@@ -40,7 +38,7 @@ def child(seconds):
                 with contextlib.suppress(pynng.Timeout):
                     for _ in range(chance.randrange(1, 20)):
                         pull.recv()
-            print("gone", flush=True)
+            os.write(1, b".")
 
     threading.Thread(target=send, daemon=True).start()
     peers = [threading.Thread(target=come_and_go, args=(seed,), daemon=True) for seed in range(3)]
@@ -51,19 +49,10 @@ def child(seconds):
     os._exit(0)
 
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
-    signal.alarm(120)
-    child(float(sys.argv[2]))
+if CHILD:
+    push_to_guests(float(CHILD[0]))
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-start = time.monotonic()
-done = subprocess.run(
-    [sys.executable, __file__, "child", str(seconds)],
-    check=False,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,
-    env={**os.environ, "MALLOC_PERTURB_": "165"},
-)
+seconds, start = seconds_to_try(15.0), time.monotonic()
+code, written = child(seconds, seconds=seconds + 15, perturb=True)
 took = time.monotonic() - start
-print(f"{done.stdout.count(b'gone')} peers left in {took:.1f} s: exit code {done.returncode}")
-sys.exit(0 if done.returncode < 0 else 1)
+done(f"{len(written)} peers left in {took:.1f} s: exit code {code}", failed(code))

@@ -7,25 +7,20 @@ Observed: its process ends by a signal, or hangs. By chance; argument: SECONDS t
 """
 
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try, url_of
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
-    signal.alarm(120)
+if CHILD:
     sockets = [pynng.Push0() for _ in range(8)]
     for push in sockets:
         push.reconnect_time_min = push.reconnect_time_max = 5
-        push.dial(sys.argv[2], block=False)
-    time.sleep(float(sys.argv[3]))
+        push.dial(CHILD[0], block=False)
+    time.sleep(float(CHILD[1]))
     os._exit(0)
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-signal.alarm(int(seconds) + 30)  # ends a run that hangs
-refused = 0
+seconds, refused = seconds_to_try(15.0), 0
 
 
 def refuse(pipe):
@@ -38,14 +33,6 @@ with pynng.Pull0() as pull:
     pull.add_pre_pipe_connect_cb(refuse)
     pull.listen("tcp://127.0.0.1:0")
     start = time.monotonic()
-    command = [sys.executable, __file__, "child", f"tcp://{pull.listeners[0].local_address}", str(seconds)]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        outcome = child.wait(seconds + 10)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-        outcome = "hang"
+    code, _ = child(url_of(pull), seconds, seconds=seconds + 10)
     took = time.monotonic() - start
-print(f"PUSH refused {refused} times in {took:.1f} s: exit code {outcome}", flush=True)
-os._exit(0 if outcome != 0 else 1)  # not sys.exit: NNG's cleanup at exit may hang
+done(f"PUSH refused {refused} times in {took:.1f} s: exit code {code}", failed(code))

@@ -8,20 +8,17 @@ Observed: the process ends by a signal. By chance; argument: SECONDS to try for 
 """
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try, url_of
 from pynng import ffi, lib
 
 
-def child(seconds):
+def send_raw(seconds):
     rep = pynng.Rep0(listen="tcp://127.0.0.1:0")
-    url = f"tcp://{rep.listeners[0].local_address}"
-    raw = pynng.Socket(opener=lib.nng_req0_open_raw, send_buffer_size=16, dial=url)
+    raw = pynng.Socket(opener=lib.nng_req0_open_raw, send_buffer_size=16, dial=url_of(rep))
     header = b"\x80\0\0\1"
 
     def message():
@@ -51,13 +48,9 @@ def child(seconds):
     os._exit(0)
 
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
-    signal.alarm(120)
-    child(float(sys.argv[2]))
+if CHILD:
+    send_raw(float(CHILD[0]))
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-start = time.monotonic()
-command = [sys.executable, __file__, "child", str(seconds)]
-code = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
-print(f"after {time.monotonic() - start:.1f} s: exit code {code}")
-sys.exit(0 if code < 0 else 1)
+seconds, start = seconds_to_try(15.0), time.monotonic()
+code, _ = child(seconds, seconds=seconds + 15)
+done(f"after {time.monotonic() - start:.1f} s: exit code {code}", failed(code))

@@ -6,31 +6,14 @@ Observed: it waits for the resolver's four threads, which take lookups in order,
 system's resolver gives up: 10 s and more.
 """
 
-import os
-import signal
-import socket
-import sys
-import tempfile
 import threading
 
-if "inside" not in sys.argv:
-    with tempfile.NamedTemporaryFile("w", delete=False) as configuration:
-        configuration.write("nameserver 127.0.0.9\n")
-    mount = f"mount --bind {configuration.name} /etc/resolv.conf; rm -f {configuration.name}"
-    again = f'ip link set lo up && {mount}; exec "$@"'
-    os.execvp("unshare", ["unshare", "-r", "-n", "-m", "sh", "-c", again, "sh", sys.executable, __file__, "inside"])
-
+from _harness import dialer_to, done, new_aio, with_silent_dns
 from pynng import ffi, lib
 
-signal.alarm(30)  # ends a run that hangs
-
-silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-silent.bind(("127.0.0.9", 53))
+silent = with_silent_dns()
 for number in range(4):
-    dialer, aio = ffi.new("nng_stream_dialer **"), ffi.new("nng_aio **")
-    assert not lib.nng_stream_dialer_alloc(dialer, f"tcp://host{number}.example.test:7000".encode())
-    assert not lib.nng_aio_alloc(aio, ffi.NULL, ffi.NULL)
-    lib.nng_stream_dialer_dial(dialer[0], aio[0])
+    lib.nng_stream_dialer_dial(dialer_to(f"tcp://host{number}.example.test:7000"), new_aio())
 for _ in range(4):
     silent.recv(512)  # its lookup is in progress
 listened = threading.Event()
@@ -45,6 +28,4 @@ def listen():
 
 threading.Thread(target=listen, daemon=True).start()
 late = not listened.wait(2)
-print("a listener at 127.0.0.1 waits for four names" if late else "a listener at 127.0.0.1 does not wait for names")
-sys.stdout.flush()
-os._exit(0 if late else 1)
+done(f"a listener at 127.0.0.1 {'waits for four' if late else 'does not wait for'} names", late)

@@ -12,27 +12,22 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
-    import pynng
+import pynng
+from _harness import CHILD, COMMAND, done, seconds_to_try
 
+if CHILD is not None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.alarm(60)  # ends a run that hangs
     print("begins", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         pynng.Pair0(listen="tcp://127.0.0.1:0")
         os.read(0, 1)
     os._exit(0)
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-end, runs, unnoticed = time.monotonic() + seconds, 0, 0
+end, runs, unnoticed = time.monotonic() + seconds_to_try(15.0), 0, 0
 while time.monotonic() < end:
-    children = [
-        subprocess.Popen([sys.executable, __file__, "child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(12)
-    ]
+    children = [subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(12)]
     for child in children:
         child.stdout.readline()
         time.sleep(random.random() * 0.002)
@@ -47,5 +42,4 @@ while time.monotonic() < end:
         child.stdin.close()
         child.stdout.close()
     runs += len(children)
-print(f"{unnoticed} of {runs} programs did not notice Ctrl-C within a second")
-sys.exit(0 if unnoticed else 1)
+done(f"{unnoticed} of {runs} programs did not notice Ctrl-C within a second", unnoticed)

@@ -5,31 +5,22 @@ Expected: the process ends with its own exit code, at once.
 Observed: it does not end, not even when the sleep is over. Cancelling the sleep before the exit avoids it.
 """
 
-import signal
-import subprocess
 import sys
 
-from pynng import ffi, lib
+from _harness import CHILD, child, done, new_aio
+from pynng import lib
 
-signal.alarm(30)  # ends a run that hangs
-
-if len(sys.argv) > 2 and sys.argv[1] == "child":
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    lib.nng_sleep_aio(1000, slot[0])
-    if sys.argv[2] == "cancelled":
-        lib.nng_aio_cancel(slot[0])
-        lib.nng_aio_wait(slot[0])
+if CHILD:
+    aio = new_aio()
+    lib.nng_sleep_aio(1000, aio)
+    if CHILD[0] == "cancelled":
+        lib.nng_aio_cancel(aio)
+        lib.nng_aio_wait(aio)
     sys.exit(0)
 
 found = {}
 for how in ("pending", "cancelled"):
-    child = subprocess.Popen([sys.executable, __file__, "child", how], stderr=subprocess.DEVNULL)
-    try:
-        found[how] = f"exit code {child.wait(4)}"
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-        found[how] = "still there after 4 s"
-print("exit with a sleep of 1 s: " + ", ".join(f"{how}: {what}" for how, what in found.items()))
-sys.exit(0 if "still" in found["pending"] else 1)
+    code, _ = child(how, seconds=4)
+    found[how] = "still there after 4 s" if code == "hang" else f"exit code {code}"
+endings = ", ".join(f"{how}: {what}" for how, what in found.items())
+done(f"exit with a sleep of 1 s: {endings}", "still" in found["pending"])

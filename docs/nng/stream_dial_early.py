@@ -7,14 +7,10 @@ EPOLLHUP as soon as nni_posix_pfd_init adds it to the epoll; tcp_dialer_cb takes
 SO_ERROR is still 0.
 """
 
-import os
-import signal
 import socket
-import sys
 
+from _harness import dialer_to, done, new_aio, stream_of
 from pynng import ffi, lib
-
-signal.alarm(30)  # ends a run that hangs
 
 server = socket.create_server(("127.0.0.1", 0), backlog=0)
 place = server.getsockname()
@@ -30,15 +26,11 @@ while True:  # until the queue is full
 early = tries = 0
 while not early and tries < 100:
     tries += 1
-    dialer, aio, where = ffi.new("nng_stream_dialer **"), ffi.new("nng_aio **"), ffi.new("nng_sockaddr *")
-    assert not lib.nng_stream_dialer_alloc(dialer, f"tcp://127.0.0.1:{place[1]}".encode())
-    assert not lib.nng_aio_alloc(aio, ffi.NULL, ffi.NULL)
-    lib.nng_aio_set_timeout(aio[0], 100)
-    lib.nng_stream_dialer_dial(dialer[0], aio[0])
-    lib.nng_aio_wait(aio[0])
-    if not lib.nng_aio_result(aio[0]):
-        stream = ffi.cast("nng_stream *", lib.nng_aio_get_output(aio[0], 0))
-        early = bool(lib.nng_stream_get_addr(stream, b"remote-address", where))
-print(f"dial {tries} {'ended with success, without a connection' if early else 'did not end with success either'}")
-sys.stdout.flush()
-os._exit(0 if early else 1)
+    dialer, aio, where = dialer_to(f"tcp://127.0.0.1:{place[1]}"), new_aio(), ffi.new("nng_sockaddr *")
+    lib.nng_aio_set_timeout(aio, 100)
+    lib.nng_stream_dialer_dial(dialer, aio)
+    lib.nng_aio_wait(aio)
+    if not lib.nng_aio_result(aio):
+        early = bool(lib.nng_stream_get_addr(stream_of(aio), b"remote-address", where))
+found = "ended with success, without a connection" if early else "did not end with success either"
+done(f"dial {tries} {found}", early)

@@ -6,48 +6,26 @@ Observed: of two small writes the second may wait for the acknowledgement of the
 requests and replies alternate.
 """
 
-import os
-import signal
 import statistics
 import time
 
 import pynng
+from _harness import connected, dialer_to, done, new_aio, post
 from pynng import ffi, lib
 
-signal.alarm(30)  # ends a run that hangs
+
+def without_nagle(url):
+    dialer = dialer_to(url)
+    assert not lib.nng_stream_dialer_set_bool(dialer, b"tcp-nodelay", True)
+    return dialer
 
 
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def option(get, what):
-    held = ffi.new("bool *")
-    assert not get(what, b"tcp-nodelay", held)
-    return bool(held[0])
-
-
-def pauses(nodelay):
-    """Return the seconds of 20 exchanges, two small writes and a reply of one byte, and the option."""
-    listener, dialer, port = ffi.new("nng_stream_listener **"), ffi.new("nng_stream_dialer **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(listener, b"tcp://127.0.0.1:0")
-    assert not lib.nng_stream_listener_listen(listener[0])
-    assert not lib.nng_stream_listener_get_int(listener[0], b"tcp-bound-port", port)
-    assert not lib.nng_stream_dialer_alloc(dialer, f"tcp://127.0.0.1:{port[0]}".encode())
-    if nodelay:
-        assert not lib.nng_stream_dialer_set_bool(dialer[0], b"tcp-nodelay", True)
-    accepting, dialing, aio = new_aio(), new_aio(), new_aio()
-    lib.nng_stream_listener_accept(listener[0], accepting)
-    lib.nng_stream_dialer_dial(dialer[0], dialing)
-    lib.nng_aio_wait(accepting)
-    lib.nng_aio_wait(dialing)
-    reader, writer = (ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)) for aio in (accepting, dialing))
-    default = option(lib.nng_stream_get_bool, writer)
+def milliseconds(dialer):
+    """Return the time of 20 exchanges, two small writes and a reply of one byte, and the stream's option."""
+    reader, writer = connected(dialer=dialer)
+    option, aio, buffer = ffi.new("bool *"), new_aio(), ffi.new("char[]", 100)
+    assert not lib.nng_stream_get_bool(writer, b"tcp-nodelay", option)
     took = []
-    buffer = ffi.new("char[]", 100)
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": 1})
     for _ in range(20):
         start = time.monotonic()
         for call, stream in (
@@ -58,21 +36,19 @@ def pauses(nodelay):
             (lib.nng_stream_send, reader),
             (lib.nng_stream_recv, writer),
         ):
-            assert not lib.nng_aio_set_iov(aio, 1, iov)
-            call(stream, aio)
+            post(call, stream, aio, buffer, 1)
             lib.nng_aio_wait(aio)
-        took.append(time.monotonic() - start)
-    return took, default
+        took.append((time.monotonic() - start) * 1000)
+    return took, bool(option[0])
 
 
-slow, nodelay = pauses(False)
-fast, _ = pauses(True)
+slow, nodelay = milliseconds(dialer_to)
+fast, _ = milliseconds(without_nagle)
 with pynng.Pair0() as pair:
     of_socket = pair.tcp_nodelay
-print(
+done(
     f"tcp-nodelay: stream {nodelay}, socket {of_socket}; two small writes and a reply, ms: "
-    f"{max(slow) * 1000:.1f} at most, median {statistics.median(slow) * 1000:.1f}; with nodelay "
-    f"{max(fast) * 1000:.1f} and {statistics.median(fast) * 1000:.1f}",
-    flush=True,
+    f"{max(slow):.1f} at most, median {statistics.median(slow):.1f}; with nodelay "
+    f"{max(fast):.1f} and {statistics.median(fast):.1f}",
+    not nodelay and of_socket,
 )
-os._exit(0 if not nodelay and of_socket else 1)  # not sys.exit: NNG's cleanup at exit may hang

@@ -8,52 +8,15 @@ Observed: see the line that is printed.
 
 import ctypes
 import os
-import signal
 import subprocess
-import sys
 import time
 
+from _harness import CHILD, child, connected, done, error_of, failed, new_aio, post
 from pynng import ffi, lib
 
-signal.alarm(30)  # ends a run that hangs
 SIZE = 64 << 20  # more than the system's buffers of a connection hold
 
-
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def connected(url="tcp://127.0.0.1:0"):
-    """Return both ends of a stream."""
-    slot, port = ffi.new("nng_stream_listener **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(slot, url.encode())
-    assert not lib.nng_stream_listener_listen(slot[0])
-    if url.endswith(":0"):
-        assert not lib.nng_stream_listener_get_int(slot[0], b"tcp-bound-port", port)
-        url = url[:-1] + str(port[0])
-    dialer = ffi.new("nng_stream_dialer **")
-    assert not lib.nng_stream_dialer_alloc(dialer, url.encode())
-    accepting, dialing = new_aio(), new_aio()
-    lib.nng_stream_listener_accept(slot[0], accepting)
-    lib.nng_stream_dialer_dial(dialer[0], dialing)
-    streams = []
-    for aio in (accepting, dialing):
-        lib.nng_aio_wait(aio)
-        assert not lib.nng_aio_result(aio)
-        streams.append(ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)))
-    return streams
-
-
-def post(call, stream, aio, buffer, size):
-    """Post a receive into, or a send from, `buffer`."""
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": size})
-    assert not lib.nng_aio_set_iov(aio, 1, iov)
-    call(stream, aio)
-
-
-if len(sys.argv) > 1 and sys.argv[1] == "child":
+if CHILD is not None:
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
@@ -70,10 +33,9 @@ if len(sys.argv) > 1 and sys.argv[1] == "child":
     while lib.nng_aio_busy(sending):
         post(lib.nng_stream_recv, other, receiving, buffer, 1 << 20)
         lib.nng_aio_wait(receiving)
-    print(ffi.string(lib.nng_strerror(lib.nng_aio_result(sending))).decode(), flush=True)
+    print(error_of(lib.nng_aio_result(sending)), flush=True)
     os._exit(0)
 
-done = subprocess.run([sys.executable, __file__, "child"], check=False, capture_output=True, text=True)
-lines = (done.stdout + done.stderr).strip().splitlines() or [""]
-print(f"exit code {done.returncode}: {lines[0]}")
-sys.exit(0 if done.returncode < 0 else 1)
+code, written = child(stderr=subprocess.STDOUT)
+lines = written.decode().strip().splitlines() or [""]
+done(f"exit code {code}: {lines[0]}", failed(code))

@@ -7,48 +7,10 @@ the aio is pending for ever.
 """
 
 import os
-import signal
-import subprocess
-import sys
 import time
 
+from _harness import CHILD, child, connected, done, failed, new_aio, post
 from pynng import ffi, lib
-
-signal.alarm(30)  # ends a run that hangs
-
-
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def connected(url="tcp://127.0.0.1:0"):
-    """Return both ends of a stream."""
-    slot, port = ffi.new("nng_stream_listener **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(slot, url.encode())
-    assert not lib.nng_stream_listener_listen(slot[0])
-    if url.endswith(":0"):
-        assert not lib.nng_stream_listener_get_int(slot[0], b"tcp-bound-port", port)
-        url = url[:-1] + str(port[0])
-    dialer = ffi.new("nng_stream_dialer **")
-    assert not lib.nng_stream_dialer_alloc(dialer, url.encode())
-    accepting, dialing = new_aio(), new_aio()
-    lib.nng_stream_listener_accept(slot[0], accepting)
-    lib.nng_stream_dialer_dial(dialer[0], dialing)
-    streams = []
-    for aio in (accepting, dialing):
-        lib.nng_aio_wait(aio)
-        assert not lib.nng_aio_result(aio)
-        streams.append(ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0)))
-    return streams
-
-
-def post(call, stream, aio, buffer, size):
-    """Post a receive into, or a send from, `buffer`."""
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": size})
-    assert not lib.nng_aio_set_iov(aio, 1, iov)
-    call(stream, aio)
 
 
 def receive(times):
@@ -63,13 +25,13 @@ def receive(times):
     return bool(lib.nng_aio_busy(aio))
 
 
-if len(sys.argv) > 1 and sys.argv[1] == "child":
+if CHILD is not None:
     aio = new_aio()
     for _ in range(2):
         lib.nng_sleep_aio(1000, aio)
     os._exit(0)
 
-code = subprocess.run([sys.executable, __file__, "child"], check=False, stderr=subprocess.DEVNULL).returncode
+code, _ = child()
 once, twice = receive(1), receive(2)
-print(f"a sleep posted twice: exit code {code}; a receive still pending: posted once {once}, twice {twice}", flush=True)
-os._exit(0 if code < 0 and twice and not once else 1)  # not sys.exit: NNG's cleanup at exit may hang
+found = f"a sleep posted twice: exit code {code}; a receive still pending: posted once {once}, twice {twice}"
+done(found, failed(code) and twice and not once)

@@ -6,78 +6,13 @@ Expected: false until the certificate was checked.
 Observed: true for a peer that has not sent any TLS.
 """
 
-import os
-import signal
 import socket
 
+from _harness import dialed, dialer_to, done
 from pynng import ffi, lib
 
-signal.alarm(30)  # ends a run that hangs
-CERT = b"""-----BEGIN CERTIFICATE-----
-MIIBQjCB6KADAgECAgEBMAoGCCqGSM49BAMCMBQxEjAQBgNVBAMMCWxvY2FsaG9z
-dDAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowFDESMBAGA1UEAwwJ
-bG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEX9i/luoxFlzP8A3D
-NdH/T/CtSpxBoca7YPPIB5eowAZ48ceEEkRbthvCDW3RGhWpCuoXOTViAx7LB9rG
-QzgwOKMpMCcwFAYDVR0RBA0wC4IJbG9jYWxob3N0MA8GA1UdEwEB/wQFMAMBAf8w
-CgYIKoZIzj0EAwIDSQAwRgIhAPDyqZygulxbztUlUbXOekXcAwwLVMRkLUFqSliD
-6sprAiEA7VjvhWt7rKXhpYKvzSsjWlgznguxz1YhVL158GyB220=
------END CERTIFICATE-----
-"""
-KEY = b"""-----BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQghiZm+UPh+0MjyaV/
-RiDyBOH6iToV1c4PwV95Slb8hBWhRANCAARf2L+W6jEWXM/wDcM10f9P8K1KnEGh
-xrtg88gHl6jABnjxx4QSRFu2G8INbdEaFakK6hc5NWIDHssH2sZDODA4
------END PRIVATE KEY-----
-"""  # of no use anywhere else
-
-
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def config(mode):
-    slot = ffi.new("nng_tls_config **")
-    assert not lib.nng_tls_config_alloc(slot, mode)
-    if mode == lib.NNG_TLS_MODE_SERVER:
-        assert not lib.nng_tls_config_own_cert(slot[0], CERT, KEY, ffi.NULL)
-        assert not lib.nng_tls_config_auth_mode(slot[0], lib.NNG_TLS_AUTH_MODE_NONE)
-    else:
-        assert not lib.nng_tls_config_ca_chain(slot[0], CERT, ffi.NULL)
-        assert not lib.nng_tls_config_server_name(slot[0], b"localhost")
-    return slot[0]
-
-
-def listening():
-    """Return a TLS listener and its port."""
-    slot, port = ffi.new("nng_stream_listener **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(slot, b"tls+tcp://127.0.0.1:0")
-    assert not lib.nng_stream_listener_set_ptr(slot[0], b"tls-config", config(lib.NNG_TLS_MODE_SERVER))
-    assert not lib.nng_stream_listener_listen(slot[0])
-    assert not lib.nng_stream_listener_get_int(slot[0], b"tcp-bound-port", port)
-    return slot[0], port[0]
-
-
-def stream_of(aio):
-    lib.nng_aio_wait(aio)
-    assert not lib.nng_aio_result(aio)
-    return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0))
-
-
-def post(call, stream, aio, buffer, size):
-    """Post a receive into, or a send from, `buffer`."""
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": size})
-    assert not lib.nng_aio_set_iov(aio, 1, iov)
-    call(stream, aio)
-
-
 silent = socket.create_server(("127.0.0.1", 0))
-dialer, dialing = ffi.new("nng_stream_dialer **"), new_aio()
-assert not lib.nng_stream_dialer_alloc(dialer, f"tls+tcp://127.0.0.1:{silent.getsockname()[1]}".encode())
-assert not lib.nng_stream_dialer_set_ptr(dialer[0], b"tls-config", config(lib.NNG_TLS_MODE_CLIENT))
-lib.nng_stream_dialer_dial(dialer[0], dialing)
-stream, verified = stream_of(dialing), ffi.new("bool *")
+stream, verified = dialed(dialer_to(f"tls+tcp://127.0.0.1:{silent.getsockname()[1]}")), ffi.new("bool *")
 result = lib.nng_stream_get_bool(stream, b"tls-verified", verified)
-print(f"connected to a silent TCP peer: result {result}, tls-verified {bool(verified[0])}", flush=True)
-os._exit(0 if result == 0 and verified[0] else 1)  # not sys.exit: NNG's cleanup at exit may hang
+found = f"connected to a silent TCP peer: result {result}, tls-verified {bool(verified[0])}"
+done(found, result == 0 and verified[0])

@@ -6,81 +6,20 @@ Expected: the receive ends with an error, as on tcp.
 Observed: it is pending for ever.
 """
 
-import os
-import signal
 import socket
 import ssl
 import time
 
+from _harness import CERT, done, listener_at, new_aio, post, stream_of
 from pynng import ffi, lib
 
-signal.alarm(30)  # ends a run that hangs
-CERT = b"""-----BEGIN CERTIFICATE-----
-MIIBQjCB6KADAgECAgEBMAoGCCqGSM49BAMCMBQxEjAQBgNVBAMMCWxvY2FsaG9z
-dDAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowFDESMBAGA1UEAwwJ
-bG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEX9i/luoxFlzP8A3D
-NdH/T/CtSpxBoca7YPPIB5eowAZ48ceEEkRbthvCDW3RGhWpCuoXOTViAx7LB9rG
-QzgwOKMpMCcwFAYDVR0RBA0wC4IJbG9jYWxob3N0MA8GA1UdEwEB/wQFMAMBAf8w
-CgYIKoZIzj0EAwIDSQAwRgIhAPDyqZygulxbztUlUbXOekXcAwwLVMRkLUFqSliD
-6sprAiEA7VjvhWt7rKXhpYKvzSsjWlgznguxz1YhVL158GyB220=
------END CERTIFICATE-----
-"""
-KEY = b"""-----BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQghiZm+UPh+0MjyaV/
-RiDyBOH6iToV1c4PwV95Slb8hBWhRANCAARf2L+W6jEWXM/wDcM10f9P8K1KnEGh
-xrtg88gHl6jABnjxx4QSRFu2G8INbdEaFakK6hc5NWIDHssH2sZDODA4
------END PRIVATE KEY-----
-"""  # of no use anywhere else
-
-
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def config(mode):
-    slot = ffi.new("nng_tls_config **")
-    assert not lib.nng_tls_config_alloc(slot, mode)
-    if mode == lib.NNG_TLS_MODE_SERVER:
-        assert not lib.nng_tls_config_own_cert(slot[0], CERT, KEY, ffi.NULL)
-        assert not lib.nng_tls_config_auth_mode(slot[0], lib.NNG_TLS_AUTH_MODE_NONE)
-    else:
-        assert not lib.nng_tls_config_ca_chain(slot[0], CERT, ffi.NULL)
-        assert not lib.nng_tls_config_server_name(slot[0], b"localhost")
-    return slot[0]
-
-
-def listening():
-    """Return a TLS listener and its port."""
-    slot, port = ffi.new("nng_stream_listener **"), ffi.new("int *")
-    assert not lib.nng_stream_listener_alloc(slot, b"tls+tcp://127.0.0.1:0")
-    assert not lib.nng_stream_listener_set_ptr(slot[0], b"tls-config", config(lib.NNG_TLS_MODE_SERVER))
-    assert not lib.nng_stream_listener_listen(slot[0])
-    assert not lib.nng_stream_listener_get_int(slot[0], b"tcp-bound-port", port)
-    return slot[0], port[0]
-
-
-def stream_of(aio):
-    lib.nng_aio_wait(aio)
-    assert not lib.nng_aio_result(aio)
-    return ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0))
-
-
-def post(call, stream, aio, buffer, size):
-    """Post a receive into, or a send from, `buffer`."""
-    iov = ffi.new("nng_iov *", {"iov_buf": buffer, "iov_len": size})
-    assert not lib.nng_aio_set_iov(aio, 1, iov)
-    call(stream, aio)
-
-
-listener, port = listening()
+listener, url = listener_at("tls+tcp://127.0.0.1:0")
 context = ssl.create_default_context(cadata=CERT.decode())
 pending = {}
 for receive in ("posted before", "posted after"):
     accepting, aio, buffer = new_aio(), new_aio(), ffi.new("char[]", 100)
     lib.nng_stream_listener_accept(listener, accepting)
-    plain = socket.create_connection(("127.0.0.1", port))
+    plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
     stream = stream_of(accepting)
     post(lib.nng_stream_recv, stream, aio, buffer, 100)
     peer = context.wrap_socket(plain, server_hostname="localhost")
@@ -94,5 +33,5 @@ for receive in ("posted before", "posted after"):
         post(lib.nng_stream_recv, stream, aio, buffer, 100)
     time.sleep(1)
     pending[receive] = bool(lib.nng_aio_busy(aio))
-print("a second after the peer left, receive " + ", ".join(f"{k}: pending {v}" for k, v in pending.items()), flush=True)
-os._exit(0 if pending == {"posted before": False, "posted after": True} else 1)  # not sys.exit: that may hang
+found = ", ".join(f"{how}: pending {still}" for how, still in pending.items())
+done(f"a second after the peer left, receive {found}", pending == {"posted before": False, "posted after": True})

@@ -7,45 +7,33 @@ Observed: it never ends, or the process ends by a signal. By chance; argument: S
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 
-from pynng import ffi, lib
+from _harness import CHILD, child, dialer_to, done, failed, listener_at, new_aio, seconds_to_try, stream_of
+from pynng import lib
 
 
-def new_aio():
-    slot = ffi.new("nng_aio **")
-    assert not lib.nng_aio_alloc(slot, ffi.NULL, ffi.NULL)
-    return slot[0]
-
-
-def child(seconds, url):
-    end, chance, port = time.monotonic() + seconds, random.Random(), ffi.new("int *")
-    listener = ffi.new("nng_stream_listener **")
-    assert not lib.nng_stream_listener_alloc(listener, url.encode())
-    assert not lib.nng_stream_listener_listen(listener[0])
-    assert not lib.nng_stream_listener_get_int(listener[0], b"tcp-bound-port", port)
+def close_dialers(seconds, url):
+    end = time.monotonic() + seconds
+    listener, url = listener_at(url)
     while time.monotonic() < end:
-        dialer, accepting, dialing = ffi.new("nng_stream_dialer **"), new_aio(), new_aio()
-        assert not lib.nng_stream_dialer_alloc(dialer, url.replace(":0", f":{port[0]}").encode())
-        lib.nng_stream_listener_accept(listener[0], accepting)
-        lib.nng_stream_dialer_dial(dialer[0], dialing)
-        time.sleep(chance.random() * 0.001)
-        lib.nng_stream_dialer_close(dialer[0])
+        dialer, accepting, dialing = dialer_to(url), new_aio(), new_aio()
+        lib.nng_stream_listener_accept(listener, accepting)
+        lib.nng_stream_dialer_dial(dialer, dialing)
+        time.sleep(random.random() * 0.001)
+        lib.nng_stream_dialer_close(dialer)
         deadline = time.monotonic() + 2
         while lib.nng_aio_busy(dialing):
             if time.monotonic() > deadline:
                 os._exit(3)
             time.sleep(0.0001)
         lib.nng_aio_wait(dialing)
-        lib.nng_stream_dialer_free(dialer[0])
+        lib.nng_stream_dialer_free(dialer)
         lib.nng_aio_cancel(accepting)
         lib.nng_aio_wait(accepting)
         for aio in (accepting, dialing):
             if not lib.nng_aio_result(aio):
-                stream = ffi.cast("nng_stream *", lib.nng_aio_get_output(aio, 0))
+                stream = stream_of(aio)
                 lib.nng_stream_close(stream)
                 lib.nng_stream_free(stream)
             lib.nng_aio_free(aio)
@@ -53,26 +41,14 @@ def child(seconds, url):
     os._exit(0)
 
 
-if len(sys.argv) > 2 and sys.argv[1] == "child":
-    signal.alarm(60)
-    child(float(sys.argv[2]), sys.argv[3])
+if CHILD:
+    close_dialers(float(CHILD[0]), CHILD[1])
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 8.0
-found = {}
+seconds = seconds_to_try(8.0)
+codes, found = {}, []
 for url in ("ws://127.0.0.1:0/x", "tcp://127.0.0.1:0"):
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, "child", str(seconds / 2), url],
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds / 2 + 5,
-        )
-        code, count = done.returncode, len(done.stdout)
-    except subprocess.TimeoutExpired as expired:
-        code, count = "hang", len(expired.stdout or b"")
-    found[url[: url.index(":")]] = f"{count} dialers closed, then " + {0: "the end", 3: "a dial that never ends"}.get(
-        code, f"exit code {code}" if code != "hang" else code
-    )
-print("; ".join(f"{scheme}: {what}" for scheme, what in found.items()))
-sys.exit(0 if not found["ws"].endswith("the end") else 1)
+    scheme = url.partition(":")[0]
+    codes[scheme], written = child(seconds / 2, url, seconds=seconds / 2 + 5)
+    ending = {0: "the end", 3: "a dial that never ends"}.get(codes[scheme], f"exit code {codes[scheme]}")
+    found.append(f"{scheme}: {len(written)} dialers closed, then {ending}")
+done("; ".join(found), failed(codes["ws"]))

@@ -5,29 +5,17 @@ Expected: a second recv receives the later reply, within the survey's time.
 Observed: BadState; the reply is dropped.
 """
 
-import contextlib
-import os
-import signal
-import time
-
 import pynng
-
-signal.alarm(30)  # ends a run that hangs
+from _harness import attempt, done, url_of, wait_for_peer
 
 with (
     pynng.Surveyor0(listen="tcp://127.0.0.1:0", survey_time=10000, recv_timeout=50) as surveyor,
-    pynng.Respondent0(dial=f"tcp://{surveyor.listeners[0].local_address}", recv_timeout=5000) as respondent,
+    pynng.Respondent0(dial=url_of(surveyor), recv_timeout=5000) as respondent,
 ):
-    while not surveyor.pipes:
-        time.sleep(0.002)
+    wait_for_peer(surveyor)
     surveyor.send(b"who?")
     respondent.recv()
-    with contextlib.suppress(pynng.Timeout):
-        surveyor.recv()
+    assert isinstance(attempt(surveyor.recv), pynng.Timeout)
     respondent.send(b"I")
-    try:
-        result = surveyor.recv()
-    except pynng.NNGException as error:
-        result = error
-print(f"recv after a recv that timed out: {result!r}", flush=True)
-os._exit(0 if isinstance(result, pynng.BadState) else 1)  # not sys.exit: NNG's cleanup at exit may hang
+    result = attempt(surveyor.recv)
+done(f"recv after a recv that timed out: {result!r}", isinstance(result, pynng.BadState))

@@ -5,32 +5,18 @@ Expected: `recv_buffer_size` bounds it, and something reports the loss.
 Observed: of 1,000 replies to one survey 128 are received.
 """
 
-import contextlib
-import os
-import signal
-import socket
-import struct
 import time
 
 import pynng
-
-signal.alarm(30)  # ends a run that hangs
+from _harness import done, framed, message_from, received_by, stranger
 
 with pynng.Surveyor0(
     listen="tcp://127.0.0.1:0", survey_time=10000, recv_timeout=500, recv_buffer_size=8192
 ) as surveyor:
-    respondent = socket.create_connection(("127.0.0.1", int(str(surveyor.listeners[0].local_address).split(":")[1])))
-    respondent.sendall(struct.pack(">4sHH", b"\0SP\0", 99, 0))
-    while not surveyor.pipes:
-        time.sleep(0.002)
+    respondent = stranger(surveyor, 99)
     surveyor.send(b"who?")
-    survey = respondent.recv(8 + 8 + 4 + 4, socket.MSG_WAITALL)[16:20]
-    respondent.sendall(1000 * (struct.pack(">Q", 5) + survey + b"I"))
+    survey = message_from(respondent)[:4]
+    respondent.sendall(1000 * framed(survey + b"I"))
     time.sleep(0.5)
-    received = 0
-    with contextlib.suppress(pynng.Timeout):
-        while True:
-            surveyor.recv()
-            received += 1
-print(f"1000 replies sent, {received} received", flush=True)
-os._exit(0 if received == 128 else 1)  # not sys.exit: NNG's cleanup at exit may hang
+    received = len(received_by(surveyor)) - 1
+done(f"1000 replies sent, {received} received", received == 128)

@@ -6,30 +6,9 @@ Observed: they count on tcp, ipc and abstract, and stay 0 on ws and inproc.
 """
 
 import os
-import signal
 
 import pynng
-from pynng import ffi, lib
-
-signal.alarm(30)  # ends a run that hangs
-
-
-def messages_read():
-    """Return the sum of NNG's counters of received messages over all pipes."""
-    slot = ffi.new("nng_stat **")
-    lib.nng_stats_get(slot)
-    scope, found = lib.nng_stat_child(slot[0]), 0
-    while scope:
-        if ffi.string(lib.nng_stat_name(scope)) == b"pipe":
-            leaf = lib.nng_stat_child(scope)
-            while leaf:
-                if ffi.string(lib.nng_stat_name(leaf)) == b"rx_msgs":
-                    found += lib.nng_stat_value(leaf)
-                leaf = lib.nng_stat_next(leaf)
-        scope = lib.nng_stat_next(scope)
-    lib.nng_stats_free(slot[0])
-    return found
-
+from _harness import done, messages_read
 
 counted = {}
 unique = f"nng-{os.getpid()}"
@@ -43,6 +22,6 @@ for url in ("tcp://127.0.0.1:0", f"ipc:///tmp/{unique}", f"abstract://{unique}",
                 other.send(b"x")
                 one.recv()
             counted[scheme] = messages_read()
-print("of 10 messages received, counted: " + ", ".join(f"{name} {n}" for name, n in counted.items()), flush=True)
+found = ", ".join(f"{name} {number}" for name, number in counted.items())
 wrong = [name for name, number in counted.items() if number == 0]
-os._exit(0 if wrong == ["ws", "inproc"] else 1)  # not sys.exit: NNG's cleanup at exit may hang
+done(f"of 10 messages received, counted: {found}", wrong == ["ws", "inproc"])

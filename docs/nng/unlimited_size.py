@@ -6,24 +6,17 @@ Observed: the process ends by a signal.
 """
 
 import os
-import signal
-import socket
 import struct
-import subprocess
-import sys
 
 import pynng
+from _harness import CHILD, child, done, failed, stranger
 
-signal.alarm(30)  # ends a run that hangs
-
-if len(sys.argv) > 1 and sys.argv[1] == "child":
+if CHILD is not None:
     with pynng.Pull0(listen="tcp://127.0.0.1:0", recv_timeout=5000) as pull:
         assert pull.recv_max_size == 0
-        connection = socket.create_connection(("127.0.0.1", int(str(pull.listeners[0].local_address).split(":")[1])))
-        connection.sendall(struct.pack(">4sHH", b"\0SP\0", 80, 0) + struct.pack(">Q", 2**64 - 40))
+        stranger(pull, 80).sendall(struct.pack(">Q", 2**64 - 40))
         pull.recv()
     os._exit(0)
 
-code = subprocess.run([sys.executable, __file__, "child"], check=False, stderr=subprocess.DEVNULL).returncode
-print(f"child ended with {code}" + (f" ({signal.Signals(-code).name})" if code < 0 else ""))
-sys.exit(0 if code < 0 else 1)
+code, _ = child()
+done(f"child ended with {code}", failed(code))

@@ -6,16 +6,13 @@ Observed: "101 Switching Protocols" for a foreign one. A request for another pat
 protocol, is refused.
 """
 
-import os
-import signal
 import socket
 
 import pynng
-
-signal.alarm(30)  # ends a run that hangs
+from _harness import done, port_of
 
 with pynng.Bus0(listen="ws://127.0.0.1:0/x") as bus:
-    port = int(str(bus.listeners[0].local_address).split(":")[1])
+    port = port_of(bus)
     status = {}
     for what, path, host, protocol in (
         ("foreign origin", "/x", "127.0.0.1", "bus.sp.nanomsg.org"),
@@ -30,5 +27,4 @@ with pynng.Bus0(listen="ws://127.0.0.1:0/x") as bus:
             f"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n".encode()
         )
         status[what] = connection.recv(4096).split()[1].decode()
-print(", ".join(f"{what}: {code}" for what, code in status.items()), flush=True)
-os._exit(0 if status["foreign origin"] == "101" else 1)  # not sys.exit: NNG's cleanup at exit may hang
+done(", ".join(f"{what}: {code}" for what, code in status.items()), status["foreign origin"] == "101")

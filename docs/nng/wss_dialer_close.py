@@ -8,16 +8,15 @@ Observed: the process ends by a signal. By chance; argument: SECONDS to try for 
 import os
 import random
 import socket
-import subprocess
-import sys
 import time
 
 import pynng
+from _harness import CHILD, child, done, failed, seconds_to_try
 from pynng import TLSConfig
 
 
-def child(seconds, scheme):
-    end, chance = time.monotonic() + seconds, random.Random()
+def close_dialers(seconds, scheme):
+    end = time.monotonic() + seconds
     with socket.create_server(("127.0.0.1", 0)) as server:
         refused = server.getsockname()[1]
     config = TLSConfig(TLSConfig.MODE_CLIENT)
@@ -26,30 +25,20 @@ def child(seconds, scheme):
         for pull in sockets:
             pull.reconnect_time_min = pull.reconnect_time_max = 1
             pull.dial(f"{scheme}://127.0.0.1:{refused}/x", block=False)
-        time.sleep(0.002 + chance.random() * 0.003)
+        time.sleep(0.002 + random.random() * 0.003)
         for pull in sockets:
             pull.close()
         os.write(1, b"....")
     os._exit(0)
 
 
-if len(sys.argv) > 2 and sys.argv[1] == "child":
-    child(float(sys.argv[2]), sys.argv[3])
+if CHILD:
+    close_dialers(float(CHILD[0]), CHILD[1])
 
-seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
-codes = {}
+seconds = seconds_to_try(15.0)
+codes, found = [], []
 for scheme in ("wss", "ws"):
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, "child", str(seconds / 2), scheme],
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "MALLOC_PERTURB_": "165"},
-            timeout=seconds / 2 + 5,
-        )
-        codes[scheme] = f"{len(done.stdout)} sockets closed, exit code {done.returncode}"
-    except subprocess.TimeoutExpired as expired:
-        codes[scheme] = f"{len(expired.stdout or b'')} sockets closed, then a hang"
-print("; ".join(f"{scheme}: {what}" for scheme, what in codes.items()))
-sys.exit(0 if any("exit code 0" not in what for what in codes.values()) else 1)
+    code, written = child(seconds / 2, scheme, seconds=seconds / 2 + 5, perturb=True)
+    codes.append(code)
+    found.append(f"{scheme}: {len(written)} sockets closed, exit code {code}")
+done("; ".join(found), any(map(failed, codes)))
