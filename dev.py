@@ -7,6 +7,7 @@
     python3 dev.py test  [ARGS]    run pytest with ARGS (-k name ...); --slow adds slow tests, --cov a coverage report
     python3 dev.py pythons [ARGS]  run the quick tests of ROOMS with each of OTHER_PYTHONS that is installed
     python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
+    python3 dev.py mutate [PATH]   change the pure modules at random, and print the changes that no quick test notices
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
     python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
     python3 dev.py docs            build the documentation site, strictly, into build/site
@@ -379,6 +380,10 @@ def interpreter(version: str) -> Optional[str]:
     return None
 
 
+def mutate(arguments: list) -> list:
+    return [("mutate", [PYTHON, ROOT / "tests" / "mutate.py", *arguments])]
+
+
 def lint(arguments: list) -> list:
     if arguments:
         fail("lint takes no arguments", 2)
@@ -464,6 +469,7 @@ RUN = ("venv", "run", "nngkit")
 COMMANDS = {
     "demo": Command(demo, (*RUN, "extras"), (("--quick", "extras"),)),
     "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
+    "mutate": Command(mutate, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # it runs the tests
     "rooms": Command(rooms, (*RUN, "documents", "test")),
     "pythons": Command(pythons, ()),
     "extras": Command(extras, (*RUN, "extras", "test")),  # one serves S3 by the tests' server

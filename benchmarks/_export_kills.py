@@ -33,8 +33,8 @@ from nngkit.journal import open_journal
 from nngkit.journal.record import encode_origin
 from nngkit.journal.writing.partition import Partition
 from nngkit.lakehouse import export, open_table
+from nngkit.lakehouse.formats import backend
 from nngkit.lakehouse.placing import LOCK, parse
-from nngkit.lakehouse.table import backend
 from nngkit.testing import eventually
 
 SEGMENT = 2_000  # bytes of a log: some twenty records, so that segments are sealed all the time

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from _child import report
-from nngkit.journal.files import folder_of, open_storage, segment_name
+from nngkit.journal.files import folder_of, segment_name
 from nngkit.journal.manifest import Manifest, check_journal, load_manifest, save_manifest
 from nngkit.journal.record import encode_origin
 from nngkit.journal.segments import Segment, Segments
+from nngkit.journal.storage import open_storage
 from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 
@@ -58,8 +59,8 @@ def seal(task: dict[str, Any]) -> None:
 
 def plan(task: dict[str, Any]) -> None:
     """Determine the end, or plan a scan, as the driver of a query does."""
+    from nngkit.spark.reading.one import BatchReader, StreamReader
     from nngkit.spark.reading.options import ReadOptions
-    from nngkit.spark.reading.source import BatchReader, StreamReader
 
     with tempfile.TemporaryDirectory() as folder:
         journal, each = Path(folder) / "journal", task["segments"] // PARTITIONS

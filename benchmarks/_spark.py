@@ -81,7 +81,7 @@ def spark(task: dict[str, Any], **conf: str) -> Iterator[Any]:
         with session(master, "bench", memory | conf, log_level=QUIET) as found:
             yield found
         return
-    from nngkit.spark.standalone import standalone
+    from tests.spark.standalone import standalone
 
     with (
         standalone(workers=2, memory="2g") as cluster,

@@ -34,7 +34,8 @@ from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec, check_codec
 from nngkit.calls.pool import Member, Policy, Pool, check_policy
 from nngkit.calls.stream import Stream
-from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import ConfigError, Full, NngkitError, TimedOut

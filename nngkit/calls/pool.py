@@ -31,7 +31,8 @@ from math import exp
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit.calls.health import Ejection, Health
-from nngkit.discovery.lanes import ANY, Preference, RandomSource, Rank, explain
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import ANY, Preference, Rank, explain
 from nngkit.discovery.provider import Provider, State
 from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.histogram import Histogram

@@ -25,6 +25,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final, Literal, Protocol, TypeAlias
 
+from nngkit.chance import RandomSource
 from nngkit.discovery.provider import MAX_WORD, Provider, State
 from nngkit.errors import ConfigError, ServiceNotFound
 
@@ -33,7 +34,6 @@ __all__ = [
     "Candidate",
     "Lane",
     "Preference",
-    "RandomSource",
     "Rank",
     "Suspects",
     "explain",
@@ -46,14 +46,6 @@ Suspects: TypeAlias = Literal["last", "near"]
 Rank: TypeAlias = tuple[int, int, int, int]
 MAX_PREFERRED: Final = 16
 """Cap on the zones of a preference: more than a company has sites, and it crosses the wire in queries."""
-
-
-class RandomSource(Protocol):
-    """Source of randomness: `random.Random`, or a test's script."""
-
-    def random(self) -> float:
-        """Return a number from 0 up to, not including, 1."""
-        ...
 
 
 class Candidate(Protocol):

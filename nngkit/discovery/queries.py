@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from nngkit import envelope
-from nngkit.discovery.lanes import ANY, MAX_PREFERRED, Preference, RandomSource
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import ANY, MAX_PREFERRED, Preference
 from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, answer_version
 from nngkit.discovery.provider import (
     MAX_EPOCH,

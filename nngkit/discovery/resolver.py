@@ -28,10 +28,11 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.chance import RandomSource
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.domains import check_domain
-from nngkit.discovery.lanes import RandomSource, Suspects, make_preference
+from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import Event, Provider, State
 from nngkit.discovery.questions.messages import AskQuery, make_ask
 from nngkit.discovery.questions.round import OutcomeMerger

@@ -28,8 +28,9 @@ from typing import Final, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.chance import RandomSource
 from nngkit.discovery.domains import check_domain
-from nngkit.discovery.lanes import RandomSource, Suspects, find_lane, make_preference
+from nngkit.discovery.lanes import Suspects, find_lane, make_preference
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.questions.asking import Asking

@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nngkit.errors import ConfigError
-
 __all__ = [
     "JOURNAL",
     "MANIFEST",
@@ -29,7 +27,6 @@ __all__ = [
     "Storage",
     "folder_of",
     "log_name",
-    "open_storage",
     "range_in",
     "segment_name",
     "shown",
@@ -46,7 +43,6 @@ PENDING: Final = ".pending"  # of a merged segment that has not yet taken the pl
 SWAPPING: Final = f"swapping{SEGMENT}"  # no Parquet: while it is there, a read of `*.parquet` fails
 BLOCK: Final = ".block"
 SCRATCH: Final = ".tmp"
-OBJECTS: Final = ("s3", "gs", "az")  # schemes of object stores
 ABSENT: Final = ""  # version of a file that does not exist
 MOST_PARTITIONS: Final = 100_000  # five digits in a folder's name
 
@@ -308,25 +304,6 @@ class SharedStorage(SetAside):
 
         found = self._filesystem.get_file_info(FileSelector(self._path(folder), allow_not_found=True))
         return sorted(info.base_name for info in found)
-
-
-def open_storage(location: str | os.PathLike[str]) -> Storage:
-    """Return the storage at a path or URI. Raises ConfigError for a URI that pyarrow does not support."""
-    text = os.fspath(location)
-    if "://" not in text:
-        return LocalStorage(Path(text).absolute())
-    if text.partition(":")[0] in OBJECTS:
-        from nngkit.journal.objects import open_objects
-
-        return open_objects(text)
-    import pyarrow as pa
-    from pyarrow import fs
-
-    try:
-        filesystem, root = fs.FileSystem.from_uri(text)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise ConfigError("journal", f"{text}: {str(error).splitlines()[0]}", text) from error
-    return SharedStorage(filesystem, root, text)
 
 
 @contextlib.contextmanager

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
-from nngkit.journal.files import BLOCK, MANIFEST, PENDING, SEGMENT, folder_of, logs_in, open_storage
+from nngkit.journal.files import BLOCK, MANIFEST, PENDING, SEGMENT, folder_of, logs_in
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
 from nngkit.journal.manifest import Manifest, attached, check_journal, load_manifest
 from nngkit.journal.record import RawRecord, Record
 from nngkit.journal.segments import Segment
 from nngkit.journal.selection import ADVICE, Selection, Skipped, log_skipped
+from nngkit.journal.storage import open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa

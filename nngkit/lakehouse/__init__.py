@@ -18,6 +18,7 @@ was committed or not. Segments are linked into the table, or referred to in plac
     shells   exporting  placing    from a journal to a table; the lock, and segments as files of a table
              iceberg  delta        one table format each, behind the interface in `table`
              table                 reading back: snapshots, their files, and their rows as of an offset
+             formats               the choice between them, and opening
 
 Requires an extra: `pip install 'nngkit[iceberg]'` or `'nngkit[delta]'`. docs/lakehouse.md says what was tried.
 """
@@ -28,7 +29,8 @@ from nngkit.lazy import lazily
 
 if TYPE_CHECKING:
     from nngkit.lakehouse.exporting import Exported, export
-    from nngkit.lakehouse.table import Snapshot, Table, open_table
+    from nngkit.lakehouse.formats import open_table
+    from nngkit.lakehouse.table import Snapshot, Table
 
 __all__ = ["Exported", "Snapshot", "Table", "export", "open_table"]
 
@@ -37,6 +39,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
         __name__,
         {
             "exporting": "Exported export",
-            "table": "Snapshot Table open_table",
+            "formats": "open_table",
+            "table": "Snapshot Table",
         },
     )

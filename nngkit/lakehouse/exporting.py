@@ -19,20 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal.files import folder_of
+from nngkit.lakehouse.formats import FORMAT_KEY, FORMATS, JOURNAL_KEY, VERSION, backend, check, kind_of
 from nngkit.lakehouse.placing import LOCK, locked, parse, place
 from nngkit.lakehouse.plan import File, Listed, decide
-from nngkit.lakehouse.table import (
-    FORMAT_KEY,
-    FORMATS,
-    JOURNAL_KEY,
-    PLACE_KEY,
-    VERSION,
-    Conflict,
-    Table,
-    backend,
-    check,
-    kind_of,
-)
+from nngkit.lakehouse.table import PLACE_KEY, Conflict, Table
 
 if TYPE_CHECKING:
     from nngkit.journal import Journal

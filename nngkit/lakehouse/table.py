@@ -19,18 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import NotFound
 from nngkit.lakehouse.plan import Commit
 
-__all__ = ["FORMATS", "OFFSETS", "VERSION", "Conflict", "Snapshot", "Table", "kind_of", "open_table"]
+__all__ = ["OFFSETS", "PLACE_KEY", "Conflict", "Snapshot", "Table"]
 
-VERSION: Final = "1"  # of what `export` writes beside the rows: names of files, properties
 OFFSETS: Final = "nngkit.offsets"  # of a snapshot: JSON, partition -> one past its last exported offset
-FORMAT_KEY: Final = "nngkit.version"  # properties of a table
-JOURNAL_KEY: Final = "nngkit.journal"
-PLACE_KEY: Final = "nngkit.files"
-FORMATS: Final = ("iceberg", "delta")
-MARKS: Final = {"iceberg": "metadata", "delta": "_delta_log"}
+PLACE_KEY: Final = "nngkit.files"  # property of a table
 
 
 class Conflict(Exception):
@@ -137,53 +132,3 @@ def encoded(offsets: Mapping[int, int]) -> str:
 def decoded(text: str) -> dict[int, int]:
     """Return offsets by partition from a snapshot's JSON."""
     return {int(partition): int(end) for partition, end in json.loads(text).items()}
-
-
-def kind_of(folder: Path) -> str | None:
-    """Return the format of the table in `folder`; None if there is none."""
-    return next((kind for kind, mark in MARKS.items() if (folder / mark).is_dir()), None)
-
-
-def backend(folder: Path, kind: str) -> Table:
-    """Return the table of format `kind` in `folder`, which need not exist. Raises ConfigError without its library."""
-    try:
-        if kind == "iceberg":
-            from nngkit.lakehouse.iceberg import IcebergTable
-
-            return IcebergTable(folder)
-        from nngkit.lakehouse.delta import DeltaLakeTable
-
-        return DeltaLakeTable(folder)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nngkit"):
-            raise
-        raise ConfigError(kind, f"{error.name} is not installed: pip install 'nngkit[{kind}]'", kind) from error
-
-
-def check(table: Table) -> None:
-    """Check that the table was written by `export`, in this version. Raises ConfigError."""
-    version = table.properties.get(FORMAT_KEY)
-    if version is None:
-        raise ConfigError(
-            "target",
-            f"{table.folder}: an {table.format} table that nngkit has not made; choose a new folder",
-            str(table.folder),
-        )
-    if version != VERSION:
-        raise ConfigError(
-            "target",
-            f"{table.folder}: export version {version}; this nngkit writes version {VERSION}; use the nngkit that "
-            "wrote it, or a newer one, or export to a new folder",
-            version,
-        )
-
-
-def open_table(target: str | os.PathLike[str]) -> Table:
-    """Open a table that `export` has written. Raises ConfigError if there is none, or its library is missing."""
-    folder = Path(target).absolute()
-    kind = kind_of(folder)
-    if kind is None:
-        raise ConfigError("target", f"{folder}: neither an Iceberg nor a Delta table", str(folder))
-    table = backend(folder, kind)
-    check(table)
-    return table

@@ -17,7 +17,7 @@
 
     pure     options  positions  choice  plan      options: where a read begins, which records; its split into tasks
              ids  schema                           message ids, columns
-    shells   source  pushdown  many  sink  worker  Spark's data source API: one journal, filters, several; writing
+    shells   source  one  many  pushdown  sink  worker    Spark's data source API: one journal, several, filters
              own_recorder  progress  tables        a stream's own recorder; its progress; Delta tables it writes to
              sealed  batches                       batch reads: by Spark's Parquet reader, by a function in Python
              session  java  doctor  cluster        what Spark needs to run, here and elsewhere

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from nngkit.lakehouse.table import open_table
+from nngkit.lakehouse.formats import open_table
 from nngkit.spark.reading.sealed import parquet_files
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 import trio
 
 from nngkit.journal import Recorder, read, rebuild_manifest
-from nngkit.journal.files import open_storage
+from nngkit.journal.storage import open_storage
 
 uri = sys.argv[1]
 

@@ -14,8 +14,8 @@ from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarg
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
 from nngkit.fanout.durable.messages import SettleRequest, parse_reply
 from nngkit.journal import Recorder, Retention
-from nngkit.journal.files import open_storage
 from nngkit.journal.manifest import check_journal
+from nngkit.journal.storage import open_storage
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from tests.fanout.journals import numbers, write

@@ -21,7 +21,7 @@ from nngkit.fanout import (
     Synchronized,
 )
 from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
-from nngkit.fanout.numbered.messages import Position, PublisherHeartbeat, Refused, parse_reply
+from nngkit.fanout.numbered.messages import Position, PublisherHeartbeat, RefusedQuery, parse_reply
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 
@@ -303,7 +303,7 @@ async def test_bad_requests_are_refused_and_counted() -> None:
         await joined(subscriber, publisher)
         with Req(dial=publisher._rep.address) as req:
             for body in (b"", b"\xff" * 100, b"\xa1\x61v\x01", Position("x" * 65, 1, 1, 0, 0, 0.0).encode()):
-                assert isinstance(parse_reply(await req.arequest(body, timeout=WAIT), 1 << 16), Refused)
+                assert isinstance(parse_reply(await req.arequest(body, timeout=WAIT), 1 << 16), RefusedQuery)
         assert publisher.stats.bad == 4
         publisher.publish("a", b"1")
         await read(subscriber, numbered(1))

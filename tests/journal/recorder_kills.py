@@ -28,8 +28,9 @@ from typing import NamedTuple
 import trio
 
 from nngkit.journal import open_journal, read
-from nngkit.journal.files import SCRATCH, logs_in, open_storage
+from nngkit.journal.files import SCRATCH, logs_in
 from nngkit.journal.manifest import load_manifest
+from nngkit.journal.storage import open_storage
 from nngkit.journal.verify import verify
 from nngkit.protocols import Push, Req
 from tests.journal.ingest_client import ask

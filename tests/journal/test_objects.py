@@ -16,8 +16,9 @@ import pytest
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.journal import compact, open_journal, read, rebuild_manifest
-from nngkit.journal.files import ABSENT, Changed, open_storage
+from nngkit.journal.files import ABSENT, Changed
 from nngkit.journal.manifest import Manifest, save_manifest
+from nngkit.journal.storage import open_storage
 from nngkit.journal.writing.partition import Partition
 from nngkit.testing import eventually
 from tests.journal.partitions import entry, stored

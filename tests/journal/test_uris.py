@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nngkit.errors import ConfigError
-from nngkit.journal.files import open_storage
+from nngkit.journal.storage import open_storage
 
 # Of the HTTP client, to obstore: among a store's own settings it panics at them, which Python sees as a BaseException.
 OF_THE_CLIENT = ("allow_http=true", "timeout=5s", "aws_proxy_url=::", "HTTP2_ONLY=1", "randomize_addresses=no")

@@ -19,8 +19,7 @@ from nngkit.journal.files import PENDING, LocalStorage, segment_name
 from nngkit.journal.manifest import save_manifest
 from nngkit.journal.writing.merging import FAN, STAY, delete_retired
 from nngkit.journal.writing.partition import Partition
-from nngkit.lakehouse import export, open_table
-from nngkit.lakehouse import table as tables
+from nngkit.lakehouse import export, formats, open_table
 from tests.journal.partitions import entry, stored
 from tests.lakehouse.journals import Changed, merged, path_of, seal, written
 
@@ -278,7 +277,7 @@ def test_a_foreign_table_and_one_of_another_version_are_refused(
         open_table(tmp_path / "foreign")
     with monkeypatch.context() as patch:
         patch.setattr("nngkit.lakehouse.exporting.VERSION", "2")
-        patch.setattr(tables, "VERSION", "2")
+        patch.setattr(formats, "VERSION", "2")
         export(journal, tmp_path / "newer", "delta")
     with pytest.raises(ConfigError, match="export version 2; this nngkit writes version 1"):
         export(journal, tmp_path / "newer", "delta")

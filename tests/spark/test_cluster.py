@@ -13,8 +13,8 @@ import pytest
 
 from nngkit.errors import ConfigError
 from nngkit.spark.cluster import needed, pack
-from nngkit.spark.standalone import standalone
 from tests.spark.journals import write
+from tests.spark.standalone import standalone
 
 BARE = str(getattr(sys, "_base_executable", sys.executable))  # the Python that the virtual environment is based on
 

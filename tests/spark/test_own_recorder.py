@@ -19,9 +19,9 @@ import pytest
 from nngkit.errors import Broken, ConfigError
 from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
+from nngkit.spark.reading.one import StreamReader
 from nngkit.spark.reading.options import ReadOptions, RecorderOptions
 from nngkit.spark.reading.own_recorder import OwnRecorder
-from nngkit.spark.reading.source import StreamReader
 from nngkit.testing import eventually
 from tests.spark.journals import append, opened
 from tests.spark.test_source import error_of
@@ -129,7 +129,7 @@ DRIVER = """
 import sys, time
 from nngkit.spark.reading.options import RecorderOptions, ReadOptions
 from nngkit.spark.reading.own_recorder import OwnRecorder
-from nngkit.spark.reading.source import StreamReader
+from nngkit.spark.reading.one import StreamReader
 recorder = OwnRecorder(sys.argv[1], RecorderOptions("pull", sys.argv[2], None, "work", ""))
 recorder.ensure()
 print("ready", flush=True)

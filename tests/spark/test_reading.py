@@ -19,9 +19,9 @@ from nngkit.journal import open_journal
 from nngkit.journal.manifest import save_manifest
 from nngkit.spark.reading.choice import choice
 from nngkit.spark.reading.many import ManyBatchReader, ManyStreamReader, journals_of
+from nngkit.spark.reading.one import BatchReader, StreamReader
 from nngkit.spark.reading.options import ReadOptions
 from nngkit.spark.reading.plan import Available, OffsetRange, Pace, checked, lost_in
-from nngkit.spark.reading.source import BatchReader, StreamReader
 from tests.journal.partitions import entry as journal_entry
 from tests.journal.partitions import stored
 from tests.spark.journals import append, opened, write
@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nngkit.spark.reading.source.freeze", lambda: None)  # only for a worker process
+    monkeypatch.setattr("nngkit.spark.reading.one.freeze", lambda: None)  # only for a worker process
 
 
 def batch(path: Path, **options: str) -> BatchReader:

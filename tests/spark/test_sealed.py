@@ -11,9 +11,9 @@ import pytest
 
 from nngkit.errors import Broken, Damaged, NotFound
 from nngkit.journal import open_journal
+from nngkit.spark.reading.one import BatchReader
 from nngkit.spark.reading.options import ReadOptions
 from nngkit.spark.reading.sealed import scan
-from nngkit.spark.reading.source import BatchReader
 from nngkit.spark.run import in_a_line
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at

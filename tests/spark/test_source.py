@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 
 from nngkit.journal import open_journal
 from nngkit.journal.writing.partition import Partition, Retention
+from nngkit.spark.reading.one import BatchReader
 from nngkit.spark.reading.options import ReadOptions
 from nngkit.spark.reading.sealed import scan
-from nngkit.spark.reading.source import BatchReader
 from tests.spark.journals import append, opened, write
 from tests.spark.rows import at
 
@@ -42,7 +42,7 @@ def error_of(action: Callable[[], object]) -> str:
 def test_tasks_report_skipped_records_that_add_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nngkit.spark.reading.source.freeze", lambda: None)  # only for a worker process
+    monkeypatch.setattr("nngkit.spark.reading.one.freeze", lambda: None)  # only for a worker process
     write(tmp_path / "j", 100)
     segment = open_journal(tmp_path / "j").segments(0)[0]
     (tmp_path / "j" / "partition-00000" / segment.file).unlink()

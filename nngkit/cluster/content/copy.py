@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Protocol
 
+from nngkit.chance import Chance
 from nngkit.cluster.content.messages import (
     MOST_PARTS,
     Document,
@@ -43,7 +44,6 @@ from nngkit.documents.sync.local_copy import Content, LocalCopy
 from nngkit.documents.sync.messages import BUS_LIMIT, Diff, Manifest, Nack, Resent, Updates, Want
 from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
 from nngkit.documents.sync.replica import Ask, AskAll, Replica
-from nngkit.documents.sync.replica_state import Chance
 from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
@@ -118,7 +118,6 @@ class ClusterCopy:
         self.me = me
         self.parent = ""
         self.partner: str | None = None  # None: not known yet; "": this copy is the one that others compare with
-        self.partner_at = -NEVER  # when the host named it
         self.holders = 1
         self.wake_at = now
         self.replica = Replica(name, me, rng=rng)
@@ -247,7 +246,6 @@ class ClusterCopy:
         self._opened_at = now + REST * self._rng.uniform(1.0, 1.5)  # the host may have lost its table
         self._opened_pause = ANSWER
         self.holders = max(1, message.holders)
-        self.partner_at = now
         if message.node == self.node:
             message = message._replace(node="")
         same = message.node == self.partner and not self._unanswered and self._catching is None

@@ -14,7 +14,7 @@ Two kinds of content have the same messages: fragments (a change), documents (th
     # for programs, in the thread of the loop; `wake` is called if there is something to take
     doc = documents.open("minutes")                  # a nngkit.documents.Document; ConfigError without the extra
     documents.close("minutes")                       # KeyError if it is not open
-    documents.share("prices", obj, now); documents.unshare("prices")
+    documents.share("prices", obj, now)
     n = documents.change("prices", b"...", now)      # Full, TooLarge; in the content once confirmed("prices") >= n
     documents.request_full("minutes", now)           # or of a shared object; KeyError
     documents.behind("prices")                       # True while the full state or changes are missing here
@@ -232,11 +232,6 @@ class ClusterDocuments(DocumentsDispatch):
         elif self._attached:
             replica.attached(self.term, self._parent, now, spread=0.0)
         self._touch(replica)
-
-    def unshare(self, name: str) -> None:
-        """Stop sharing an object here. Raises KeyError."""
-        self._dirty.pop(self._objects.pop(name), None)
-        self._quiet.pop(name, None)
 
     def change(self, name: str, fragment: bytes, now: float) -> int:
         """Send a change of a shared object to the host; return its number. Raises KeyError, Full, TooLarge."""

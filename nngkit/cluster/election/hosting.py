@@ -20,8 +20,6 @@ from nngkit.cluster.election.values import GUARD, ElectionLimits
 
 __all__ = ["Hosting"]
 
-_Sent = Append | SnapshotPart
-
 
 class Progress:
     """Progress of one voter. `counts`: it is not blank. `answered`: when the last heartbeat it promised on was sent."""

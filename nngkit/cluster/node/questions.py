@@ -50,7 +50,6 @@ class QueryPart:
         self._node = node
         self._next = 0
         self._waiting: dict[int, tuple[str, list[Any]]] = {}
-        self._again_at = float("inf")
 
     def ask(self, what: str, argument: str, now: float, *, to: str = "") -> int:
         """Ask the host, or one node; return the number of the question."""

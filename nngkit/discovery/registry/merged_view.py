@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nngkit.discovery.lanes import ANY, Lane, Preference, RandomSource, explain, find_lane
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import ANY, Lane, Preference, explain, find_lane
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry.resolution import Resolution, give_reason
 

@@ -79,7 +79,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nngkit.discovery.lanes import ANY, Preference, RandomSource, explain
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import ANY, Preference, explain
 from nngkit.discovery.messages import VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Key, Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.registry.evaluation import OpenRound, evaluate_round, reask_targets

@@ -14,18 +14,11 @@ by one; BUS messages, requests and replies are delayed. Pure but for `rng`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from nngkit.chance import RandomSource
 from nngkit.documents.versions import EditStream
 
 __all__ = ["NetworkFaults"]
-
-
-class Chance(Protocol):
-    """Interface of random.Random, as far as needed."""
-
-    def random(self) -> float:
-        """Return a float from 0 up to 1."""
 
 
 @dataclass(slots=True)
@@ -40,7 +33,7 @@ class NetworkFaults:
     cut: set[bytes] = field(default_factory=set)
     lost: int = 0
 
-    def loses(self, rng: Chance) -> bool:
+    def loses(self, rng: RandomSource) -> bool:
         """Return True to drop a message. Called before decoding, as a lost message must cost nothing."""
         if self.loss and rng.random() < self.loss:
             self.lost += 1

@@ -5,9 +5,10 @@ Events change it: edits, heartbeats, replies, peers that join and leave. It deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final
 
+from nngkit.chance import Chance
 from nngkit.documents.sync.decisions import NEVER, Gap, PeerState
 from nngkit.documents.sync.history import Counts, Deliver, History, Settings
 from nngkit.documents.sync.messages import DocumentHeartbeat, Range, Updates
@@ -15,20 +16,9 @@ from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.versions import Edit, EditStream, Versions
 
-__all__ = ["LATE", "Chance", "ReplicaState"]
+__all__ = ["LATE", "ReplicaState"]
 
 LATE: Final = 2.0  # seconds after which a peer that does not answer is judged by its heartbeats
-T = TypeVar("T")
-
-
-class Chance(Protocol):
-    """Interface of random.Random, as far as needed; randomness is passed in, as time is."""
-
-    def choice(self, seq: Sequence[T]) -> T:
-        """Return a random element."""
-
-    def uniform(self, a: float, b: float) -> float:
-        """Return a random number from `a` to `b`."""
 
 
 class ReplicaState:

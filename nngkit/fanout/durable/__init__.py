@@ -5,5 +5,6 @@
     pure    partition                  records in flight of a named consumer: ack, redelivery, give up
             messages                   requests and replies between a consumer and its server
     shells  server (named, feed, file) serves a journal to named consumers; their state on disk
-            consumer (delivery)        receives records, acknowledges them
+            consumer (delivery)        receives records
+            acknowledgements           gathers and sends them
 """

@@ -29,8 +29,9 @@ from typing import Any, Final, Literal, Self
 
 import trio
 
-from nngkit.background import Background, UnderTrio, WakeUp, demand_trio
+from nngkit.background import Background, UnderTrio
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
+from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.messages import (
     ChangeRequest,
@@ -38,16 +39,14 @@ from nngkit.fanout.durable.messages import (
     ConsumerInfo,
     DeleteRequest,
     FetchRequest,
-    How,
     InfoRequest,
     LeaveRequest,
     OpenRequest,
     Options,
-    SettleRequest,
     Start,
     parse_reply,
 )
-from nngkit.fanout.durable.partition import Limits, Runs, check_name, runs_of
+from nngkit.fanout.durable.partition import Limits, check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
 
@@ -57,7 +56,6 @@ UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
 REPLY: Final = 10.0  # seconds for a reply that the server has to read or sync for; then it is asked again
 PAUSES: Final = (0.02, 0.1, 0.3)  # seconds between tries to reach the server; the last one repeats
-MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
 PARTING: Final = 2.0  # seconds that closing may take to give back what is unread
 
 
@@ -73,17 +71,6 @@ class ConsumerStats:
     confirmed: int = 0
     retries: int = 0
     stale: int = 0
-
-
-class _Ticket:
-    """Acknowledgements that are confirmed together."""
-
-    __slots__ = ("done", "error", "runs")
-
-    def __init__(self) -> None:
-        self.runs: dict[int, list[tuple[int, int]]] = {}
-        self.done = trio.Event()
-        self.error: Exception | None = None
 
 
 class Consumer(UnderTrio):
@@ -148,9 +135,7 @@ class Consumer(UnderTrio):
         self._req = self._make_socket()
         self._server = SilentServer(self._req, "consumer server")
         self._seen = self._read = 0
-        self._ticket: _Ticket | None = None
-        self._sending: _Ticket | None = None
-        self._acks = WakeUp()
+        self._acks = Acknowledgements(self.name, self._session, self._ask, self._confirmed, self._ended)
         self._arrived: deque[Columns] = deque()
         self._current: Iterator[Delivery] = iter(())
         self._offsets: Any = ()
@@ -169,7 +154,7 @@ class Consumer(UnderTrio):
         send, self._batches = trio.open_memory_channel[Any](0)
         await self._background.open()
         self._background.start(self._fetch_all, send)
-        self._background.start(self._send_acks)
+        self._background.start(self._acks.send_all)
         return self
 
     async def __aexit__(
@@ -184,14 +169,14 @@ class Consumer(UnderTrio):
                     # First leave, so that no waiting fetch of this session takes what is then given back.
                     await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
                     for partition, offsets in self._unread():
-                        await self._settle("release", partition, runs_of(offsets))
+                        await self._acks.settle("release", partition, runs_of(offsets))
                 except NngkitError:
                     pass  # what is unread is delivered again after `ack_wait`
         finally:
             self._left = True
             self._background.end()
             self._batches.close()
-            self._fail_acks()
+            self._acks.close()
             try:
                 await self._background.close(kind, value, traceback)
             finally:
@@ -251,7 +236,7 @@ class Consumer(UnderTrio):
             received=self._stats.received + len(columns.offsets),
             redelivered=self._stats.redelivered + again,
         )
-        return DeliveryBatch(self, columns)
+        return DeliveryBatch(self._acks, columns)
 
     def batches(self) -> AsyncIterator[DeliveryBatch]:
         """Iterate over `receive_batch`, until the block ends."""
@@ -297,79 +282,28 @@ class Consumer(UnderTrio):
 
     async def ack(self, *deliveries: Delivery | DeliveryBatch) -> None:
         """Acknowledge records or batches; return when that is on disk. Raises NotStored, TimedOut, Closed."""
-        for ticket in [self._ack_soon(each.partition, runs_in(each)) for each in deliveries]:
-            await self._confirmed(ticket)
+        for ticket in [self._acks.ack_soon(each.partition, runs_in(each)) for each in deliveries]:
+            await ticket.confirmed()
 
     async def nak(self, *deliveries: Delivery | DeliveryBatch, delay: float = 0.0) -> None:
         """Return records or batches, to be delivered again after `delay` seconds."""
         for each in deliveries:
-            await self._settle("nak", each.partition, runs_in(each), delay)
+            await self._acks.settle("nak", each.partition, runs_in(each), delay)
 
     async def term(self, *deliveries: Delivery | DeliveryBatch) -> None:
         """Settle records or batches without success; return when that is on disk."""
         for each in deliveries:
-            await self._settle("term", each.partition, runs_in(each))
+            await self._acks.settle("term", each.partition, runs_in(each))
 
     async def flush(self) -> None:
         """Wait until all acknowledgements are confirmed. Raises NotStored, TimedOut, Closed."""
-        for ticket in (self._sending, self._ticket):
-            if ticket is not None:
-                await self._confirmed(ticket)
+        await self._acks.flush()
+
+    def _confirmed(self, records: int) -> None:
+        self._stats = replace(self._stats, confirmed=self._stats.confirmed + records)
 
     def _ended(self) -> Exception:
         return self._background.ended(f"consumer {self.name} is closed")
-
-    def _fail_acks(self) -> None:
-        """End the waits for acknowledgements that are not sent any more."""
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            ticket.error = self._ended()
-            ticket.done.set()
-
-    def _ack_soon(self, partition: int, runs: Runs) -> _Ticket:
-        demand_trio("Delivery.ack: use Consumer.ack")
-        if self._left:
-            raise self._ended()
-        if self._ticket is None:
-            self._ticket = _Ticket()
-        self._ticket.runs.setdefault(partition, []).extend(runs)
-        self._acks.wake()
-        return self._ticket
-
-    async def _ack(self, partition: int, runs: Runs) -> None:
-        await self._confirmed(self._ack_soon(partition, runs))
-
-    async def _confirmed(self, ticket: _Ticket) -> None:
-        await ticket.done.wait()
-        if ticket.error is not None:
-            raise ticket.error
-
-    async def _send_acks(self) -> None:
-        """Send what has gathered while the last acknowledgements were confirmed."""
-        while True:
-            while self._ticket is None:
-                await self._acks.wait()
-            ticket, self._ticket = self._ticket, None
-            self._sending = ticket
-            try:
-                for partition, runs in ticket.runs.items():
-                    await self._settle("ack", partition, merged(runs))
-                    self._stats = replace(
-                        self._stats, confirmed=self._stats.confirmed + sum(count for _, count in runs)
-                    )
-            except NngkitError as error:
-                ticket.error = error
-            except trio.Cancelled:
-                ticket.error = Closed(f"consumer {self.name}: closed before the acknowledgement was confirmed")
-                raise
-            finally:
-                self._sending = None
-                ticket.done.set()
-
-    async def _settle(self, how: How, partition: int, runs: Runs, delay: float = 0.0) -> None:
-        for first in range(0, len(runs), MOST_RUNS):
-            request = SettleRequest(self.name, self._session, how, partition, runs[first : first + MOST_RUNS], delay)
-            await self._ask(request.encode(), 1)
 
     # The server
 
@@ -424,17 +358,6 @@ class _Batches:
 
 def _least(left: float | None, most: float) -> float:
     return most if left is None else max(0.0, min(left, most))
-
-
-def merged(runs: Runs) -> Runs:
-    """Return runs in order, with adjacent ones joined."""
-    found: Runs = []
-    for first, count in sorted(runs):
-        if found and found[-1][0] + found[-1][1] == first:
-            found[-1] = (found[-1][0], found[-1][1] + count)
-        else:
-            found.append((first, count))
-    return found
 
 
 def infos_of(rows: Any) -> list[ConsumerInfo]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.messages import Columns
 from nngkit.fanout.durable.partition import Runs, runs_of
-
-if TYPE_CHECKING:
-    from nngkit.fanout.durable.consumer import Consumer
 
 __all__ = ["Delivery", "DeliveryBatch", "runs_in"]
 
@@ -17,10 +15,10 @@ __all__ = ["Delivery", "DeliveryBatch", "runs_in"]
 class DeliveryBatch:
     """Records of one partition, in offset order. Attributes are columns; iterating yields each Delivery."""
 
-    __slots__ = ("_columns", "_consumer", "_values", "offsets", "partition", "timestamps")
+    __slots__ = ("_acks", "_columns", "_values", "offsets", "partition", "timestamps")
 
-    def __init__(self, consumer: Consumer, columns: Columns) -> None:
-        self._consumer = consumer
+    def __init__(self, acks: Acknowledgements, columns: Columns) -> None:
+        self._acks = acks
         self._columns = columns
         self._values: list[bytes] | None = None
         self.partition = columns.partition
@@ -63,29 +61,29 @@ class DeliveryBatch:
             self.offsets, self.timestamps, self.topics, keys, self.values, headers, counts, strict=True
         ):
             fixed = tuple((name, data) for name, data in pairs)
-            yield Delivery(self._consumer, self.partition, offset, time, topic, key, value, fixed, count)
+            yield Delivery(self._acks, self.partition, offset, time, topic, key, value, fixed, count)
 
     async def ack(self) -> None:
         """Acknowledge all records; return when that is on disk. Raises NotStored, TimedOut, Closed."""
-        await self._consumer._ack(self.partition, runs_of(self.offsets))
+        await self._acks.ack(self.partition, runs_of(self.offsets))
 
     def ack_soon(self) -> None:
         """Acknowledge all records in the background; `Consumer.flush` waits for it."""
-        self._consumer._ack_soon(self.partition, runs_of(self.offsets))
+        self._acks.ack_soon(self.partition, runs_of(self.offsets))
 
     async def nak(self, delay: float = 0.0) -> None:
         """Return all records, to be delivered again after `delay` seconds."""
-        await self._consumer._settle("nak", self.partition, runs_of(self.offsets), delay)
+        await self._acks.settle("nak", self.partition, runs_of(self.offsets), delay)
 
 
 class Delivery:
     """Delivered record. `deliveries`: 1 for the first time. `timestamp`: microseconds since 1970."""
 
-    __slots__ = ("_consumer", "deliveries", "headers", "key", "offset", "partition", "timestamp", "topic", "value")
+    __slots__ = ("_acks", "deliveries", "headers", "key", "offset", "partition", "timestamp", "topic", "value")
 
     def __init__(
         self,
-        consumer: Consumer,
+        acks: Acknowledgements,
         partition: int,
         offset: int,
         timestamp: int,
@@ -95,7 +93,7 @@ class Delivery:
         headers: tuple[tuple[str, bytes], ...],
         deliveries: int,
     ) -> None:
-        self._consumer = consumer
+        self._acks = acks
         self.partition = partition
         self.offset = offset
         self.timestamp = timestamp
@@ -114,23 +112,23 @@ class Delivery:
         Without a reply it is unknown whether it was stored, and the record may be delivered again. Raises NotStored,
         TimedOut, Closed.
         """
-        await self._consumer._ack(self.partition, [(self.offset, 1)])
+        await self._acks.ack(self.partition, [(self.offset, 1)])
 
     def ack_soon(self) -> None:
         """Acknowledge the record in the background, with others; `Consumer.flush` waits for it."""
-        self._consumer._ack_soon(self.partition, [(self.offset, 1)])
+        self._acks.ack_soon(self.partition, [(self.offset, 1)])
 
     async def nak(self, delay: float = 0.0) -> None:
         """Return the record, to be delivered again after `delay` seconds."""
-        await self._consumer._settle("nak", self.partition, [(self.offset, 1)], delay)
+        await self._acks.settle("nak", self.partition, [(self.offset, 1)], delay)
 
     async def term(self) -> None:
         """Settle the record without success: it is never delivered again. Return when that is on disk."""
-        await self._consumer._settle("term", self.partition, [(self.offset, 1)])
+        await self._acks.settle("term", self.partition, [(self.offset, 1)])
 
     async def progress(self) -> None:
         """Ask for another `ack_wait` before the record is delivered again."""
-        await self._consumer._settle("progress", self.partition, [(self.offset, 1)])
+        await self._acks.settle("progress", self.partition, [(self.offset, 1)])
 
 
 def runs_in(records: Delivery | DeliveryBatch) -> Runs:

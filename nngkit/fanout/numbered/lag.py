@@ -63,7 +63,7 @@ MOST_TOPIC: Final = 4095
 """Bytes of a topic: its length has the upper 12 bits of the stamp. The lower 52 last until 2112."""
 _TIME_BITS: Final = 52
 _TIME: Final = (1 << _TIME_BITS) - 1
-MOST_NUMBER: Final = 2**63 - 1
+MOST_SEQUENCE: Final = 2**63 - 1
 
 GapReason = Literal["lost", "slow"]
 Refusal = Literal["no number", "bad number", "duplicate", "earlier run", "over cap"]
@@ -255,7 +255,7 @@ class Accounts:
         """Account for a message that does not simply follow the one before."""
         data, publisher, epoch, number, time, *_ = message
         heartbeat = data.startswith(HEARTBEAT)
-        if not (0 if heartbeat else 1) <= number <= MOST_NUMBER:
+        if not (0 if heartbeat else 1) <= number <= MOST_SEQUENCE:
             self.refused["bad number"] += 1
             return
         if account is None:

@@ -22,7 +22,7 @@ __all__ = [
     "Position",
     "PositionReply",
     "PublisherHeartbeat",
-    "Refused",
+    "RefusedQuery",
     "SnapshotPage",
     "SnapshotQuery",
     "parse_query",
@@ -148,7 +148,7 @@ class SnapshotPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedQuery:
     """The publisher cannot answer."""
 
     why: str
@@ -176,7 +176,7 @@ def parse_query(body: bytes, peer: str | None = None) -> Position | SnapshotQuer
     raise BadMessage(what, f"unknown type {kind!r}", peer)
 
 
-def parse_reply(body: bytes, limit: int, peer: str | None = None) -> PositionReply | SnapshotPage | Refused:
+def parse_reply(body: bytes, limit: int, peer: str | None = None) -> PositionReply | SnapshotPage | RefusedQuery:
     """Decode a publisher's reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
     what = "publisher's reply"
     fields = _map(body, what, peer, limit)
@@ -193,7 +193,7 @@ def parse_reply(body: bytes, limit: int, peer: str | None = None) -> PositionRep
             more = envelope.field(fields, "more", bool, what=what, peer=peer)
             return SnapshotPage(number("epoch"), number("number"), tuple(_row(row, what, peer) for row in rows), more)
         case "refused":
-            return Refused(envelope.field(fields, "why", str, what=what, peer=peer, max_len=MAX_REASON))
+            return RefusedQuery(envelope.field(fields, "why", str, what=what, peer=peer, max_len=MAX_REASON))
         case kind:
             raise BadMessage(what, f"unknown type {kind!r}", peer)
 

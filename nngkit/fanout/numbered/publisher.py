@@ -35,7 +35,7 @@ from nngkit.fanout.numbered.messages import (
     Position,
     PositionReply,
     PublisherHeartbeat,
-    Refused,
+    RefusedQuery,
     SnapshotPage,
     SnapshotQuery,
     parse_query,
@@ -335,7 +335,7 @@ class Publisher(UnderTrio):
             self._bad += 1
             if self._bad == 1:
                 log.warning("publisher: a request is refused, as are all further ones of this kind: %s", error)
-            return Refused(str(error)).encode()
+            return RefusedQuery(str(error)).encode()
         if isinstance(query, Position):
             return self._note(query, request.pipe).encode()
         return self._page(query).encode()
@@ -356,7 +356,7 @@ class Publisher(UnderTrio):
             self._known.popitem(last=False)
         return PositionReply(self.epoch, number, known.cut)
 
-    def _page(self, query: SnapshotQuery) -> SnapshotPage | Refused:
+    def _page(self, query: SnapshotQuery) -> SnapshotPage | RefusedQuery:
         number = query.number
         if not query.page:
             number = self._number
@@ -364,14 +364,14 @@ class Publisher(UnderTrio):
                 if number not in self._pages:
                     self._pages[number] = self._make_pages()
             except NngkitError as error:
-                return Refused(str(error))
+                return RefusedQuery(str(error))
             self._pages.move_to_end(number)
             while len(self._pages) > SNAPSHOTS:
                 self._pages.popitem(last=False)
             self._answered += 1
         pages = self._pages.get(number)
         if pages is None or query.page >= len(pages):
-            return Refused("this snapshot is no longer kept: ask for a new one")
+            return RefusedQuery("this snapshot is no longer kept: ask for a new one")
         return SnapshotPage(self.epoch, number, tuple(pages[query.page]), query.page + 1 < len(pages))
 
     def _make_pages(self) -> list[list[tuple[int, int, bytes]]]:

@@ -47,7 +47,7 @@ from nngkit.fanout.numbered.messages import (
     Position,
     PositionReply,
     PublisherHeartbeat,
-    Refused,
+    RefusedQuery,
     SnapshotPage,
     SnapshotQuery,
     parse_reply,
@@ -450,7 +450,7 @@ class Subscriber(UnderTrio):
             except (Lost, TimedOut, BadMessage, TooLarge) as error:
                 log.debug("no snapshot: %s", error)
                 return None
-            if isinstance(reply, Refused):
+            if isinstance(reply, RefusedQuery):
                 log.warning("no snapshot: %s", reply.why)
                 return None
             if not isinstance(reply, SnapshotPage) or reply.epoch != epoch:

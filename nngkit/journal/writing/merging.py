@@ -41,13 +41,13 @@ from nngkit.journal.files import (
     SWAPPING,
     Storage,
     folder_of,
-    open_storage,
     opened,
     range_in,
     segment_name,
 )
 from nngkit.journal.manifest import RETIRE, Manifest, check_journal, load_manifest, save_block, save_manifest
 from nngkit.journal.segments import Segment, Segments
+from nngkit.journal.storage import open_storage
 from nngkit.journal.writing.ownership import lock_partition, owner_of
 from nngkit.journal.writing.segmentfile import METADATA, ROW_GROUP, ROW_GROUP_BYTES, crc_of, segment_writer
 

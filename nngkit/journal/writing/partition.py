@@ -40,7 +40,6 @@ from nngkit.journal.files import (
     Storage,
     folder_of,
     logs_in,
-    open_storage,
     segment_name,
     sync_file,
     sync_folder,
@@ -48,6 +47,7 @@ from nngkit.journal.files import (
 from nngkit.journal.logfile import ADVICE, read_head
 from nngkit.journal.manifest import Lost, Manifest, check_journal, load_manifest, save_manifest
 from nngkit.journal.record import Head
+from nngkit.journal.storage import open_storage
 from nngkit.journal.writing.adoption import ORPHAN, Adoption, gap_error, plan_adoption
 from nngkit.journal.writing.log import Log
 from nngkit.journal.writing.merging import delete_retired, merged_into, plan_merge, settled

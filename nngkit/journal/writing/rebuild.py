@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.journal.files import MANIFEST, folder_of, open_storage
+from nngkit.journal.files import MANIFEST, folder_of
 from nngkit.journal.manifest import Lost, Manifest, check_journal, load_manifest, save_manifest
 from nngkit.journal.segments import Block, Segment, Segments
+from nngkit.journal.storage import open_storage
 from nngkit.journal.writing.adoption import plan_adoption, without
 from nngkit.journal.writing.ownership import lock_partition, owner_of
 from nngkit.journal.writing.partition import in_order

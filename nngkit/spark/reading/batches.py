@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from nngkit.errors import ConfigError
+from nngkit.spark.reading.one import BatchReader
 from nngkit.spark.reading.options import ReadOptions
 from nngkit.spark.reading.schema import COLUMNS
-from nngkit.spark.reading.source import BatchReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,11 +36,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from nngkit.errors import ConfigError, NotFound
 from nngkit.journal.files import JOURNAL
+from nngkit.spark.reading.one import BatchReader, Slice, StreamReader, default_limit
 from nngkit.spark.reading.options import READ, ReadOptions, known
 from nngkit.spark.reading.plan import Pace, from_json, limited, to_json
 from nngkit.spark.reading.positions import BY_PARTITION
 from nngkit.spark.reading.schema import arrow_schema
-from nngkit.spark.reading.source import BatchReader, Slice, StreamReader, default_limit
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,10 +27,10 @@ from nngkit.journal.schema import NAMES
 from nngkit.journal.segments import Block, Segment
 from nngkit.journal.selection import ADVICE, excluded
 from nngkit.spark.reading.many import journals_of
+from nngkit.spark.reading.one import BatchReader
 from nngkit.spark.reading.options import ReadOptions
 from nngkit.spark.reading.plan import OffsetRange
 from nngkit.spark.reading.schema import COLUMNS, LOG_APPEND_TIME, ddl
-from nngkit.spark.reading.source import BatchReader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

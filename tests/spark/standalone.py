@@ -1,4 +1,4 @@
-"""Spark's standalone cluster on this machine: a master and workers as processes, for tests.
+"""Spark's standalone cluster on this machine: a master and workers as processes.
 
 ::
 
