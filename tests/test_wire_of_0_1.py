@@ -1,0 +1,28 @@
+"""Messages that version 0.1 wrote: every later version reads them, and writes the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from nngkit.fanout.numbered import messages as numbered
+
+Again = Callable[[bytes], bytes]
+"""Read a message and return what is written for it."""
+
+FAMILIES: Final[dict[str, Again]] = {
+    "publisher heartbeat": lambda data: numbered.HEARTBEATS.encode(numbered.HEARTBEATS.decode(data)),
+    "subscriber request": lambda data: numbered.REQUESTS.encode(numbered.REQUESTS.decode(data)),
+    "publisher reply": lambda data: numbered.REPLIES.encode(numbered.REPLIES.decode(data)),
+}
+RECORDED: Final[dict[str, list[str]]] = json.loads(Path(__file__).with_suffix(".json").read_text())
+MESSAGES: Final = [(family, text) for family in FAMILIES for text in RECORDED[family]]
+
+
+@pytest.mark.parametrize(("family", "text"), MESSAGES)
+def test_recorded_messages_are_read_and_written_again(family: str, text: str) -> None:
+    assert FAMILIES[family](bytes.fromhex(text)).hex() == text
