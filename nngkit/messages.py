@@ -38,7 +38,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, to_builtins
 from msgspec import inspect as types
 from msgspec.structs import asdict
 
@@ -118,7 +118,7 @@ class Rows(Generic[M]):
 
     def parse(self, row: object, peer: str | None = None) -> M | None:
         """Return the message in a decoded row; None for a kind of a later version. Raises BadMessage."""
-        of = int
+        of: type = int
         if self.version is not None:
             if type(row) is not list or not row or row[0] != self.version:
                 raise BadMessage(self.what, f"it is not an array that begins with version {self.version}", peer)
@@ -243,18 +243,25 @@ class _Writer:
         said = [field.default for field in info.fields if field.encode_name == "v"]
         version = said[0] if said else version
         self._head = ({} if version is None else {"v": version}) | ({config.tag_field: info.tag} if info.tag else {})
-        self._defaults = tuple((f.name, f.default) for f in info.fields if config.omit_defaults and not f.required)
+        self._defaults = tuple(
+            (f.encode_name, f.default) for f in info.fields if config.omit_defaults and not f.required
+        )
+        self._sets = _has(info, types.FrozenSetType)
         # Values of any type are passed on as they are: to_builtins would make text of dates, and of bytearray.
         self._as_they_are = _has(info, types.AnyType)
 
     def fields(self, message: Any) -> dict[str, Any]:
-        if not self._as_they_are:
-            return self._head | to_builtins(message, builtin_types=(bytes,))
-        fields = self._head | asdict(message)
-        for name, default in self._defaults:
-            if fields[name] == default:
-                del fields[name]
-        return fields
+        written: dict[str, Any]
+        if self._as_they_are:
+            written = asdict(message)
+        elif self._sets:
+            written = to_builtins(message, builtin_types=(bytes,), order="deterministic")
+        else:
+            written = to_builtins(message, builtin_types=(bytes,))
+        for name, default in self._defaults:  # msgspec leaves out only what is the same object
+            if name in written and written[name] == default:
+                del written[name]
+        return self._head | written
 
 
 def _has(info: types.Type, wanted: type[types.Type]) -> bool:
@@ -278,7 +285,7 @@ def _reason(kind: type[Any], text: str) -> str:
         return f"{kind.__name__}: {text}"
     number, name, inside = found.groups()
     if number is not None:
-        fields, first = kind.__struct_fields__, kind.__struct_config__.tag is not None
+        fields, first = kind.__struct_encode_fields__, kind.__struct_config__.tag is not None
         at = int(number) - first
         name = fields[at] if 0 <= at < len(fields) else number
     return f"{kind.__name__}: field {f'{name}{inside}'!r}: {text[: found.start()]}"
@@ -297,7 +304,7 @@ def _check_of(kind: type[Any], inside: tuple[type[Any], ...] = ()) -> _Check | N
 def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | None:
     if info.cls in inside:
         raise TypeError(f"{info.cls.__name__} contains itself")
-    found = [(each.name, _check(each.type, (*inside, info.cls))) for each in info.fields]
+    found = [(each.name, _check_of_field(each, (*inside, info.cls))) for each in info.fields]
     checks = tuple((name, check) for name, check in found if check is not None)
 
     def check(message: Any) -> None:
@@ -308,6 +315,18 @@ def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | N
                 raise ValueError(f"field {name!r}: {error}") from None
 
     return check if checks else None
+
+
+def _check_of_field(field: types.Field, inside: tuple[type[Any], ...]) -> _Check | None:
+    check = _check(field.type, inside)
+    if check is None or field.required or field.default is not NODEFAULT or field.default_factory is not NODEFAULT:
+        return check  # only a field whose default is UNSET may be left out and has no default here
+
+    def unless_unset(value: Any) -> None:
+        if value is not UNSET:
+            check(value)
+
+    return unless_unset
 
 
 def _check(info: types.Type, inside: tuple[type[Any], ...]) -> _Check | None:

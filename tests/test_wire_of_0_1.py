@@ -9,12 +9,25 @@ from typing import Final
 
 import pytest
 
+from nngkit.calls import messages as calls
 from nngkit.fanout.numbered import messages as numbered
+from nngkit.fanout.outbox import entries as outbox
+from nngkit.journal import ingest
+from nngkit.mesh import wire as mesh
 
 Again = Callable[[bytes], bytes]
 """Read a message and return what is written for it."""
 
 FAMILIES: Final[dict[str, Again]] = {
+    "calls request cbor": lambda data: calls.parse_request(data, "cbor", limit=len(data)).encode("cbor"),
+    "calls reply cbor": lambda data: calls.parse_reply(data, "cbor", limit=len(data)).encode("cbor"),
+    "calls request json": lambda data: calls.parse_request(data, "json", limit=len(data)).encode("json"),
+    "calls reply json": lambda data: calls.parse_reply(data, "json", limit=len(data)).encode("json"),
+    "ingest request": lambda data: ingest.REQUESTS.encode(ingest.parse_request(data)),
+    "ingest reply": lambda data: ingest.encode_stored(ingest.parse_reply(data)),
+    "ingest refusal": lambda data: ingest.REPLIES.encode(ingest.REPLIES.decode(data)),
+    "outbox message": lambda data: outbox.ENTRIES.encode(outbox.parse_entries(data)),
+    "mesh frame": lambda data: mesh.CONTROL.encode(mesh.CONTROL.decode(data)),
     "publisher heartbeat": lambda data: numbered.HEARTBEATS.encode(numbered.HEARTBEATS.decode(data)),
     "subscriber request": lambda data: numbered.REQUESTS.encode(numbered.REQUESTS.decode(data)),
     "publisher reply": lambda data: numbered.REPLIES.encode(numbered.REPLIES.decode(data)),
