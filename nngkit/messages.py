@@ -38,8 +38,9 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, to_builtins
 from msgspec import inspect as types
+from msgspec.structs import asdict
 
 from nngkit import envelope
 from nngkit.errors import BadMessage
@@ -54,6 +55,7 @@ __all__ = [
     "Integer",
     "Maps",
     "Natural",
+    "Natural63",
     "Row",
     "Rows",
     "Seconds",
@@ -74,6 +76,7 @@ def packed(most: int) -> dict[str, Any]:
 
 
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
+Natural63: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Integer: TypeAlias = Annotated[int, Meta(ge=-MOST_NUMBER, le=MOST_NUMBER)]
 Flag: TypeAlias = bool
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
@@ -93,52 +96,80 @@ _Check: TypeAlias = Callable[[Any], None]
 
 
 class Rows(Generic[M]):
-    """Reader and writer of rows. `what`: their name in errors. `kinds`: classes with tags."""
+    """Reader and writer of rows. `what`: their name in errors. `kinds`: classes with tags.
 
-    def __init__(self, what: str, *kinds: type[Any]) -> None:
+    `version`: an item before the kind, which then is text; None: the messages have no version.
+    """
+
+    def __init__(self, what: str, *kinds: type[Any], version: int | None = None) -> None:
         self.what = what
-        self.kinds = {cast(int, kind.__struct_config__.tag): kind for kind in kinds}
-        self._checks = {kind: _check_of(kind) for kind in kinds}
+        self.kinds = {kind.__struct_config__.tag: kind for kind in kinds}
+        self.version = version
+        self._readers = {tag: _Reader(kind) for tag, kind in self.kinds.items()}
 
     def pack(self, message: M) -> list[Any]:
         """Return the row of a message, for `envelope.encode`."""
         row: list[Any] = to_builtins(message, builtin_types=(bytes,))
-        return row
+        return row if self.version is None else [self.version, *row]
+
+    def encode(self, message: M) -> bytes:
+        """Return the bytes of a message."""
+        return envelope.encode(self.pack(message))
 
     def parse(self, row: object, peer: str | None = None) -> M | None:
         """Return the message in a decoded row; None for a kind of a later version. Raises BadMessage."""
-        if type(row) is not list or not row or type(row[0]) is not int:
+        of: type = int
+        if self.version is not None:
+            if type(row) is not list or not row or row[0] != self.version:
+                raise BadMessage(self.what, f"it is not an array that begins with version {self.version}", peer)
+            of, row = str, row[1:]
+        if type(row) is not list or not row or type(row[0]) is not of:
             raise BadMessage(self.what, "it is not an array that begins with a kind", peer)
-        kind = self.kinds.get(row[0])
-        if kind is None:
-            if row[0] < 0:
+        reader = self._readers.get(row[0])
+        if reader is None:
+            if of is int and row[0] < 0:
                 raise BadMessage(self.what, f"its kind is {row[0]}", peer)
             return None
-        message: M = _read(row, kind, self._checks[kind], self.what, peer)
+        message: M = reader.read(row, self.what, peer)
+        return message
+
+    def decode(self, data: bytes, peer: str | None = None, *, limit: int = envelope.CONTROL_LIMIT) -> M:
+        """Return the message in at most `limit` bytes, of a kind that is known. Raises BadMessage, TooLarge."""
+        row = envelope.decode(data, what=self.what, limit=limit, peer=peer)
+        message = self.parse(row, peer)
+        if message is None:
+            kind = row[0] if self.version is None else row[1]
+            raise BadMessage(self.what, f"unknown kind {envelope.shown(kind)!r}", peer)
         return message
 
 
 class Maps(Generic[M]):
     """Reader and writer of maps. `kinds`: one class, or several with tags. `limit`: bytes of an encoded message.
 
-    `version`: what `v` says, and the highest that is read; None: the messages have no version.
+    `version`: what `v` says, and the highest that is read; None: the messages have no version. A class may declare `v`
+    itself; then its default is written. `version_what`: the name in the error about a version that is too new.
     """
 
     def __init__(
-        self, what: str, *kinds: type[Any], version: int | None = None, limit: int = envelope.CONTROL_LIMIT
+        self,
+        what: str,
+        *kinds: type[Any],
+        version: int | None = None,
+        limit: int | None = envelope.CONTROL_LIMIT,
+        version_what: str | None = None,
     ) -> None:
         self.what = what
         self.kinds = {kind.__struct_config__.tag: kind for kind in kinds}
         self.version = version
         self.limit = limit
-        self._checks = {kind: _check_of(kind) for kind in kinds}
+        self.key = kinds[0].__struct_config__.tag_field or "type"
+        self._version_what = version_what or what
+        self._readers = {tag: _Reader(kind) for tag, kind in self.kinds.items()}
+        self._writers = {kind: _Writer(kind, version) for kind in kinds}
 
     def pack(self, message: M) -> dict[str, Any]:
         """Return the map of a message."""
-        fields: dict[str, Any] = to_builtins(message, builtin_types=(bytes,))
-        if self.version is not None:
-            fields["v"] = self.version
-        return fields
+        return self._writers[type(message)].fields(message)
 
     def encode(self, message: M) -> bytes:
         """Return the bytes of a message. Raises TooLarge."""
@@ -146,33 +177,102 @@ class Maps(Generic[M]):
 
     def parse(self, value: object, peer: str | None = None) -> M:
         """Return the message in a decoded map. Raises BadMessage."""
-        fields = envelope.as_map(value, what=self.what, peer=peer)
-        if self.version is not None:
-            envelope.check_version(fields, self.version, what=self.what, peer=peer)
-        kind = self.kinds.get(None)
-        if kind is None:
-            tag = envelope.field(fields, "type", str, what=self.what, peer=peer)
-            kind = self.kinds.get(tag)
-            if kind is None:
-                raise BadMessage(self.what, f"unknown type {envelope.shown(tag)!r}", peer)
-        message: M = _read(fields, kind, self._checks[kind], self.what, peer)
+        message = self.parse_known(value, peer)
+        if message is None:
+            fields = cast(dict[str, Any], value)
+            why = f"unknown {self.key} {envelope.shown(fields[self.key])!r}" if self.key in fields else None
+            raise BadMessage(self.what, why or f"field {self.key!r} is missing", peer)
         return message
 
-    def decode(self, data: bytes, peer: str | None = None) -> M:
+    def parse_known(self, value: object, peer: str | None = None) -> M | None:
+        """Return the message in a decoded map; None for a kind that is none of these. Raises BadMessage."""
+        fields = envelope.as_map(value, what=self.what, peer=peer)
+        if self.version is not None:
+            envelope.check_version(fields, self.version, what=self._version_what, peer=peer)
+        reader = self._readers.get(None)
+        if reader is None:
+            tag = fields.get(self.key)
+            reader = self._readers.get(tag) if type(tag) is str else None
+            if reader is None:
+                return None
+        message: M = reader.read(fields, self.what, peer)
+        return message
+
+    def decode(self, data: bytes, peer: str | None = None, *, limit: int | None = None) -> M:
         """Return the message in bytes from a peer. Raises BadMessage, TooLarge."""
-        return self.parse(envelope.decode(data, what=self.what, limit=self.limit, peer=peer), peer)
+        return self.parse(self._value(data, peer, limit), peer)
+
+    def decode_known(self, data: bytes, peer: str | None = None) -> M | None:
+        """Return the message in bytes from a peer; None for a kind that is none of these. Raises as `decode`."""
+        return self.parse_known(self._value(data, peer, None), peer)
+
+    def _value(self, data: bytes, peer: str | None, limit: int | None) -> object:
+        most = limit or self.limit or envelope.CONTROL_LIMIT
+        return envelope.decode(data, what=self.what, limit=most, peer=peer)
 
 
-def _read(value: Any, kind: type[Any], check: _Check | None, what: str, peer: str | None) -> Any:
-    try:
-        message = convert(value, kind, builtin_types=(bytes,))
-        if check is not None:
-            check(message)
-    except ValidationError as error:
-        raise BadMessage(what, _reason(kind, str(error)), peer) from None
-    except ValueError as error:
-        raise BadMessage(what, f"{kind.__name__}: {error}", peer) from None
-    return message
+class _Reader:
+    """Reader of one class."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        self._kind = kind
+        self._check = _check_of(kind)
+        # bytes are bytes, never base64 in text; said only where it matters, as it costs more than small messages do
+        self._native: tuple[type, ...] | None = (bytes,) if _has(types.type_info(kind), types.BytesType) else None
+
+    def read(self, value: Any, what: str, peer: str | None) -> Any:
+        kind = self._kind
+        try:
+            message = convert(value, kind, builtin_types=self._native) if self._native else convert(value, kind)
+            if self._check is not None:
+                self._check(message)
+        except ValidationError as error:
+            raise BadMessage(what, _reason(kind, str(error)), peer) from None
+        except ValueError as error:
+            raise BadMessage(what, f"{kind.__name__}: {error}", peer) from None
+        return message
+
+
+class _Writer:
+    """Writer of one class of maps. `version`: the value of `v`, unless the class declares it."""
+
+    def __init__(self, kind: type[Any], version: int | None) -> None:
+        info = types.type_info(kind)
+        assert isinstance(info, types.StructType)
+        config = kind.__struct_config__
+        said = [field.default for field in info.fields if field.encode_name == "v"]
+        version = said[0] if said else version
+        self._head = ({} if version is None else {"v": version}) | ({config.tag_field: info.tag} if info.tag else {})
+        self._defaults = tuple(
+            (f.encode_name, f.default) for f in info.fields if config.omit_defaults and not f.required
+        )
+        self._sets = _has(info, types.FrozenSetType)
+        # Values of any type are passed on as they are: to_builtins would make text of dates, and of bytearray.
+        self._as_they_are = _has(info, types.AnyType)
+
+    def fields(self, message: Any) -> dict[str, Any]:
+        written: dict[str, Any]
+        if self._as_they_are:
+            written = asdict(message)
+        elif self._sets:
+            written = to_builtins(message, builtin_types=(bytes,), order="deterministic")
+        else:
+            written = to_builtins(message, builtin_types=(bytes,))
+        for name, default in self._defaults:  # msgspec leaves out only what is the same object
+            if name in written and written[name] == default:
+                del written[name]
+        return self._head | written
+
+
+def _has(info: types.Type, wanted: type[types.Type]) -> bool:
+    """Return True if a declared type is, or contains, a `wanted` one."""
+    if isinstance(info, wanted):
+        return True
+    if isinstance(info, types.StructType):
+        return any(_has(field.type, wanted) for field in info.fields)
+    inside = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
+    inside += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+    return any(isinstance(each, types.Type) and _has(each, wanted) for each in inside)
 
 
 _PLACE: Final = re.compile(r" - at `\$(?:\[(\d+)\]|\.(\w+))?(.*)`$")
@@ -185,7 +285,7 @@ def _reason(kind: type[Any], text: str) -> str:
         return f"{kind.__name__}: {text}"
     number, name, inside = found.groups()
     if number is not None:
-        fields, first = kind.__struct_fields__, kind.__struct_config__.tag is not None
+        fields, first = kind.__struct_encode_fields__, kind.__struct_config__.tag is not None
         at = int(number) - first
         name = fields[at] if 0 <= at < len(fields) else number
     return f"{kind.__name__}: field {f'{name}{inside}'!r}: {text[: found.start()]}"
@@ -204,7 +304,7 @@ def _check_of(kind: type[Any], inside: tuple[type[Any], ...] = ()) -> _Check | N
 def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | None:
     if info.cls in inside:
         raise TypeError(f"{info.cls.__name__} contains itself")
-    found = [(each.name, _check(each.type, (*inside, info.cls))) for each in info.fields]
+    found = [(each.name, _check_of_field(each, (*inside, info.cls))) for each in info.fields]
     checks = tuple((name, check) for name, check in found if check is not None)
 
     def check(message: Any) -> None:
@@ -215,6 +315,18 @@ def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | N
                 raise ValueError(f"field {name!r}: {error}") from None
 
     return check if checks else None
+
+
+def _check_of_field(field: types.Field, inside: tuple[type[Any], ...]) -> _Check | None:
+    check = _check(field.type, inside)
+    if check is None or field.required or field.default is not NODEFAULT or field.default_factory is not NODEFAULT:
+        return check  # only a field whose default is UNSET may be left out and has no default here
+
+    def unless_unset(value: Any) -> None:
+        if value is not UNSET:
+            check(value)
+
+    return unless_unset
 
 
 def _check(info: types.Type, inside: tuple[type[Any], ...]) -> _Check | None:

@@ -29,10 +29,12 @@ from nngkit.calls.messages import (
     Codec,
     DoneReply,
     ErrorReply,
+    InfoRequest,
     MoreRequest,
     PartsReply,
-    PlainRequest,
+    PingRequest,
     ResultReply,
+    StatsRequest,
     parse_request,
 )
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
@@ -82,10 +84,10 @@ class Running:
         self.unhealthy = ""
         self._name = name
         self._most_queued = queue
-        self._plain: dict[str, Callable[[], dict[str, Any]]] = {
-            "info": info,
-            "stats": stats,
-            "ping": lambda: {"name": name},
+        self._plain: dict[type, Callable[[], dict[str, Any]]] = {
+            InfoRequest: info,
+            StatsRequest: stats,
+            PingRequest: lambda: {"name": name},
         }
         self._handlers: dict[str, Handler] = {}
         self._queue: deque[_Queued] = deque()
@@ -313,8 +315,8 @@ class Running:
             case CancelRequest(number):
                 self._cancel(number)
                 await self._send(request, DoneReply().encode(self.codec))
-            case PlainRequest(kind):
-                await self._send(request, ResultReply(self._plain[kind]()).encode(self.codec))
+            case _:
+                await self._send(request, ResultReply(self._plain[type(asked)]()).encode(self.codec))
         return None
 
     async def _accept_call(self, request: Request, call: CallRequest) -> _Queued | None:

@@ -20,14 +20,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, field
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, NotStored
+from nngkit.messages import ANY_TEXT, Row, Rows
 
 __all__ = [
     "ID",
+    "REPLIES",
+    "REQUESTS",
     "IngestRequest",
+    "NotIngested",
     "Stored",
     "encode_refusal",
     "encode_request",
@@ -37,34 +43,49 @@ __all__ = [
 ]
 
 ID: Final = "id"  # header with the message id
-MOST_ID: Final = 64  # bytes; a UUID as text has 36
 MOST_VALUES: Final = 65536  # records a request, as messages a batch
-_STORED, _REFUSED = 1, 0
-_VERSION: Final = 1
-_WHAT: Final = "ingest request"
 _U32: Final = struct.Struct(">I")
 
+Header: TypeAlias = Annotated[str, Meta(extra=ANY_TEXT)]
 
-class IngestRequest(NamedTuple):
-    """Decoded request. A tuple: a frozen dataclass takes four times as long to create."""
 
-    id: bytes
-    values: list[bytes]
+class IngestRequest(Row, frozen=True, tag=1):
+    """Request to store `values`. `named`: the headers, as pairs if a name occurs twice."""
+
+    id: Annotated[bytes, Meta(max_length=64)]
+    values: Annotated[list[bytes], Meta(min_length=1, max_length=MOST_VALUES)]
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
-    topic: str | None = None
+    named: dict[Header, bytes] | tuple[tuple[Header, bytes], ...] | None = field(default=None, name="headers")
+    topic: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """The headers, in order."""
+        return tuple(self.named.items() if isinstance(self.named, dict) else self.named or ())
 
     def headers_of(self, number: int) -> tuple[tuple[str, bytes], ...]:
         """Return the headers of record `number`: its id first, if the request has one."""
         return ((ID, self.id + _U32.pack(number)), *self.headers) if self.id else self.headers
 
 
-class Stored(NamedTuple):
+class Stored(Row, frozen=True, tag=1):
     """Reply: the records are on disk, at the offsets `first` to `end` - 1 of `partition`."""
 
     partition: int
     first: int
     end: int
+
+
+class NotIngested(Row, frozen=True, tag=0):
+    """Reply: the records are not stored, or that is unknown."""
+
+    why: Annotated[str, Meta(extra=ANY_TEXT)]
+
+
+Reply: TypeAlias = Stored | NotIngested
+
+REQUESTS: Final = Rows[IngestRequest]("ingest request", IngestRequest)
+REPLIES: Final = Rows[Reply]("ingest reply", Stored, NotIngested)
 
 
 def encode_request(
@@ -81,42 +102,16 @@ def encode_request(
     """
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
     by_name = dict(pairs)
-    shared = by_name if len(by_name) == len(pairs) else [list(each) for each in pairs]
-    return envelope.encode([_VERSION, id, list(values), key, shared or None, topic])
+    named = None if not pairs else by_name if len(by_name) == len(pairs) else tuple(pairs)
+    return REQUESTS.encode(IngestRequest(id, list(values), key, named, topic))
 
 
 def parse_request(body: bytes, *, limit: int | None = None, peer: str | None = None) -> IngestRequest:
     """Decode a request. Raises BadMessage, and TooLarge over `limit` bytes."""
-    fields = envelope.decode(body, what=_WHAT, limit=len(body) if limit is None else limit, peer=peer)
-    if type(fields) is not list or len(fields) != 6:
-        raise BadMessage(_WHAT, "expected an array of six", peer)
-    version, message_id, values, key, headers, topic = fields
-    if version != _VERSION:
-        raise BadMessage(_WHAT, f"version {envelope.shown(version)} is not supported, only {_VERSION}", peer)
-    if type(message_id) is not bytes or len(message_id) > MOST_ID:
-        raise BadMessage(_WHAT, f"expected an id of up to {MOST_ID} bytes", peer)
-    if type(values) is not list or not 1 <= len(values) <= MOST_VALUES or set(map(type, values)) != {bytes}:
-        raise BadMessage(_WHAT, f"expected 1 to {MOST_VALUES} byte strings", peer)
-    if key is not None and type(key) is not bytes:
-        raise BadMessage(_WHAT, "the key is not a byte string", peer)
-    if topic is not None and (type(topic) is not str or not topic.isprintable() or not 1 <= len(topic.encode()) <= 200):
-        raise BadMessage(_WHAT, "the topic is not 1 to 200 bytes of printable text", peer)
-    return IngestRequest(message_id, values, key, _headers(headers, peer), topic)
-
-
-def _headers(headers: Any, peer: str | None) -> tuple[tuple[str, bytes], ...]:
-    if headers is None:
-        return ()
-    pairs = list(headers.items()) if type(headers) is dict else headers
-    if type(pairs) is not list or not all(map(_is_header, pairs)):
-        raise BadMessage(_WHAT, f"headers must map names to byte strings, and {ID!r} is reserved", peer)
-    return tuple((name, value) for name, value in pairs)
-
-
-def _is_header(pair: Any) -> bool:
-    if type(pair) not in (tuple, list) or len(pair) != 2:
-        return False
-    return type(pair[0]) is str and pair[0] != ID and type(pair[1]) is bytes
+    request = REQUESTS.decode(body, peer, limit=len(body) if limit is None else limit)
+    if request.named and any(name == ID for name, _ in request.headers):
+        raise BadMessage(REQUESTS.what, f"the header {ID!r} is reserved", peer)
+    return request
 
 
 def encode_stored(stored: Stored) -> bytes:
@@ -136,15 +131,12 @@ def _whole(number: int) -> bytes:
 
 def encode_refusal(why: str) -> bytes:
     """Return the reply for records that were not stored, or of which that is unknown."""
-    return envelope.encode([_REFUSED, envelope.shown(why)])
+    return REPLIES.encode(NotIngested(envelope.shown(why)))
 
 
 def parse_reply(body: bytes, peer: str | None = None) -> Stored:
     """Decode a reply. Raises NotStored if the recorder refused, BadMessage for an invalid reply."""
-    match envelope.decode(body, what="ingest reply", peer=peer):
-        case [1, int(partition), int(first), int(end)]:
-            return Stored(partition, first, end)
-        case [0, str(why)]:
-            raise NotStored(why)
-        case _:
-            raise BadMessage("ingest reply", "expected [1, partition, first, end] or [0, why]", peer)
+    reply = REPLIES.decode(body, peer)
+    if isinstance(reply, NotIngested):
+        raise NotStored(reply.why)
+    return reply

@@ -31,6 +31,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import islice
 
+from msgspec import UNSET
+
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.mesh.limits import (
     ANSWER_BYTES,
@@ -54,20 +56,20 @@ from nngkit.mesh.limits import (
 from nngkit.mesh.stream import Claim, Link, Stream
 from nngkit.mesh.values import GapReason, MeshGap, MeshMessage, MeshStats
 from nngkit.mesh.wire import (
+    CONTROL,
     DATA,
     MOST_LINES,
     MOST_NUMBER,
     MOST_ORIGIN,
     MOST_RANGES,
     PREFIX,
+    Answer,
     Ask,
     Digest,
     Line,
     control,
     data_frame,
     key_of,
-    pack_ask,
-    pack_digest,
     read_key,
 )
 from nngkit.silence import PERIOD, Silence
@@ -151,8 +153,8 @@ class MeshState:
         lines = [self._line(stream, now) for stream in [self._own, *self._streams.values()] if stream.head]
         parts = [lines[start : start + MOST_LINES] for start in range(0, len(lines), MOST_LINES)] or [[]]
         for part in parts:
-            frame = pack_digest(self.id, self.epoch, part, every=self.limits.digest, last=part is parts[-1])
-            self._effects.sends.append((link, frame))
+            digest = Digest(self.id, self.epoch, tuple(part), part is parts[-1], self.limits.digest)
+            self._effects.sends.append((link, CONTROL.encode(digest)))
 
     def link_down(self, link: int, now: float) -> None:
         """Forget a neighbour that has left, and ask others for what it was asked for."""
@@ -367,10 +369,10 @@ class MeshState:
         elif isinstance(content, Digest):
             greeting = not there.greeted
             there.id, there.greeted = content.id, there.greeted or content.last
-            if content.every is not None:
+            if content.every is not UNSET:
                 self._silence.expect(content.id, content.every)
             for line in content.lines:
-                self._read_line(link, line, content.answer, now)
+                self._read_line(link, line, isinstance(content, Answer), now)
                 if greeting:
                     self._ask_new(link, line, now)
             self.greeted = self.greeted or content.last
@@ -388,7 +390,7 @@ class MeshState:
             stream = self._described(key, line, now)
             if stream is None:
                 return
-        stream.born = min(stream.born, now - line.age)
+        stream.born = min(stream.born, now - line.age / 1000)
         if line.head > self._plausible(stream, now):
             self._count["bad"] += 1
             return
@@ -412,9 +414,9 @@ class MeshState:
 
     def _described(self, key: bytes, line: Line, now: float) -> Stream | None:
         """Return a new stream that a digest describes. Where it begins: see invariant 3."""
-        older = line.age > min(now - self.started, self.limits.forget)
+        older = line.age / 1000 > min(now - self.started, self.limits.forget)
         start = 1 if not older else line.floor if self.history else line.head + 1
-        return self._new_stream(key, line.origin, line.epoch, next=start, born=now - line.age, now=now)
+        return self._new_stream(key, line.origin, line.epoch, next=start, born=now - line.age / 1000, now=now)
 
     def _answer(self, link: int, there: Link, ask: Ask, now: float) -> None:
         key = key_of(ask.origin, ask.epoch)
@@ -423,9 +425,8 @@ class MeshState:
             return
         there.answers += 1
         frames = stream.answer(ask.ranges, ASK_MESSAGES, ANSWER_BYTES)
-        frames.append(
-            pack_digest(self.id, self.epoch, [self._line(stream, now)], every=self.limits.digest, answer=True)
-        )
+        end = Answer(self.id, self.epoch, (self._line(stream, now),), every=self.limits.digest)
+        frames.append(CONTROL.encode(end))
         self._effects.sends += [(link, frame) for frame in frames]
         self._count["answered"] += len(frames) - 1
 
@@ -461,7 +462,8 @@ class MeshState:
         self.wake_at = min(self.wake_at, at)
 
     def _line(self, stream: Stream, now: float) -> Line:
-        return Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.head, max(0.0, now - stream.born))
+        age = int(max(0.0, now - stream.born) * 1000)
+        return Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.head, age)
 
     def _send_digest(self, now: float) -> None:
         """Describe the streams with recent changes, and some of the others in turn."""
@@ -476,8 +478,8 @@ class MeshState:
         self._slice = start + SLICE
         lines = [self._line(stream, now) for stream in (self._own, *chosen.values()) if stream.head]
         for begin in range(0, max(1, len(lines)), MOST_LINES):
-            frame = pack_digest(self.id, self.epoch, lines[begin : begin + MOST_LINES], every=self.limits.digest)
-            self._effects.digests.append(frame)
+            part = tuple(lines[begin : begin + MOST_LINES])
+            self._effects.digests.append(CONTROL.encode(Digest(self.id, self.epoch, part, every=self.limits.digest)))
 
     def _pursue(self, stream: Stream, now: float) -> None:
         """Ask for what is missing, or give it up."""
@@ -492,7 +494,7 @@ class MeshState:
             last = min(stream.held, default=stream.head + 1) - 1
             self._give_up(stream, last, "patience", now)
             return
-        ranges = list(stream.missing(MOST_RANGES, self.limits.window))
+        ranges = tuple(stream.missing(MOST_RANGES, self.limits.window))
         first = ranges[0][0]
         link = stream.provider(first, {number: there.heard for number, there in self._links.items()})
         if link is None:
@@ -506,7 +508,7 @@ class MeshState:
         stream.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, stream.pause * 2))
         stream.ask_at = now + stream.pause
         self._count["asked"] += 1
-        self._effects.sends.append((link, pack_ask(stream.origin, stream.epoch, ranges)))
+        self._effects.sends.append((link, CONTROL.encode(Ask(stream.origin, stream.epoch, ranges))))
 
     def _give_up(self, stream: Stream, last: int, reason: GapReason, now: float) -> None:
         """Report the messages from `next` to `last` as missing, and go on after them."""

@@ -16,10 +16,12 @@ from nngkit.calls.messages import (
     Codec,
     DoneReply,
     ErrorReply,
+    InfoRequest,
     MoreRequest,
     PartsReply,
-    PlainRequest,
+    PingRequest,
     ResultReply,
+    StatsRequest,
     check_codec,
     parse_reply,
     parse_request,
@@ -40,7 +42,7 @@ requests = st.one_of(
     st.builds(CallRequest, ids, bodies, texts, st.none() | st.floats(0, 1e6), st.booleans()),
     st.builds(MoreRequest, ids),
     st.builds(CancelRequest, ids),
-    st.builds(PlainRequest, st.sampled_from(["ping", "info", "stats"])),
+    st.sampled_from([PingRequest(), InfoRequest(), StatsRequest()]),
 )
 replies = st.one_of(
     st.builds(ResultReply, bodies),

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from nngkit.calls import Calling, Client, Server
-from nngkit.calls.messages import CallRequest, ErrorReply, PlainRequest, Reply, ResultReply
+from nngkit.calls.messages import CallRequest, ErrorReply, InfoRequest, PingRequest, Reply, ResultReply, StatsRequest
 from nngkit.discovery import INFO, STATS, ServiceDiscovery, deadline
 from nngkit.errors import ConfigError, RemoteError, TimedOut
 from nngkit.protocols import Req
@@ -236,11 +236,11 @@ async def test_a_second_call_with_the_id_of_a_running_one_is_refused() -> None:
 async def test_every_server_tells_what_it_is() -> None:
     async with Server("answer", echo, codec="cbor", version="2.1", tags=["b", "a"]) as server:
         with Req(dial=server.address) as req:
-            assert (await ask(req, PlainRequest("ping"))).body == {"name": "answer"}  # type: ignore[union-attr]
-            info = (await ask(req, PlainRequest("info"))).body  # type: ignore[union-attr]
+            assert (await ask(req, PingRequest())).body == {"name": "answer"}  # type: ignore[union-attr]
+            info = (await ask(req, InfoRequest())).body  # type: ignore[union-attr]
             assert (info["name"], info["version"], info["tags"]) == ("answer", "2.1", ["a", "b"])
             await ask(req, CallRequest("a", 1))
-            stats = (await ask(req, PlainRequest("stats"))).body  # type: ignore[union-attr]
+            stats = (await ask(req, StatsRequest())).body  # type: ignore[union-attr]
             assert (stats["requests"], stats["replies"]) == (1, 1)
 
 

@@ -13,7 +13,7 @@ import nngkit.aio
 import nngkit.blocking
 from nngkit.errors import Closed, ConfigError, TimedOut, TooLarge, Unreachable
 from nngkit.fanout import Mesh, MeshGap, MeshMessage
-from nngkit.mesh.wire import Line, pack_digest
+from nngkit.mesh.wire import CONTROL, Digest, Line
 from nngkit.portal import the_portal
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually
@@ -151,8 +151,8 @@ async def test_an_id_that_is_used_twice_is_told_in_the_log(caplog: pytest.LogCap
         b = mesh["b"]
         with Bus(dial=b.address) as liar:
             await liar.await_for_peers(1, WAIT)
-            claim = Line("b", b._state.epoch, 1, 10, 9, 1.0)
-            await liar.asend(pack_digest("liar", 1, [claim]))
+            claim = Line("b", b._state.epoch, 1, 10, 9, 1000)
+            await liar.asend(CONTROL.encode(Digest("liar", 1, (claim,))))
             await aeventually(lambda: b.stats.clashes == 1, timeout=WAIT)
         assert "two nodes have one id" in caplog.text
         assert await b.send(b"still here") == 1

@@ -15,7 +15,7 @@ from nngkit.errors import BadMessage, TooLarge
 from nngkit.mesh.limits import MeshLimits
 from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshMessage
-from nngkit.mesh.wire import MOST_NUMBER, Ask, Digest, Line, control, data_frame, key_of, pack_ask, pack_digest
+from nngkit.mesh.wire import CONTROL, MOST_NUMBER, Answer, Ask, Digest, Line, control, data_frame, key_of
 
 NOW = 1000.0
 
@@ -64,18 +64,19 @@ def test_any_cbor_is_survived(value: object) -> None:
     st.booleans(),
 )
 def test_control_frames_come_back_as_they_were(origin: str, numbers: list[int], answer: bool, last: bool) -> None:
-    lines = tuple(Line(origin, 5, number, number + 1, number + 8, 0.25) for number in numbers)
-    assert control(pack_digest(origin, 3, lines, answer=answer, last=last)) == Digest(origin, 3, lines, answer, last)
+    lines = tuple(Line(origin, 5, number, number + 1, number + 8, 250) for number in numbers)
+    digest = (Answer if answer else Digest)(origin, 3, lines, last)
+    assert control(CONTROL.encode(digest)) == digest
     ranges = tuple((number, number + 3) for number in numbers)
-    assert control(pack_ask(origin, 3, ranges)) == Ask(origin, 3, ranges)
+    assert control(CONTROL.encode(Ask(origin, 3, ranges))) == Ask(origin, 3, ranges)
 
 
 def test_the_frames_are_those_of_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs/wire.md").read_text().partition("\n## Mesh\n")[2]
     for name, frame in (
         ("message", data_frame(key_of("ada", 7), 1, b"hi")),
-        ("digest", pack_digest("bob", 9, [Line("ada", 7, 1, 3, 2, 0.25)], last=True)),
-        ("ask", pack_ask("ada", 7, [(1, 2), (5, 5)])),
+        ("digest", CONTROL.encode(Digest("bob", 9, (Line("ada", 7, 1, 3, 2, 250),), last=True))),
+        ("ask", CONTROL.encode(Ask("ada", 7, ((1, 2), (5, 5))))),
     ):
         found = re.search(rf"^{name} += ([0-9a-f]+)$", page, re.MULTILINE)
         assert found is not None
@@ -115,7 +116,7 @@ def test_absurd_numbers_in_messages_change_nothing() -> None:
 def test_absurd_digests_change_nothing() -> None:
     state = node()
     state.receive(1, frames_of("a", 1, 3), NOW)
-    state.receive(1, [pack_digest("x", 1, [Line("a", 7, 10**12, 10**12, 10**12, 1.0)])], NOW)
+    state.receive(1, [CONTROL.encode(Digest("x", 1, (Line("a", 7, 10**12, 10**12, 10**12, 1000),)))], NOW)
     for step in range(100):
         state.tick(NOW + step)
     assert state.position("a", 7) == 4
@@ -129,8 +130,10 @@ def test_a_liar_can_not_stop_a_stream_that_goes_on() -> None:
     for number in range(1, 200):
         now += 0.1
         state.receive(2, frames_of("a", number, number), now)
-        lie = Line("a", 7, 5_000_000, 5_000_000, 5_000_000, 0.1)
-        state.receive(1, [pack_digest("liar", 1, [lie]), *frames_of("a", number + 70_000, number + 70_000)], now)
+        lie = Line("a", 7, 5_000_000, 5_000_000, 5_000_000, 100)
+        state.receive(
+            1, [CONTROL.encode(Digest("liar", 1, (lie,))), *frames_of("a", number + 70_000, number + 70_000)], now
+        )
         state.tick(now)
     assert state.position("a", 7) == 200
     assert state.stats.gaps == 0
@@ -171,7 +174,7 @@ def test_a_forgotten_stream_does_not_begin_anew() -> None:
     assert state.position("a", 7) is None
     state.receive(1, frames_of("a", 2, 5), NOW + 251)
     state.receive(1, frames_of("c", 1, 1), NOW + 500)
-    state.receive(1, [pack_digest("x", 1, [Line("a", 7, 1, 6, 5, 751.0)])], NOW + 800)
+    state.receive(1, [CONTROL.encode(Digest("x", 1, (Line("a", 7, 1, 6, 5, 751000),)))], NOW + 800)
     assert state.position("a", 7) == 6
     assert not [event for event in state.take().events if isinstance(event, MeshMessage) and event.sequence > 5]
 
@@ -179,7 +182,7 @@ def test_a_forgotten_stream_does_not_begin_anew() -> None:
 def test_questions_cost_the_one_that_asks_too_often() -> None:
     state = node()
     state.send([b"x" * 1000] * 600, NOW)
-    asks = [pack_ask("me", 1, [(1, 2**52)] * 64)] * 300
+    asks = [CONTROL.encode(Ask("me", 1, ((1, 2**52),) * 64))] * 300
     state.receive(1, asks, NOW)
     answered = state.stats.answered
     assert answered <= 256 * 512
@@ -190,7 +193,9 @@ def test_questions_cost_the_one_that_asks_too_often() -> None:
 def test_claims_about_own_messages_are_counted() -> None:
     state = node()
     state.send([b"x"], NOW)
-    state.receive(1, [pack_digest("x", 1, [Line("me", 1, 1, 9, 8, 0.0)]), *frames_of("me", 5, 5, epoch=1)], NOW)
+    state.receive(
+        1, [CONTROL.encode(Digest("x", 1, (Line("me", 1, 1, 9, 8, 0),))), *frames_of("me", 5, 5, epoch=1)], NOW
+    )
     assert state.stats.clashes == 2
     assert state.sent == 1
 
@@ -206,8 +211,8 @@ def test_a_liar_harms_only_the_streams_it_lies_about() -> None:
         lies = [
             *frames_of("victim", rng.randint(1, 10**6), 0)[:1],
             data_frame(key_of("victim", 7), rng.choice([rng.randint(1, 10**5), 2**63]), bytes(500)),
-            pack_digest("liar", rng.randint(0, 9), [Line("victim", 7, 1, 2, rng.randint(2, 10**7), 1.0)]),
-            pack_ask("honest", 7, [(1, rng.randint(1, 10**9))]),
+            CONTROL.encode(Digest("liar", rng.randint(0, 9), (Line("victim", 7, 1, 2, rng.randint(2, 10**7), 1000),))),
+            CONTROL.encode(Ask("honest", 7, ((1, rng.randint(1, 10**9)),))),
         ]
         state.receive(1, lies, now)
         state.receive(2, frames, now)

@@ -7,7 +7,7 @@ import pytest
 from nngkit.mesh.limits import MeshLimits
 from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshGap, MeshMessage
-from nngkit.mesh.wire import Ask, Line, control, data_frame, key_of, pack_digest
+from nngkit.mesh.wire import CONTROL, Ask, Digest, Line, control, data_frame, key_of
 from tests.fanout.mesh_network import MeshNetwork
 
 NAMES = [f"n{number:02}" for number in range(20)]
@@ -147,7 +147,7 @@ def test_a_message_that_no_neighbour_sends_is_given_up_after_the_patience() -> N
     key = key_of("a", 7)
     frames = {number: data_frame(key, number, b"x") for number in (1, 2, 4, 5)}
     state.receive(1, list(frames.values()), 0.0)
-    digest = pack_digest("x", 1, [Line("a", 7, 1, 3, 5, 0.0)])  # the neighbour misses it too
+    digest = CONTROL.encode(Digest("x", 1, (Line("a", 7, 1, 3, 5, 0),)))  # the neighbour misses it too
     now = 0.0
     for _ in range(29):
         now += 0.1
@@ -188,13 +188,13 @@ def test_a_new_neighbour_is_asked_at_once_for_what_is_missing() -> None:
     state.tick(0.0)  # without a neighbour
     state.take()
     state.link_up(2, 0.1)
-    lines = [Line("a", 7, 1, 4, 3, 1.0), Line("b", 8, 1, 6, 5, 0.05)]  # one that was behind before, and a new one
-    state.receive(2, [pack_digest("x", 1, lines, last=True)], 0.1)
+    lines = (Line("a", 7, 1, 4, 3, 1000), Line("b", 8, 1, 6, 5, 50))  # one that was behind before, and a new one
+    state.receive(2, [CONTROL.encode(Digest("x", 1, lines, last=True))], 0.1)
     assert state.wake_at == 0.1
     state.tick(0.1)
     asks = [control(frame) for link, frame in state.take().sends if link == 2]
     assert [ask.ranges for ask in asks if isinstance(ask, Ask)] == [((2, 2),), ((1, 5),)]
-    state.receive(2, [pack_digest("x", 1, [Line("b", 8, 1, 7, 6, 0.06)])], 0.2)
+    state.receive(2, [CONTROL.encode(Digest("x", 1, (Line("b", 8, 1, 7, 6, 60),)))], 0.2)
     state.tick(0.2)  # the same link again: what its later digests tell of may be on the way
     assert not [frame for _, frame in state.take().sends]
 

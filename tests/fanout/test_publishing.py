@@ -21,7 +21,7 @@ from nngkit.fanout import (
     Synchronized,
 )
 from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
-from nngkit.fanout.numbered.messages import Position, PublisherHeartbeat, RefusedQuery, parse_reply
+from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Position, PublisherHeartbeat, RefusedQuery
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 
@@ -302,8 +302,8 @@ async def test_bad_requests_are_refused_and_counted() -> None:
     async with Publisher(ANY) as publisher, Subscriber(publisher.address) as subscriber:
         await joined(subscriber, publisher)
         with Req(dial=publisher._rep.address) as req:
-            for body in (b"", b"\xff" * 100, b"\xa1\x61v\x01", Position("x" * 65, 1, 1, 0, 0, 0.0).encode()):
-                assert isinstance(parse_reply(await req.arequest(body, timeout=WAIT), 1 << 16), RefusedQuery)
+            for body in (b"", b"\xff" * 100, b"\xa1\x61v\x01", REQUESTS.encode(Position("x" * 65, 1, 1, 0, 0, 0.0))):
+                assert isinstance(REPLIES.decode(await req.arequest(body, timeout=WAIT), limit=1 << 16), RefusedQuery)
         assert publisher.stats.bad == 4
         publisher.publish("a", b"1")
         await read(subscriber, numbered(1))
@@ -319,7 +319,7 @@ async def test_a_publisher_that_lies_takes_bounded_memory(last: bool, caplog: py
     ):
         await joined(subscriber, honest)
         await liar.await_for_peers(1, WAIT)
-        wrong = PublisherHeartbeat(1.0, "no address at all").encode()
+        wrong = HEARTBEATS.encode(PublisherHeartbeat(1.0, "no address at all"))
         frames = [HEARTBEAT + wrong + pack_trailer(b"%8d" % n, 1, 0, 0) for n in range(100)]
         frames += [HEARTBEAT + b"\xff" + pack_trailer(b"%8d" % n, 1, 0, 0) for n in range(100, beyond)]
         frames += [b"data" + pack_trailer(b"%8d" % n, 1, 2**62, 0) for n in range(beyond)]

@@ -13,7 +13,7 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.fanout import Gap, Keep, Pattern, Published, Publisher, Restarted, Subscriber, Synchronized
-from nngkit.fanout.numbered.messages import Position
+from nngkit.fanout.numbered.messages import REQUESTS, Position
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually, eventually
@@ -185,7 +185,7 @@ async def test_a_subscriber_that_reads_everything_is_not_behind() -> None:
 async def test_a_report_that_is_overdue_is_compared_with_what_was_published_since(tmp_path: Path) -> None:
     control = f"ipc://{tmp_path}/control"
     async with Publisher(ANY, heartbeat=0.02, control=control) as publisher, Req(dial=control) as req:
-        report = Position("stopped", publisher.epoch, 0, 0, 0, 0.0).encode()
+        report = REQUESTS.encode(Position("stopped", publisher.epoch, 0, 0, 0, 0.0))
         await req.arequest(report, timeout=WAIT)
         publisher.publish_many([("a", b"")] * 50)
         await aeventually(lambda: publisher.subscribers()[0].behind == 50)
@@ -195,7 +195,7 @@ async def test_a_report_that_is_overdue_is_compared_with_what_was_published_sinc
 async def test_a_subscriber_whose_connection_ended_is_forgotten_and_known_again(tmp_path: Path) -> None:
     control = f"ipc://{tmp_path}/control"
     async with Publisher(ANY, control=control) as publisher:
-        report = Position("it", publisher.epoch, 0, 0, 0, 0.0).encode()
+        report = REQUESTS.encode(Position("it", publisher.epoch, 0, 0, 0, 0.0))
         for _ in range(3):
             async with Req(dial=control) as req:
                 await req.arequest(report, timeout=WAIT)

@@ -62,12 +62,12 @@ GOOD: list[Any] = [1, b"id", [b"a"], None, None, None]
 @pytest.mark.parametrize(
     ("place", "value", "why"),
     [
-        (0, 2, "version 2"),
+        (0, 2, "kind '2'"),
         (1, b"x" * 65, "id"),
         (1, "id", "id"),
-        (2, [], "byte strings"),
-        (2, ["a"], "byte strings"),
-        (2, b"a", "byte strings"),
+        (2, [], "'values'"),
+        (2, ["a"], "bytes"),
+        (2, b"a", "'values'"),
         (3, "k", "key"),
         (4, {"h": "text"}, "headers"),
         (4, {"id": b"mine"}, "reserved"),

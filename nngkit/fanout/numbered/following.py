@@ -31,7 +31,7 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.numbered.joining import Join, Missing, Numbered
 from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, read_trailer
-from nngkit.fanout.numbered.messages import PublisherHeartbeat
+from nngkit.fanout.numbered.messages import HEARTBEATS
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
 from nngkit.redial import SilentPeers
@@ -66,7 +66,7 @@ def _interval(messages: Iterable[bytes]) -> float | None:
     for message in messages:
         if message.startswith(HEARTBEAT):
             with suppress(BadMessage, TooLarge):
-                return PublisherHeartbeat.parse(message[len(HEARTBEAT) : -TRAILER_SIZE]).interval
+                return HEARTBEATS.decode(message[len(HEARTBEAT) : -TRAILER_SIZE]).interval
     return None
 
 

@@ -31,14 +31,17 @@ from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound
 from nngkit.fanout.numbered.keeping import Keep, LastMessages
 from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_TOPIC, pack_trailer, stamp
 from nngkit.fanout.numbered.messages import (
+    HEARTBEATS,
+    MAX_REASON,
     PAGE_LIMIT,
+    REPLIES,
+    REQUESTS,
     Position,
     PositionReply,
     PublisherHeartbeat,
     RefusedQuery,
     SnapshotPage,
     SnapshotQuery,
-    parse_query,
 )
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 
@@ -53,7 +56,6 @@ MOST_SUBSCRIBERS: Final = 10_000
 SNAPSHOTS: Final = 4  # kept for their further pages
 OVERDUE: Final = 2.5  # intervals without a report, which comes every 0.9 to 1.1
 FORGET: Final = 10.0  # seconds without a report, or three intervals if that is more
-MAX_REASON: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Publisher(UnderTrio):
             self._close()
             raise
         keeps = self._last is not None or self._snapshot is not None
-        self._heartbeat = HEARTBEAT + PublisherHeartbeat(self._interval, self._rep.address, keeps).encode()
+        self._heartbeat = HEARTBEAT + HEARTBEATS.encode(PublisherHeartbeat(self._interval, self._rep.address, keeps))
         self._background.start(self._send_heartbeats)
         self._background.start(self._serve)
         return self
@@ -330,15 +332,15 @@ class Publisher(UnderTrio):
     def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else ""
         try:
-            query = parse_query(request.body, peer)
+            query = REQUESTS.decode(request.body, peer)
         except (BadMessage, TooLarge) as error:
             self._bad += 1
             if self._bad == 1:
                 log.warning("publisher: a request is refused, as are all further ones of this kind: %s", error)
-            return RefusedQuery(str(error)).encode()
+            return REPLIES.encode(RefusedQuery(str(error)[:MAX_REASON]))
         if isinstance(query, Position):
-            return self._note(query, request.pipe).encode()
-        return self._page(query).encode()
+            return REPLIES.encode(self._note(query, request.pipe))
+        return REPLIES.encode(self._page(query))
 
     def _note(self, position: Position, pipe: Pipe | None) -> PositionReply:
         if pipe is None:  # it has left
@@ -364,7 +366,7 @@ class Publisher(UnderTrio):
                 if number not in self._pages:
                     self._pages[number] = self._make_pages()
             except NngkitError as error:
-                return RefusedQuery(str(error))
+                return RefusedQuery(str(error)[:MAX_REASON])
             self._pages.move_to_end(number)
             while len(self._pages) > SNAPSHOTS:
                 self._pages.popitem(last=False)

@@ -43,14 +43,16 @@ from nngkit.fanout.numbered.lag import (
     published,
 )
 from nngkit.fanout.numbered.messages import (
+    HEARTBEATS,
     PAGE_LIMIT,
+    REPLIES,
+    REQUESTS,
     Position,
     PositionReply,
     PublisherHeartbeat,
     RefusedQuery,
     SnapshotPage,
     SnapshotQuery,
-    parse_reply,
 )
 from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
@@ -356,7 +358,7 @@ class Subscriber(UnderTrio):
         if source is None or source.epoch == heartbeat.epoch:
             return None
         try:
-            told = PublisherHeartbeat.parse(heartbeat.body, address)
+            told = HEARTBEATS.decode(heartbeat.body, address)
         except (BadMessage, TooLarge) as error:
             self._bad_heartbeats += 1
             if self._bad_heartbeats == 1:
@@ -397,7 +399,7 @@ class Subscriber(UnderTrio):
             unread = self._backlog.lag(time.monotonic())
             report = Position(self.id, epoch, number, missed, unread.messages, unread.age)
             try:
-                reply = parse_reply(await server.request(report.encode(), UNHEARD), PAGE_LIMIT)
+                reply = REPLIES.decode(await server.request(REQUESTS.encode(report), UNHEARD), limit=PAGE_LIMIT)
             except (Lost, TimedOut, BadMessage, TooLarge):
                 reply = None
             except Closed:
@@ -446,7 +448,7 @@ class Subscriber(UnderTrio):
         while not pages or pages[-1].more:
             query = SnapshotQuery(self.id, pages[0].number if pages else 0, len(pages))
             try:
-                reply = parse_reply(await server.request(query.encode(), UNHEARD), largest)
+                reply = REPLIES.decode(await server.request(REQUESTS.encode(query), UNHEARD), limit=largest)
             except (Lost, TimedOut, BadMessage, TooLarge) as error:
                 log.debug("no snapshot: %s", error)
                 return None

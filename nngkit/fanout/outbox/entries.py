@@ -16,43 +16,37 @@ recognize a duplicate:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final
 
-from nngkit import envelope
-from nngkit.errors import BadMessage
+from msgspec import Meta
 
-__all__ = ["OutboxEntries", "OutboxReceiver", "encode_entries", "parse_entries"]
+from nngkit.messages import Row, Rows
 
-ID_SIZE: Final = 16
+__all__ = ["ENTRIES", "OutboxEntries", "OutboxReceiver", "encode_entries", "parse_entries"]
+
 MOST_VALUES: Final = 65_536
 MOST_OUTBOXES: Final = 65_536  # remembered by a receiver, the latest; 200 bytes of memory each
-_WHAT: Final = "outbox message"
-_VERSION: Final = 1
 
 
-class OutboxEntries(NamedTuple):
-    """Decoded message: `values` with the numbers `first`, `first` + 1 and so on."""
+class OutboxEntries(Row, frozen=True, tag=1):
+    """Message: `values` with the numbers `first`, `first` + 1 and so on."""
 
-    outbox: bytes
-    first: int
-    values: list[bytes]
+    outbox: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    first: Annotated[int, Meta(ge=0, lt=1 << 62)]
+    values: Annotated[list[bytes], Meta(min_length=1, max_length=MOST_VALUES)]
+
+
+ENTRIES: Final = Rows[OutboxEntries]("outbox message", OutboxEntries)
 
 
 def encode_entries(outbox: bytes, first: int, values: Sequence[bytes]) -> bytes:
     """Return the message."""
-    return envelope.encode([_VERSION, outbox, first, list(values)])
+    return ENTRIES.encode(OutboxEntries(outbox, first, list(values)))
 
 
 def parse_entries(body: bytes, *, peer: str | None = None) -> OutboxEntries:
     """Decode a message. Raises BadMessage."""
-    fields = envelope.decode(body, what=_WHAT, limit=len(body), peer=peer)
-    match fields:
-        case [1, bytes(outbox), int(first), list(values)] if len(outbox) == ID_SIZE and 0 <= first < 1 << 62:
-            if not 1 <= len(values) <= MOST_VALUES or set(map(type, values)) != {bytes}:
-                raise BadMessage(_WHAT, f"expected 1 to {MOST_VALUES} byte strings", peer)
-            return OutboxEntries(outbox, first, values)
-        case _:
-            raise BadMessage(_WHAT, "expected [1, outbox, first, values]", peer)
+    return ENTRIES.decode(body, peer, limit=len(body))
 
 
 class OutboxReceiver:
@@ -68,7 +62,8 @@ class OutboxReceiver:
 
     def accept(self, body: bytes, *, peer: str | None = None) -> list[bytes]:
         """Return the values of a message that are new, in order. Raises BadMessage."""
-        outbox, first, values = parse_entries(body, peer=peer)
+        entries = parse_entries(body, peer=peer)
+        outbox, first, values = entries.outbox, entries.first, entries.values
         expected = self.positions.pop(outbox, 0)
         known = min(max(0, expected - first), len(values))
         self.duplicates += known

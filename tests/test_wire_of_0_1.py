@@ -1,0 +1,41 @@
+"""Messages that version 0.1 wrote: every later version reads them, and writes the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from nngkit.calls import messages as calls
+from nngkit.fanout.numbered import messages as numbered
+from nngkit.fanout.outbox import entries as outbox
+from nngkit.journal import ingest
+from nngkit.mesh import wire as mesh
+
+Again = Callable[[bytes], bytes]
+"""Read a message and return what is written for it."""
+
+FAMILIES: Final[dict[str, Again]] = {
+    "calls request cbor": lambda data: calls.parse_request(data, "cbor", limit=len(data)).encode("cbor"),
+    "calls reply cbor": lambda data: calls.parse_reply(data, "cbor", limit=len(data)).encode("cbor"),
+    "calls request json": lambda data: calls.parse_request(data, "json", limit=len(data)).encode("json"),
+    "calls reply json": lambda data: calls.parse_reply(data, "json", limit=len(data)).encode("json"),
+    "ingest request": lambda data: ingest.REQUESTS.encode(ingest.parse_request(data)),
+    "ingest reply": lambda data: ingest.encode_stored(ingest.parse_reply(data)),
+    "ingest refusal": lambda data: ingest.REPLIES.encode(ingest.REPLIES.decode(data)),
+    "outbox message": lambda data: outbox.ENTRIES.encode(outbox.parse_entries(data)),
+    "mesh frame": lambda data: mesh.CONTROL.encode(mesh.CONTROL.decode(data)),
+    "publisher heartbeat": lambda data: numbered.HEARTBEATS.encode(numbered.HEARTBEATS.decode(data)),
+    "subscriber request": lambda data: numbered.REQUESTS.encode(numbered.REQUESTS.decode(data)),
+    "publisher reply": lambda data: numbered.REPLIES.encode(numbered.REPLIES.decode(data)),
+}
+RECORDED: Final[dict[str, list[str]]] = json.loads(Path(__file__).with_suffix(".json").read_text())
+MESSAGES: Final = [(family, text) for family in FAMILIES for text in RECORDED[family]]
+
+
+@pytest.mark.parametrize(("family", "text"), MESSAGES)
+def test_recorded_messages_are_read_and_written_again(family: str, text: str) -> None:
+    assert FAMILIES[family](bytes.fromhex(text)).hex() == text
