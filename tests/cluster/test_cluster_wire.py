@@ -22,7 +22,7 @@ CHANGES = documents_messages.Changes("prices", documents_messages.Position(3, 7,
 FRAMES = {
     "greeting": greeting_frame(Hello("farm", "b", 7, False, "s3cret", None)),
     "path": local_frame(Channel.PLACE, place_messages.KINDS.pack(PATH)),
-    "survey": local_frame(Channel.ELECTION, election_messages.pack(election_messages.Survey(7, 3, 1))),
+    "survey": local_frame(Channel.ELECTION, election_messages.KINDS.pack(election_messages.Survey(7, 3, 1))),
     "grant": local_frame(Channel.WORK, work_messages.pack(work_messages.Grant(3, [BLOCK]))),
     "message": data_frame(key_of("b", 7), 1, pack_body("chat", b"hello")),
     "letter": routed_frame(Channel.LETTERS, "a", "b", 7, [0, 1, 1, "chat", b"hello"]),
@@ -31,7 +31,7 @@ FRAMES = {
 }
 KINDS = {
     "place": set(place_messages.KINDS.kinds),
-    "election": set(range(len(election_messages._KINDS))),
+    "election": set(election_messages.KINDS.kinds),
     "work": set(work_messages._KINDS.values()),
     "documents": set(documents_messages._KINDS),
 }

@@ -20,7 +20,7 @@ from nngkit.cluster.tree import messages as place_messages
 from nngkit.envelope import decode, encode
 
 WIRE: Final[dict[str, list[Any]]] = json.loads((Path(__file__).parent / "wire_of_0_1.json").read_text(encoding="utf-8"))
-ROWS: Final[dict[str, Any]] = {"election": election_messages, "place": place_messages.KINDS}
+ROWS: Final[dict[str, Any]] = {"election": election_messages.KINDS, "place": place_messages.KINDS}
 
 
 @pytest.mark.parametrize("part", ROWS)
