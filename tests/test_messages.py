@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Meta
+from msgspec import Meta, defstruct
 
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, TooLarge
@@ -112,6 +112,7 @@ GOOD: Final[list[Any]] = [0, "a", "join", [[1, "n"]], {"v": "tcp://a:1"}, {"k": 
         (4, {"a": "tcp://a b"}, "'voters': it is no address"),
         (4, {"\n": "tcp://a"}, "'voters': it is not printable"),
         (5, {"k": "x" * 20}, "'facts': it has over 16 bytes"),
+        (5, {"k": [0] * 4, "l": [-(1 << 64)]}, "'facts': it has over 16 bytes"),
         (6, [1], "'pair'"),
         (6, [1, "\n"], "'pair': it is not printable"),
         (7, b"12345", "'data'"),
@@ -125,6 +126,22 @@ def test_what_is_wrong_is_named(at: int, wrong: Any, named: str) -> None:
     assert told.value.peer == "peer b"
     assert "greeting" in str(told.value)
     assert "Hello" in str(told.value)
+
+
+leaves = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text(max_size=40)
+
+
+@given(st.recursive(leaves, st.lists))
+def test_a_value_of_exactly_the_limit_is_read(value: Any) -> None:
+    size = len(encode({"": value}))
+    for most in (size, size - 1):
+        facts = Annotated[dict[str, Any], Meta(extra=packed(most))]
+        fact = defstruct("Fact", [("facts", facts)], bases=(Row,), frozen=True, tag=1)
+        if most == size:
+            assert Rows[Any]("fact", fact).parse([1, {"": value}]) == fact({"": value})
+        else:
+            with pytest.raises(BadMessage, match=f"over {most} bytes"):
+                Rows[Any]("fact", fact).parse([1, {"": value}])
 
 
 def test_what_is_missing_is_an_error_without_a_default() -> None:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Meta
 
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
@@ -31,6 +33,7 @@ __all__ = [
     "VERSION",
     "Channel",
     "Hello",
+    "Id",
     "Refusal",
     "Routed",
     "check_id",
@@ -51,6 +54,9 @@ MOST_KIND: Final = 64  # bytes of a kind
 DOCUMENTS: Final = "\x00documents"  # kind of the documents' messages; a program's kinds are printable
 _HEAD: Final = struct.Struct("!BBBBQ")
 _WHAT: Final = "cluster frame"
+
+Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MOST_ORIGIN)]
+"""Id of a node in a message, as `check_id` has it."""
 
 
 class Channel(IntEnum):

@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from nngkit.cluster.election.log import ElectionLog
-from nngkit.cluster.election.messages import AppendReply, SnapshotReply, VoteReply, pack, parse
+from nngkit.cluster.election.messages import KINDS, AppendReply, SnapshotReply, VoteReply
 from nngkit.cluster.election.values import (
     Deposed,
     Elected,
@@ -263,7 +263,7 @@ class ElectionNetwork:
                 self.check(message.blank and not message.stamp, "a blank voter acknowledges")
             if blank and isinstance(message, VoteReply) and message.granted:
                 self.check(voter._recovery is not None and voter._recovery.beyond, "a blank voter votes")
-            self.send(member.name, to, pack(message))
+            self.send(member.name, to, KINDS.pack(message))
         if effects.restore is not None:
             index, state = effects.restore
             if not self.beyond:
@@ -365,7 +365,7 @@ class ElectionNetwork:
             if target.stalled_until > self.now:
                 self._arrive(target.stalled_until, sender, receiver, row, session)
                 return
-            message = parse(row, sender)
+            message = KINDS.parse(row, sender)
             assert message is not None
             target.voter.receive(sender, message, target.local(self.now))
             self.act(target)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any
 
-from nngkit.cluster.tree.messages import Message, pack, parse
+from nngkit.cluster.tree.messages import KINDS, Message
 from nngkit.cluster.tree.place import Place
 from nngkit.cluster.tree.shape import depths_of, ideal_depth
 from nngkit.cluster.tree.values import (
@@ -163,7 +163,7 @@ class Link:
         if message is not None:
             network.sent[type(message).__name__] = network.sent.get(type(message).__name__, 0) + 1
             if network.wire:
-                again = parse(decode(encode(pack(message)), what="test", limit=65536), sender.name)
+                again = KINDS.parse(decode(encode(KINDS.pack(message)), what="test", limit=65536), sender.name)
                 assert again == message, (again, message)
         receiver = self.other(sender)
         at = max(network.net.now + network.delay(), self.arrival[id(receiver)] + 1e-9)

@@ -21,8 +21,8 @@ BLOCK = work_messages.Block(0, "render", 30.0, False, [9], [1], [1], [b"scene"])
 CHANGES = documents_messages.Changes("prices", documents_messages.Position(3, 7, 0), 7, 0, 1, (b"tea=2",))
 FRAMES = {
     "greeting": greeting_frame(Hello("farm", "b", 7, False, "s3cret", None)),
-    "path": local_frame(Channel.PLACE, place_messages.pack(PATH)),
-    "survey": local_frame(Channel.ELECTION, election_messages.pack(election_messages.Survey(7, 3, 1))),
+    "path": local_frame(Channel.PLACE, place_messages.KINDS.pack(PATH)),
+    "survey": local_frame(Channel.ELECTION, election_messages.KINDS.pack(election_messages.Survey(7, 3, 1))),
     "grant": local_frame(Channel.WORK, work_messages.pack(work_messages.Grant(3, [BLOCK]))),
     "message": data_frame(key_of("b", 7), 1, pack_body("chat", b"hello")),
     "letter": routed_frame(Channel.LETTERS, "a", "b", 7, [0, 1, 1, "chat", b"hello"]),
@@ -30,8 +30,8 @@ FRAMES = {
     "shared": routed_frame(Channel.DOCUMENTS, "", "b", 7, documents_messages.pack(CHANGES)),
 }
 KINDS = {
-    "place": set(range(len(place_messages._KINDS))),
-    "election": set(range(len(election_messages._KINDS))),
+    "place": set(place_messages.KINDS.kinds),
+    "election": set(election_messages.KINDS.kinds),
     "work": set(work_messages._KINDS.values()),
     "documents": set(documents_messages._KINDS),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nngkit.cluster.election.messages import (
     AppendReply,
@@ -33,7 +34,7 @@ def test_no_vote_is_granted_while_the_lease_lasts_with_the_clocks_that_differ_mo
     began_one, began_other = one.now, other.now
     [reply] = other.hear("a", heartbeat(6))
     assert isinstance(reply, AppendReply)
-    one.hear("b", reply._replace(stamp=stamp(one.now)))
+    one.hear("b", replace(reply, stamp=stamp(one.now)))
     assert one.leads
     for millisecond in range(1000):
         one.now = began_one + 0.9 * millisecond / 1000  # the slowest clock that is allowed for
@@ -220,7 +221,7 @@ def test_what_voters_answered_to_an_earlier_survey_is_not_taken_for_their_presen
                 number = message.number
     state = SurveyReply(EPOCH, 5, number, 0, False, False, False, 0, 0, 0, 0)  # unwilling, so that this voter stands
     for voter in "bc":
-        site.hear(voter, state._replace(number=number - 1))
+        site.hear(voter, replace(state, number=number - 1))
     assert site.role == "follower"
     for voter in "bc":
         site.hear(voter, state)

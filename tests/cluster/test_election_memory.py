@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nngkit.cluster.election.messages import (
     AppendReply,
     RecoverReply,
@@ -146,8 +148,8 @@ def test_a_blank_voter_learns_of_others_that_run_anew() -> None:
 
 def answer(site: Site, number: int, one: RecoverReply, other: RecoverReply) -> None:
     """Let `b` and `c` answer in a round of a blank voter."""
-    site.hear("b", one._replace(number=number))
-    site.hear("c", other._replace(number=number))
+    site.hear("b", replace(one, number=number))
+    site.hear("c", replace(other, number=number))
 
 
 def test_a_cluster_begins_once_all_voters_were_blank_at_one_moment() -> None:
@@ -158,7 +160,7 @@ def test_a_cluster_begins_once_all_voters_were_blank_at_one_moment() -> None:
     assert site.role == "blank"  # each was blank, but not as yet all at one moment
     answer(site, first, lost, lost)  # repeated on the way
     assert site.role == "blank"
-    anew = lost._replace(epoch=EPOCH + 7000)
+    anew = replace(lost, epoch=EPOCH + 7000)
     answer(site, first + 1, anew, lost)
     assert site.role == "blank"  # between the rounds, the earlier run of `b` may have known everything
     answer(site, first + 2, anew, lost)
@@ -168,9 +170,9 @@ def test_a_cluster_begins_once_all_voters_were_blank_at_one_moment() -> None:
 
 def test_a_voter_that_was_blank_when_the_cluster_began_but_runs_anew_does_not_begin_it_again() -> None:
     site = blank()
-    site.hear("b", knows(EPOCH)._replace(began=(("a", EPOCH - 1), ("b", EPOCH), ("c", EPOCH))))
+    site.hear("b", replace(knows(EPOCH), began=(("a", EPOCH - 1), ("b", EPOCH), ("c", EPOCH))))
     assert site.role == "blank"
-    site.hear("b", knows(EPOCH)._replace(began=(("a", EPOCH), ("b", EPOCH), ("c", EPOCH))))
+    site.hear("b", replace(knows(EPOCH), began=(("a", EPOCH), ("b", EPOCH), ("c", EPOCH))))
     assert Recovered("began") in site.events
 
 

@@ -11,10 +11,11 @@ import pytest
 from google_crc32c import extend as crc32c
 
 from nngkit.cluster.election.log import Snapshot
-from nngkit.cluster.election.messages import MOST_ID, MOST_VOTERS
+from nngkit.cluster.election.messages import MOST_VOTERS
 from nngkit.cluster.election.values import Restored
 from nngkit.envelope import CONTROL_LIMIT, encode
 from nngkit.errors import Damaged
+from nngkit.mesh.wire import MOST_ORIGIN
 from tests.cluster.voter_stores import reopened
 
 MARK = bytes(range(8))
@@ -81,8 +82,8 @@ def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ([record(entries(1, 1, b"one"), snapshot(0, 0, b"", 0))], None),
         (
-            [record(meta([1, None, [["ä" * (MOST_ID // 2), number] for number in range(MOST_VOTERS)]]))],
-            Restored(1, None, tuple(("ä" * (MOST_ID // 2), number) for number in range(MOST_VOTERS))),
+            [record(meta([1, None, [["ä" * (MOST_ORIGIN // 2), number] for number in range(MOST_VOTERS)]]))],
+            Restored(1, None, tuple(("ä" * (MOST_ORIGIN // 2), number) for number in range(MOST_VOTERS))),
         ),
     ],
 )
@@ -102,7 +103,7 @@ UNREADABLE = {
     "voter without an epoch": meta([1, "a", [["a"]]]),
     "epoch is nothing": meta([1, "a", [["a", 1], ["b", None]]]),
     "too many voters": meta([1, "a", [["a", 1]] * (MOST_VOTERS + 1)]),
-    "id is too long": meta([1, "a", [["ä" * (MOST_ID // 2 + 1), 1]]]),
+    "id is too long": meta([1, "a", [["ä" * (MOST_ORIGIN // 2 + 1), 1]]]),
     "meta is too large": meta([1, "a" * CONTROL_LIMIT, []]),
     "half a head of entries": entries(1, 1, b"one")[:20],
     "entry is too short": entries(1, 1, b"one")[:-1],

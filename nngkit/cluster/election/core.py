@@ -7,11 +7,12 @@ from collections.abc import Collection
 from typing import Final
 
 from nngkit.cluster.election.hosting import Hosting
-from nngkit.cluster.election.messages import MOST_ID, MOST_VOTERS, Message, SurveyReply
+from nngkit.cluster.election.messages import MOST_VOTERS, Message, SurveyReply
 from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.replica import Replica
 from nngkit.cluster.election.values import Chance, Deposed, ElectionLimits, ElectionStats, HostChanged, Restored, Role
 from nngkit.errors import ConfigError
+from nngkit.mesh.wire import MOST_ORIGIN
 
 __all__ = ["VoterCore"]
 
@@ -41,8 +42,8 @@ class VoterCore:
         if len(self.voters) > MOST_VOTERS:
             raise ConfigError("voters", f"{len(self.voters)} are more than {MOST_VOTERS}", self.voters)
         for each in self.voters:
-            if not each or len(each.encode()) > MOST_ID or not each.isprintable():
-                raise ConfigError("voters", f"{each!r} is not printable text of 1 to {MOST_ID} bytes", each)
+            if not each or len(each.encode()) > MOST_ORIGIN or not each.isprintable():
+                raise ConfigError("voters", f"{each!r} is not printable text of 1 to {MOST_ORIGIN} bytes", each)
         if restored is not None and not durable:
             raise ConfigError("restored", "it needs `durable`")
         self.limits = limits or ElectionLimits()

@@ -50,7 +50,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from nngkit.cluster.election.messages import (
-    MOST_NUMBER,
     Append,
     AppendReply,
     Message,
@@ -69,6 +68,7 @@ from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.values import Chance, ElectionEffects, ElectionLimits, ElectionStats, Recovered, Restored
 from nngkit.cluster.election.voting import VoterElections
 from nngkit.errors import Full, NngkitError, TooLarge
+from nngkit.messages import MOST_NUMBER
 
 __all__ = ["NotHost", "Voter"]
 

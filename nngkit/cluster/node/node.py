@@ -192,7 +192,7 @@ class Node(NodeCore):
             if self.voting is not None:
                 self.voting.receive(self.greetings.id_of(link), content, now)
         elif channel == Channel.PLACE and not voter:
-            message = place_messages.parse(content, peer)
+            message = place_messages.KINDS.parse(content, peer)
             if message is not None:
                 self.place.receive(link, message, now)
                 self._carry_place(now)  # at once: frames behind it may be of a new child
@@ -289,7 +289,7 @@ class Node(NodeCore):
     def _carry_place(self, now: float) -> bool:
         effects = self.place.take()
         for link, message in effects.sends:
-            self._send(link, local_frame(Channel.PLACE, place_messages.pack(message)))
+            self._send(link, local_frame(Channel.PLACE, place_messages.KINDS.pack(message)))
         self._effects.dials += effects.dial
         for link in effects.drop:
             self.greetings.end(link, now)

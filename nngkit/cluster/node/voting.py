@@ -128,7 +128,7 @@ class VotingPart:
 
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a voter. Raises BadMessage."""
-        message = election_messages.parse(row, sender)
+        message = election_messages.KINDS.parse(row, sender)
         if message is not None:
             self.voter.receive(sender, message, now)
 
@@ -173,7 +173,7 @@ class VotingPart:
         """Apply what is committed; return what is to be done since the last call."""
         effects = self.voter.take()
         out = VotingEffects()
-        out.sends = [(voter, election_messages.pack(message)) for voter, message in effects.sends]
+        out.sends = [(voter, election_messages.KINDS.pack(message)) for voter, message in effects.sends]
         if effects.persist:
             out.events.append(Store(tuple(effects.persist)))
         try:

@@ -15,7 +15,6 @@ import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.cluster.admission import Authenticator, check_secret
-from nngkit.cluster.election.messages import MOST_NUMBER
 from nngkit.cluster.election.values import Persist
 from nngkit.cluster.frames import check_id, check_kind
 from nngkit.cluster.jobs.sharing import Decide, evenly
@@ -35,6 +34,7 @@ from nngkit.cluster.shell.sockets import SocketTransport
 from nngkit.cluster.shell.workers import Workers
 from nngkit.cluster.transport import Transport
 from nngkit.errors import AccessDenied, Closed, ConfigError, TimedOut
+from nngkit.messages import MOST_NUMBER
 from nngkit.protocols import TLS
 from nngkit.protocols.own_host import is_everywhere, own_host, with_host
 

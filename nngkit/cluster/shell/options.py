@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from nngkit.cluster.containing import is_async
-from nngkit.cluster.election.messages import MOST_NUMBER
 from nngkit.cluster.frames import check_id
 from nngkit.discovery.provider import check_address
 from nngkit.errors import ConfigError
+from nngkit.messages import MOST_NUMBER
 
 __all__ = [
     "check_addresses",

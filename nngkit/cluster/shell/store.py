@@ -37,11 +37,12 @@ from typing import Final
 from google_crc32c import extend as crc32c
 
 from nngkit.cluster.election.log import ElectionLog, Snapshot
-from nngkit.cluster.election.messages import MOST_ID, MOST_VOTERS
+from nngkit.cluster.election.messages import MOST_VOTERS
 from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.journal.files import sync_file, sync_folder
+from nngkit.mesh.wire import MOST_ORIGIN
 
 __all__ = ["VoterStore"]
 
@@ -340,7 +341,7 @@ def _meta(value: object) -> SaveMeta:
             epochs = []
             for pair in pairs:
                 match pair:
-                    case [str(voter), int(epoch)] if len(voter.encode()) <= MOST_ID:
+                    case [str(voter), int(epoch)] if len(voter.encode()) <= MOST_ORIGIN:
                         epochs.append((voter, epoch))
                     case _:
                         raise ValueError("an epoch is not a voter and a number")

@@ -20,10 +20,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from msgspec.structs import astuple
+
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
 from nngkit.cluster.tree.messages import (
     Accept,
+    Ancestry,
     Attach,
     Join,
     Leave,
@@ -242,9 +245,9 @@ class Children:
             place = self._place_for(link, addressed)
             if place != link.told:
                 link.told = place
-                self.near.send(link, place)
+                self.near.send(link, Path(*astuple(place)))
 
-    def _place_for(self, link: Link, addressed: list[int] | None = None) -> Path:
+    def _place_for(self, link: Link, addressed: list[int] | None = None) -> Ancestry:
         if addressed is None:
             addressed = [each.number for each in self.near.having("child", "pending") if each.address is not None]
         other = sibling(addressed, link.number)

@@ -13,13 +13,13 @@ from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
 from nngkit.cluster.tree.messages import (
     MOST_FACTS,
+    Ancestry,
     Attach,
     Expel,
     Hello,
     Join,
     Leave,
     Move,
-    Path,
     Probe,
     Purpose,
 )
@@ -96,7 +96,7 @@ class PlaceCore:
         self._balance = Balance(self.limits, self.stats)
         self._doubles = Doubles(self._table, self.stats)
         self._parent: Link | None = None
-        self._offer: Path | None = None  # the parent's last path
+        self._offer: Ancestry | None = None  # the parent's last path
         self._hint: tuple[int, str] | None = None  # term and address of a host that is newer than the path
         self._lost: str | None = None
         self._lost_address: str | None = None
@@ -173,7 +173,7 @@ class PlaceCore:
             if member.epoch == message.epoch and below is not None:
                 self._near.send(below, message)
 
-    def _attach(self, link: Link, place: Path, now: float) -> None:
+    def _attach(self, link: Link, place: Ancestry, now: float) -> None:
         """Make a node the parent, which the label allows."""
         old, self._parent = self._parent, link
         attempt = self._search.of(link)

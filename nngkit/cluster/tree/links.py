@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from nngkit.cluster.tree.messages import Heartbeat, Hello, Join, Message, Path, Purpose
+from nngkit.cluster.tree.messages import Ancestry, Heartbeat, Hello, Join, Message, Purpose
 from nngkit.cluster.tree.values import PlaceEffects, PlaceLimits, PlaceStats
 
 __all__ = ["Link", "Neighbours", "Role"]
@@ -34,7 +34,7 @@ class Link:
         hello: Greeting of the other end; None before it.
         heard, sent: Time of the last message in each direction.
         since: When the role began.
-        told: The last Path sent to a child.
+        told: What was last announced to a child.
         join: Request of a joiner. ``displaces``: id of a leaf that makes room for it.
     """
 
@@ -47,7 +47,7 @@ class Link:
         self.role: Role = role
         self.hello: Hello | None = None
         self.heard = self.sent = self.since = now
-        self.told: Path | None = None
+        self.told: Ancestry | None = None
         self.join: Join | None = None
         self.displaces: str | None = None
 

@@ -11,27 +11,27 @@
     Heartbeat   nothing else was sent         Move        down to a node: attach there
     Fresh       up to the root: a newer path  Probe, Alive, Expel     two nodes with one id
 
-A row is ``[kind, ...]``. Items after the known ones are those of a later version and are ignored.
-
-    >>> parse(pack(Fresh(3, 7)), None)
+    >>> KINDS.parse(KINDS.pack(Fresh(3, 7)))
     Fresh(term=3, number=7)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from nngkit.envelope import encode, is_address
-from nngkit.errors import BadMessage
-from nngkit.mesh.wire import MOST_NUMBER, MOST_ORIGIN
+from msgspec import Meta
+
+from nngkit.cluster.frames import Id
+from nngkit.messages import ANY_TEXT, Address, Flag, Natural, Row, Rows, packed
 
 __all__ = [
+    "KINDS",
     "MOST_FACTS",
     "MOST_PATH",
     "MOST_ROWS",
     "Accept",
     "Alive",
+    "Ancestry",
     "Attach",
     "Expel",
     "Fresh",
@@ -52,46 +52,46 @@ __all__ = [
     "Refuse",
     "Settled",
     "Wait",
-    "pack",
-    "parse",
 ]
 
-MOST_ADDRESS: Final = 256  # bytes of an address: a host name has 253 at most, few addresses are longer than 60
 MOST_ADDRESSES: Final = 16  # of one referral
 MOST_FACTS: Final = 512  # bytes of a node's facts: a dozen kinds, version and zone
 MOST_PATH: Final = 64  # nodes of a path; a balanced tree of a million nodes with fan-out 2 has 20
 MOST_ROWS: Final = 64  # members in one message: 64 KiB hold them with the longest ids, addresses and facts
 MOST_VOTERS: Final = 16  # 7 are useful
-MOST_WHY: Final = 256  # bytes of a reason
-MOST_FANOUT: Final = 4096
-_WHAT: Final = "place message"
 
 Purpose: TypeAlias = Literal["join", "standby", "voter", "look"]
-_PURPOSES: Final[tuple[str, ...]] = get_args(Purpose)
+Text: TypeAlias = Annotated[str, Meta(max_length=256)]
+Fanout: TypeAlias = Annotated[int, Meta(ge=0, le=4096)]
+Addresses: TypeAlias = Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)]
+Facts: TypeAlias = Annotated[
+    dict[Annotated[str, Meta(extra=ANY_TEXT)], Any],
+    Meta(extra=packed(MOST_FACTS)),
+]
 
 
-class Label(NamedTuple):
-    """Age of a path: term, number given by the term's root, shortest depth since that number. See place_paths.py."""
+class Label(Row, frozen=True):
+    """Age of a path: term, number given by the term's root, shortest depth since that number. See path.py."""
 
-    term: int
-    number: int
-    depth: int
+    term: Natural
+    number: Natural
+    depth: Annotated[int, Meta(ge=0, le=MOST_PATH)]
 
 
-class Hello(NamedTuple):
+class Hello(Row, frozen=True, tag=0):
     """Greeting. ``purpose``: what the dialer wants; the other end repeats nothing and says "look".
 
     ``address``: where the sender listens, None if nowhere. ``term``: the highest one that it knows.
     """
 
-    id: str
-    epoch: int
+    id: Id
+    epoch: Natural
     purpose: Purpose
-    address: str | None
-    term: int
+    address: Address | None
+    term: Natural
 
 
-class Join(NamedTuple):
+class Join(Row, frozen=True, tag=1):
     """Request to become a child.
 
     ``label``: None if the sender has no children, and so attaches anywhere. ``term``: the lowest that it attaches to.
@@ -100,141 +100,145 @@ class Join(NamedTuple):
     """
 
     label: Label | None
-    term: int
-    hops: int
-    direct: bool
-    fanout: int
-    size: int
-    lost: str | None
-    ordered: bool = False
+    term: Natural
+    hops: Natural
+    direct: Flag
+    fanout: Fanout
+    size: Natural
+    lost: Id | None
+    ordered: Flag
 
 
-class Path(NamedTuple):
+class Ancestry(Row, frozen=True):
     """Place of the sender: ``path`` has the ids from the root to the sender; () without a root.
 
     ``host``: address of the root. ``grandparent``, ``sibling``: addresses for standby links of the receiver.
     """
 
-    term: int
-    number: int
-    path: tuple[str, ...]
-    host: str | None
-    grandparent: str | None
-    sibling: str | None
+    term: Natural
+    number: Natural
+    path: Annotated[tuple[Id, ...], Meta(max_length=MOST_PATH)]
+    host: Address | None
+    grandparent: Address | None
+    sibling: Address | None
 
 
-class Accept(NamedTuple):
+class Path(Ancestry, frozen=True, tag=10):
+    """Ancestry of the sender, to its children and to joiners that it has accepted."""
+
+
+class Accept(Row, frozen=True, tag=2):
     """The joiner may attach here, to this path. ``voters``: ids and addresses."""
 
-    place: Path
-    voters: dict[str, str]
+    place: Ancestry
+    voters: Annotated[dict[Id, Address], Meta(max_length=MOST_VOTERS)]
 
 
-class Refer(NamedTuple):
+class Refer(Row, frozen=True, tag=3):
     """The joiner should ask at these addresses."""
 
-    addresses: tuple[str, ...]
-    term: int
-    why: str
+    addresses: Addresses
+    term: Natural
+    why: Text
 
 
-class Refuse(NamedTuple):
+class Refuse(Row, frozen=True, tag=4):
     """The joiner may not attach. ``final``: nor anywhere else in this cluster."""
 
-    why: str
-    final: bool
+    why: Text
+    final: Flag
 
 
-class Wait(NamedTuple):
+class Wait(Row, frozen=True, tag=5):
     """The joiner will be told on this link. ``soon``: there is a path, and other joiners are about to make room."""
 
-    soon: bool
+    soon: Flag
 
 
-class Attach(NamedTuple):
+class Attach(Row, frozen=True, tag=6):
     """The sender has attached here. ``move``: how often it has attached since its start. ``facts``: about it."""
 
-    move: int
-    fanout: int
-    facts: dict[str, Any]
+    move: Natural
+    fanout: Fanout
+    facts: Facts
 
 
-class Settled(NamedTuple):
+class Settled(Row, frozen=True, tag=7):
     """The parent counts the sender of Attach among its children."""
 
 
-class Leave(NamedTuple):
+class Leave(Row, frozen=True, tag=8):
     """The sender is no longer a child, a joiner or a parent on this link."""
 
-    why: str
+    why: Text
 
 
-class Leaving(NamedTuple):
+class Leaving(Row, frozen=True, tag=9):
     """The parent leaves the tree: its children attach elsewhere first."""
 
-    addresses: tuple[str, ...]
+    addresses: Addresses
 
 
-class Member(NamedTuple):
+class Member(Row, frozen=True):
     """One node and its place. (``epoch``, ``move``) orders its places."""
 
-    id: str
-    epoch: int
-    move: int
-    parent: str
-    address: str | None
-    fanout: int
-    facts: dict[str, Any]
+    id: Id
+    epoch: Natural
+    move: Natural
+    parent: Id
+    address: Address | None
+    fanout: Fanout
+    facts: Facts
 
 
-class Members(NamedTuple):
+class Members(Row, frozen=True, tag=11):
     """Changes below the sender, since the last such message on this link."""
 
-    added: tuple[Member, ...]
-    removed: tuple[str, ...]
+    added: Annotated[tuple[Member, ...], Meta(max_length=MOST_ROWS)]
+    removed: Annotated[tuple[Id, ...], Meta(max_length=8 * MOST_ROWS)]
 
 
-class Heartbeat(NamedTuple):
+class Heartbeat(Row, frozen=True, tag=12):
     """Sign of life."""
 
 
-class Fresh(NamedTuple):
+class Fresh(Row, frozen=True, tag=13):
     """Request for a path with a number above this one."""
 
-    term: int
-    number: int
+    term: Natural
+    number: Natural
 
 
-class Move(NamedTuple):
+class Move(Row, frozen=True, tag=14):
     """Order of the root to the node ``id`` of that epoch: attach to ``parent``."""
 
-    id: str
-    epoch: int
-    parent: str
-    address: str
+    id: Id
+    epoch: Natural
+    parent: Id
+    address: Address
 
 
-class Probe(NamedTuple):
+class Probe(Row, frozen=True, tag=15):
     """Question to the node ``id`` of that epoch, for a later one with its id."""
 
-    id: str
-    epoch: int
+    id: Id
+    epoch: Natural
 
 
-class Alive(NamedTuple):
+class Alive(Row, frozen=True, tag=16):
     """Answer to Probe, up the tree. ``address``: where the node listens, or some other description."""
 
-    id: str
-    epoch: int
-    address: str
+    id: Id
+    epoch: Natural
+    address: Text
 
 
-class Expel(NamedTuple):
+class Expel(Row, frozen=True, tag=17):
     """Order to the node ``id`` of that epoch to leave the cluster."""
 
-    id: str
-    epoch: int
-    why: str
+    id: Id
+    epoch: Natural
+    why: Text
 
 
 Message: TypeAlias = (
@@ -258,175 +262,24 @@ Message: TypeAlias = (
     | Expel
 )
 
-
-def pack(message: Message) -> list[Any]:
-    """Return the row of a message."""
-    kind = _KINDS[type(message)]
-    if isinstance(message, Members):
-        return [kind, [list(each) for each in message.added], list(message.removed)]
-    if isinstance(message, Accept):
-        return [kind, _plain(message.place), message.voters]
-    return [kind, *_plain(message)]
-
-
-def _plain(message: tuple[Any, ...]) -> list[Any]:
-    return [list(item) if isinstance(item, tuple) else item for item in message]
-
-
-def parse(row: object, peer: str | None) -> Message | None:
-    """Return the message of a row; None for a kind that a later version has added. Raises BadMessage."""
-    if type(row) is not list or not row or type(row[0]) is not int:
-        raise BadMessage(_WHAT, "it is not an array that begins with a kind", peer)
-    reader = _READERS.get(row[0])
-    if reader is None:
-        return None
-    try:
-        return reader(_Row(row, 1))
-    except (ValueError, IndexError) as error:
-        reason = "it is too short" if isinstance(error, IndexError) else str(error)
-        raise BadMessage(_WHAT, f"kind {row[0]}: {reason}", peer) from None
-
-
-class _Row:
-    """Items of a row, read in order. Raises ValueError, IndexError."""
-
-    __slots__ = ("at", "items")
-
-    def __init__(self, items: object, at: int = 0) -> None:
-        if type(items) is not list:
-            raise ValueError("an item is not an array")
-        self.items: list[Any] = items
-        self.at = at
-
-    def next(self) -> Any:
-        self.at += 1
-        return self.items[self.at - 1]
-
-    def number(self, most: int = MOST_NUMBER) -> int:
-        value = self.next()
-        if type(value) is not int or not 0 <= value <= most:
-            raise ValueError(f"a number is not an integer from 0 to {most}")
-        return value
-
-    def flag(self) -> bool:
-        value = self.next()
-        if type(value) is not bool:
-            raise ValueError("a flag is not a bool")
-        return value
-
-    def text(self, most: int, value: object = None) -> str:
-        value = self.next() if value is None else value
-        if type(value) is not str or len(value.encode(errors="replace")) > most or not value.isprintable():
-            raise ValueError(f"a text is not printable or has more than {most} bytes")
-        return value
-
-    def id(self, value: object = None) -> str:
-        text = self.text(MOST_ORIGIN, value)
-        if not text:
-            raise ValueError("an id is empty")
-        return text
-
-    def optional_id(self) -> str | None:
-        value = self.next()
-        return None if value is None else self.id(value)
-
-    def address(self, value: object = None) -> str:
-        text = self.text(MOST_ADDRESS, value)
-        if not is_address(text):
-            raise ValueError("an address has a space")
-        return text
-
-    def optional_address(self) -> str | None:
-        value = self.next()
-        return None if value is None else self.address(value)
-
-    def addresses(self) -> tuple[str, ...]:
-        return tuple(self.address(each) for each in self.array(MOST_ADDRESSES))
-
-    def array(self, most: int) -> list[Any]:
-        value = self.next()
-        if type(value) is not list or len(value) > most:
-            raise ValueError(f"an item is not an array of at most {most}")
-        return value
-
-    def ids(self, most: int) -> tuple[str, ...]:
-        return tuple(self.id(each) for each in self.array(most))
-
-    def label(self) -> Label | None:
-        value = self.next()
-        if value is None:
-            return None
-        inner = _Row(value)
-        return Label(inner.number(), inner.number(), inner.number(MOST_PATH))
-
-    def facts(self) -> dict[str, Any]:
-        value = self.next()
-        if type(value) is not dict or len(encode(value)) > MOST_FACTS:
-            raise ValueError(f"facts are not a map of at most {MOST_FACTS} bytes")
-        return value
-
-    def path(self) -> Path:
-        term, number, ids = self.number(), self.number(), self.ids(MOST_PATH)
-        return Path(term, number, ids, self.optional_address(), self.optional_address(), self.optional_address())
-
-
-def _hello(row: _Row) -> Hello:
-    name, epoch, purpose = row.id(), row.number(), row.text(16)
-    if purpose not in _PURPOSES:
-        raise ValueError("its purpose is unknown")
-    return Hello(name, epoch, purpose, row.optional_address(), row.number())  # type: ignore[arg-type]
-
-
-def _join(row: _Row) -> Join:
-    return Join(
-        row.label(),
-        row.number(),
-        row.number(),
-        row.flag(),
-        row.number(MOST_FANOUT),
-        row.number(),
-        row.optional_id(),
-        row.flag(),
-    )
-
-
-def _accept(row: _Row) -> Accept:
-    place = _Row(row.next()).path()
-    voters: Mapping[object, object] = row.next()
-    if type(voters) is not dict or len(voters) > MOST_VOTERS:
-        raise ValueError(f"voters are not a map of at most {MOST_VOTERS}")
-    return Accept(place, {row.id(voter): row.address(address) for voter, address in voters.items()})
-
-
-def _member(items: object) -> Member:
-    row = _Row(items)
-    name, epoch, move, parent = row.id(), row.number(), row.number(), row.id()
-    return Member(name, epoch, move, parent, row.optional_address(), row.number(MOST_FANOUT), row.facts())
-
-
-def _members(row: _Row) -> Members:
-    return Members(tuple(map(_member, row.array(MOST_ROWS))), row.ids(MOST_ROWS * 8))
-
-
-_FORMATS: Final[tuple[tuple[type[Message], Callable[[_Row], Message]], ...]] = (  # the kind is the position
-    (Hello, _hello),
-    (Join, _join),
-    (Accept, _accept),
-    (Refer, lambda row: Refer(row.addresses(), row.number(), row.text(MOST_WHY))),
-    (Refuse, lambda row: Refuse(row.text(MOST_WHY), row.flag())),
-    (Wait, lambda row: Wait(row.flag())),
-    (Attach, lambda row: Attach(row.number(), row.number(MOST_FANOUT), row.facts())),
-    (Settled, lambda row: Settled()),
-    (Leave, lambda row: Leave(row.text(MOST_WHY))),
-    (Leaving, lambda row: Leaving(row.addresses())),
-    (Path, lambda row: row.path()),
-    (Members, _members),
-    (Heartbeat, lambda row: Heartbeat()),
-    (Fresh, lambda row: Fresh(row.number(), row.number())),
-    (Move, lambda row: Move(row.id(), row.number(), row.id(), row.address())),
-    (Probe, lambda row: Probe(row.id(), row.number())),
-    (Alive, lambda row: Alive(row.id(), row.number(), row.text(MOST_ADDRESS))),
-    (Expel, lambda row: Expel(row.id(), row.number(), row.text(MOST_WHY))),
+KINDS: Final = Rows[Message](
+    "place message",
+    Hello,
+    Join,
+    Accept,
+    Refer,
+    Refuse,
+    Wait,
+    Attach,
+    Settled,
+    Leave,
+    Leaving,
+    Path,
+    Members,
+    Heartbeat,
+    Fresh,
+    Move,
+    Probe,
+    Alive,
+    Expel,
 )
-_KINDS: Final[dict[type[Any], int]] = {kind: number for number, (kind, _) in enumerate(_FORMATS)}
-_READERS: Final = {number: reader for number, (_, reader) in enumerate(_FORMATS)}

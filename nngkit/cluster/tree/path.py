@@ -27,7 +27,9 @@ Invariants:
 
 from __future__ import annotations
 
-from nngkit.cluster.tree.messages import MOST_PATH, Label, Path
+from msgspec.structs import replace
+
+from nngkit.cluster.tree.messages import MOST_PATH, Ancestry, Label
 
 __all__ = ["Standing"]
 
@@ -67,11 +69,11 @@ class Standing:
         """Note a term that has a host."""
         self.known = max(self.known, term)
 
-    def usable(self, place: Path) -> bool:
+    def usable(self, place: Ancestry) -> bool:
         """Return True if the announced place has a path that a child could have some day."""
         return 0 < len(place.path) < MOST_PATH and self.id not in place.path and place.term >= self.term
 
-    def allows(self, place: Path, *, childless: bool) -> bool:
+    def allows(self, place: Ancestry, *, childless: bool) -> bool:
         """Return True if the node may attach to a node that announces this place. See the rule above."""
         if not self.usable(place):
             return False
@@ -80,13 +82,13 @@ class Standing:
             return True
         return (place.term, place.number) == (label.term, label.number) and len(place.path) <= label.depth
 
-    def attach(self, place: Path) -> None:
+    def attach(self, place: Ancestry) -> None:
         """Take the path below a new parent, which `allows` has approved."""
         self.leading = False
         self.label = Label(place.term, place.number, len(place.path))
         self._set(place)
 
-    def follow(self, place: Path, *, frozen: bool) -> bool:
+    def follow(self, place: Ancestry, *, frozen: bool) -> bool:
         """Take the parent's new path; return False if it is none.
 
         `frozen`: keep the number, because a path with the next number is awaited from another node, and would not be
@@ -97,13 +99,13 @@ class Standing:
             return False
         depth = len(place.path)
         if place.term == label.term and (frozen or place.number == label.number):
-            self.label = label._replace(depth=min(depth, label.depth))
+            self.label = replace(label, depth=min(depth, label.depth))
         else:
             self.label = Label(place.term, place.number, depth)
         self._set(place)
         return True
 
-    def _set(self, place: Path) -> None:
+    def _set(self, place: Ancestry) -> None:
         self.path = (*place.path, self.id)
         self.host = place.host
         self.hear(place.term)
@@ -121,14 +123,14 @@ class Standing:
     def renumber(self) -> None:
         """Give the next number to the paths of this root."""
         if self.label and self.leading:
-            self.label = self.label._replace(number=self.label.number + 1)
+            self.label = replace(self.label, number=self.label.number + 1)
 
     def lose(self) -> None:
         """Have no path any more. The label stays, for those below."""
         self.path = ()
         self.leading = False
 
-    def announced(self, grandparent: str | None, sibling: str | None) -> Path:
+    def announced(self, grandparent: str | None, sibling: str | None) -> Ancestry:
         """Return what a child is told."""
         number = self.label.number if self.label else 0
-        return Path(self.term, number, self.path, self.host, grandparent, sibling)
+        return Ancestry(self.term, number, self.path, self.host, grandparent, sibling)

@@ -12,6 +12,7 @@ from nngkit.cluster.tree.links import Link
 from nngkit.cluster.tree.messages import (
     Accept,
     Alive,
+    Ancestry,
     Attach,
     Expel,
     Fresh,
@@ -125,7 +126,7 @@ class Receiving(PlaceCore):
             if answer.final:
                 self._stop(answer.why)
 
-    def _offered(self, link: Link, place: Path, now: float) -> None:
+    def _offered(self, link: Link, place: Ancestry, now: float) -> None:
         """Attach to a node that has accepted this one, or wait for a path that the label allows."""
         attempt = self._search.of(link)
         if attempt is None:
@@ -143,7 +144,7 @@ class Receiving(PlaceCore):
             if label is not None:
                 self._near.send(link, Fresh(label.term, label.number))
 
-    def _placed(self, link: Link, place: Path, now: float) -> None:
+    def _placed(self, link: Link, place: Ancestry, now: float) -> None:
         if link is self._parent:
             self._offer = place
             self._follow_parent(now)
