@@ -32,7 +32,7 @@ FRAMES = {
 KINDS = {
     "place": set(range(len(place_messages._KINDS))),
     "election": set(range(len(election_messages._KINDS))),
-    "work": set(work_messages._KINDS.values()),
+    "work": set(work_messages.KINDS.kinds),
     "documents": set(documents_messages._KINDS),
 }
 
