@@ -27,8 +27,9 @@ A map has its version as `v`, and its kind, if there are several, as `type`::
 Readers ignore further items of rows, and unknown keys, so versions can differ; a missing item takes its default, and
 is an error without one. Limits are `msgspec.Meta` in the annotation: `ge` and `le` of numbers, `max_length` of arrays,
 maps and bytes. The `max_length` of text counts bytes of UTF-8, and text is printable, unless the annotation has one of
-`ADDRESS`, `ANY_TEXT` as `extra`; `packed(n)` bounds what a value has as CBOR. Floats are finite. Every error is a
-BadMessage that names sender, message and field. Pure: `envelope` limits size and depth before anything is built.
+`ADDRESS`, `ANY_TEXT` as `extra`; `packed(n)` bounds what a value has as CBOR. Floats are finite. What concerns several
+fields is checked by a method `check` of the class, which raises ValueError. Every error is a BadMessage that names
+sender, message and field. Pure: `envelope` limits size and depth before anything is built.
 """
 
 from __future__ import annotations
@@ -306,6 +307,9 @@ def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | N
         raise TypeError(f"{info.cls.__name__} contains itself")
     found = [(each.name, _check_of_field(each, (*inside, info.cls))) for each in info.fields]
     checks = tuple((name, check) for name, check in found if check is not None)
+    own = getattr(info.cls, "check", None)
+    if not callable(own):  # a field may have that name
+        own = None
 
     def check(message: Any) -> None:
         for name, each in checks:
@@ -313,8 +317,10 @@ def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | N
                 each(getattr(message, name))
             except ValueError as error:
                 raise ValueError(f"field {name!r}: {error}") from None
+        if own is not None:
+            own(message)
 
-    return check if checks else None
+    return check if checks or own is not None else None
 
 
 def _check_of_field(field: types.Field, inside: tuple[type[Any], ...]) -> _Check | None:

@@ -26,10 +26,11 @@ from functools import partial
 from math import isfinite
 from typing import Any, Final, NamedTuple, NoReturn
 
-from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND, MOST_NUMBER, OUTCOMES
+from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND, OUTCOMES
 from nngkit.cluster.jobs.values import JobEnd
 from nngkit.envelope import as_map, check_version, decode, encode, field
 from nngkit.errors import BadMessage
+from nngkit.messages import MOST_NUMBER
 
 __all__ = [
     "HOSTS",

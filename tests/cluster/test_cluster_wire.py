@@ -32,7 +32,7 @@ FRAMES = {
 KINDS = {
     "place": set(place_messages.KINDS.kinds),
     "election": set(election_messages.KINDS.kinds),
-    "work": set(work_messages._KINDS.values()),
+    "work": set(work_messages.KINDS.kinds),
     "documents": set(documents_messages._KINDS),
 }
 

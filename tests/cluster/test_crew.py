@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nngkit.cluster.jobs.crew import Crew
 from nngkit.cluster.jobs.crew_limits import CrewEffects, CrewLimits
 from nngkit.cluster.jobs.messages import (
     Block,
     Demand,
+    Failed,
     Grant,
     Holding,
     Lost,
@@ -20,6 +23,7 @@ from nngkit.cluster.jobs.messages import (
     Starting,
     Stop,
     Taken,
+    Wanted,
 )
 
 NOW = 10.0
@@ -38,7 +42,7 @@ def crew(slots: int = 2, *, children: dict[int, int] | None = None) -> Crew:
     made = Crew("b", kinds={"work"}, slots=slots)
     for link, jobs in (children or {}).items():
         made.child_up(link)
-        made.from_child(link, Demand([(0, ["work"], jobs, jobs)]), NOW)
+        made.from_child(link, Demand([Wanted(0, ["work"], jobs, jobs)]), NOW)
     made.attached(9, 1, NOW)
     made.take()
     return made
@@ -51,11 +55,11 @@ def of(kind: type[Message], effects: CrewEffects) -> list[Message]:
 def test_credit_is_for_free_slots_of_the_node_and_what_its_children_ask_for() -> None:
     made = Crew("b", kinds={"work"}, slots=2)
     made.child_up(5)
-    made.from_child(5, Demand([(0, ["work"], 3, 3), (1, ["other"], 1, 1)]), NOW)
+    made.from_child(5, Demand([Wanted(0, ["work"], 3, 3), Wanted(1, ["other"], 1, 1)]), NOW)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([(0, ["work"], 5, 5), (1, ["other"], 1, 1)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 5, 5), Wanted(1, ["other"], 1, 1)])]
     made.child_down(5, NOW)
-    assert of(Demand, made.take()) == [Demand([(0, None, -3, 2), (1, None, -1, 0)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, -3, 2), Wanted(1, None, -1, 0)])]
 
 
 def test_jobs_start_in_free_slots_and_the_next_when_one_is_done() -> None:
@@ -150,7 +154,8 @@ def test_a_node_that_attaches_reports_what_it_and_its_children_have() -> None:
     made.take()
     made.attached(10, 2, NOW)
     (holding,) = of(Holding, made.take())
-    assert sorted(holding.refs) == [Ref(1, 1, 1, 1), Ref(2, 1, 1, 1), Ref(3, 1, 1, 1)]  # type: ignore[union-attr]
+    assert isinstance(holding, Holding)
+    assert {ref.serial: ref for ref in holding.refs} == {serial: Ref(serial, 1, 1, 1) for serial in (1, 2, 3)}
 
 
 def test_a_child_that_has_moved_is_not_reported_as_lost() -> None:
@@ -177,7 +182,7 @@ def test_a_stop_goes_to_the_child_with_that_grant_although_a_later_one_was_passe
     made = crew(slots=0, children={5: 1, 6: 0})
     made.from_parent(grant(1), NOW)
     made.take()
-    made.from_child(6, Demand([(0, ["work"], 1, 1)]), NOW)
+    made.from_child(6, Demand([Wanted(0, ["work"], 1, 1)]), NOW)
     made.attached(9, 2, NOW)
     made.from_parent(grant(1, term=2), NOW)
     assert [link for link, _ in made.take().down] == [6]
@@ -203,7 +208,7 @@ def test_a_late_report_of_an_earlier_grant_hides_no_later_one() -> None:
     assert made.take().down == [(5, Start([new]))]
     for message in (
         Results("c", 1, [1], [1], [b"r"], [0], []),
-        Results("c", 1, [], [], [], [], [(1, 1, True, "", "", 0)]),
+        Results("c", 1, [], [], [], [], [Failed(1, 1, True, "", "", 0)]),
     ):
         made.from_child(6, Holding([old]), NOW)
         assert made.passed == 2
@@ -280,7 +285,7 @@ def test_a_stopped_job_keeps_its_slot_until_it_is_released() -> None:
 
 def test_a_job_is_stopped_at_its_timeout_whatever_it_reports() -> None:
     made = crew(slots=1)
-    made.from_parent(Grant(1, [block(1)._replace(timeout=40.0)]), NOW)
+    made.from_parent(Grant(1, [replace(block(1), timeout=40.0)]), NOW)
     (job,) = made.take().start
     made.progress(job, 0.5, NOW + 20.0)
     made.tick(NOW + 39.0)
@@ -289,7 +294,7 @@ def test_a_job_is_stopped_at_its_timeout_whatever_it_reports() -> None:
     effects = made.take()
     assert effects.stop == [job]
     (results,) = of(Results, effects)
-    assert results.failures[0][3] == "timeout"  # type: ignore[union-attr]
+    assert results.failures[0].error == "timeout"  # type: ignore[union-attr]
 
 
 def test_short_jobs_are_fetched_ahead_and_long_ones_are_not() -> None:
@@ -301,8 +306,8 @@ def test_short_jobs_are_fetched_ahead_and_long_ones_are_not() -> None:
         (job,) = made.take().start
         made.done(job, b"", NOW + seconds)
         told += of(Demand, made.take())
-        told.append(Demand([(0, None, -1, 2)]))  # the job
-        assert sum(row[2] for message in told if isinstance(message, Demand) for row in message.rows) == slots
+        told.append(Demand([Wanted(0, None, -1, 2)]))  # the job
+        assert sum(row.change for message in told if isinstance(message, Demand) for row in message.rows) == slots
 
 
 def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() -> None:
@@ -323,13 +328,13 @@ def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() ->
 def test_a_kind_takes_no_more_than_its_concurrency() -> None:
     made = Crew("w", kinds={"work": 1, "other": 4}, slots=4)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([(0, ["work"], 1, 1), (1, ["other"], 4, 4)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 1, 1), Wanted(1, ["other"], 4, 4)])]
     made.from_parent(Grant(1, [block(1, 2), block(3, 4, 5, 6, group=1, kind="other")]), NOW)
     effects = made.take()
     assert [job.serial for job in effects.start] == [1, 3, 4, 5]
     assert of(Returned, effects) == [Returned([Ref(2, 1, 1, 1), Ref(6, 1, 1, 1)])]
     made.done(effects.start[0], b"", NOW + 1)
-    assert of(Demand, made.take()) == [Demand([(0, None, 1, 1), (1, None, 1, 4)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, 1, 1), Wanted(1, None, 1, 4)])]
 
 
 def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others_pass() -> None:
@@ -357,4 +362,4 @@ def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others
 def test_many_kinds_have_one_group() -> None:
     made = Crew("w", kinds={f"k{number:02}": 1 for number in range(17)}, slots=17)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([(0, [f"k{number:02}" for number in range(17)], 17, 17)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, [f"k{number:02}" for number in range(17)], 17, 17)])]

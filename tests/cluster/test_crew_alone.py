@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nngkit.cluster.jobs.crew import Crew
 from nngkit.cluster.jobs.messages import (
     Demand,
@@ -16,6 +18,7 @@ from nngkit.cluster.jobs.messages import (
     Start,
     Starting,
     Stop,
+    Wanted,
 )
 from nngkit.cluster.jobs.waiting import PATIENCE
 from tests.cluster.test_crew import NOW, block, crew, grant, of
@@ -25,7 +28,7 @@ ALONE = Ref(9, 1, 2, 0)
 
 
 def alone(fence: int = 2) -> Grant:
-    return Grant(1, [block(9, attempt=0)._replace(fences=[fence])])
+    return Grant(1, [replace(block(9, attempt=0), fences=[fence])])
 
 
 def busy(running: int = 2, waiting: int = 0) -> Crew:
@@ -59,7 +62,7 @@ def test_a_job_that_runs_alone_waits_until_nothing_runs_and_sends_back_what_wait
     made.done(job, b"", NOW + 1)
     (demand,) = of(Demand, made.take())
     assert isinstance(demand, Demand)
-    assert demand.rows[0][2] > 0
+    assert demand.rows[0].change > 0
 
 
 def test_a_stopped_job_is_company_until_its_function_has_ended() -> None:
@@ -223,7 +226,7 @@ def test_a_node_that_leaves_fails_what_runs_and_returns_what_waits() -> None:
     assert of(Returned, effects) == [Returned([Ref(3, 1, 1, 1)])]
     (results,) = of(Results, effects)
     assert isinstance(results, Results)
-    assert [(row[0], row[2], row[3]) for row in results.failures] == [(1, True, "lost"), (2, True, "lost")]
+    assert [(row.serial, row.retry, row.error) for row in results.failures] == [(1, True, "lost"), (2, True, "lost")]
     assert not effects.start
 
 
@@ -233,6 +236,6 @@ def test_returned_jobs_come_again_in_their_order() -> None:
     refs = [Ref(serial, 7, fence, attempt) for serial, fence, attempt in bench.demand(3)]
     bench.down.clear()
     bench.host.receive(3, Returned(refs), bench.now)
-    bench.host.receive(3, Demand([(0, None, 3, 4)]), bench.now)
+    bench.host.receive(3, Demand([Wanted(0, None, 3, 4)]), bench.now)
     bench.turn()
     assert [row[0] for row in bench.granted()] == [ref.serial for ref in refs]

@@ -8,6 +8,7 @@ from nngkit.cluster.jobs.messages import (
     Accepted,
     Cancel,
     Demand,
+    Failed,
     Finished,
     Grant,
     Holding,
@@ -27,6 +28,7 @@ from nngkit.cluster.jobs.messages import (
     SubmitGroup,
     Taken,
     Waiting,
+    Wanted,
 )
 from nngkit.cluster.jobs.queue import WorkHost
 from nngkit.cluster.jobs.table import JobTable
@@ -73,7 +75,7 @@ class Bench:
 
     def demand(self, jobs: int) -> list[tuple[int, int, int]]:
         """Give credit; return serial, fence and attempt of what is granted."""
-        self.host.receive(3, Demand([(0, ["work"], jobs, 4)]), self.now)
+        self.host.receive(3, Demand([Wanted(0, ["work"], jobs, 4)]), self.now)
         self.down.clear()
         self.turn()
         return self.granted()
@@ -91,11 +93,11 @@ class Bench:
         self.host.receive(3, Starting([Ref(serial, term, fence, 0)]), self.now)
         self.turn()
         starts = [ref for message in self.down if isinstance(message, Start) for ref in message.refs]
-        assert all(ref[:3] == (serial, term, fence) for ref in starts)
+        assert all((ref.serial, ref.term, ref.fence) == (serial, term, fence) for ref in starts)
         return starts[0].attempt if starts else None
 
     def fail(self, serial: int, fence: int, *, retry: bool = True) -> None:
-        row = (serial, fence, retry, "ValueError", "why", 1)
+        row = Failed(serial, fence, retry, "ValueError", "why", 1)
         self.host.receive(3, Results("w", 7, [], [], [], [], [row]), self.now)
 
     def last(self, kind: type[Message]) -> Message:
@@ -271,7 +273,7 @@ def test_cancelling_stops_the_worker() -> None:
     bench.host.unicast("ada", Cancel(1, [1, 2]), bench.now)
     bench.turn()
     assert Stop([Ref(serial, 7, fence, 1)]) in bench.down
-    assert [row[1] for row in bench.last(Finished).others] == [3, 3]  # type: ignore[union-attr]
+    assert [row.outcome for row in bench.last(Finished).others] == [3, 3]  # type: ignore[union-attr]
     assert bench.demand(5) == []
 
 
@@ -283,14 +285,14 @@ def test_a_job_that_was_joined_while_its_cancellation_was_on_its_way_goes_on() -
     bench.host.unicast("bob", Submit(1, 1, [SubmitGroup(Spec("work"), [1], [b"p"], [b"k"])]), bench.now)
     effects = bench.turn()  # the cancellation comes first: it ends the job, and bob has a new one
     assert Stop([Ref(serial, 7, fence, 1)]) in bench.down
-    assert [(to, message.others[0][1]) for to, message in effects.unicasts if isinstance(message, Finished)] == [
+    assert [(to, message.others[0].outcome) for to, message in effects.unicasts if isinstance(message, Finished)] == [
         ("ada", 3)
     ]
     ((serial, fence, _),) = bench.demand(1)
     bench.submit(2, key=b"k")
     bench.host.unicast("bob", Cancel(1, [1]), bench.now)
     effects = bench.turn()
-    assert [(to, message.others[0][1]) for to, message in effects.unicasts if isinstance(message, Finished)] == [
+    assert [(to, message.others[0].outcome) for to, message in effects.unicasts if isinstance(message, Finished)] == [
         ("bob", 3)
     ]
     bench.result(serial, fence)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -11,17 +13,23 @@ from nngkit.cluster.jobs.messages import (
     Block,
     Cancel,
     Demand,
+    Ended,
+    Failed,
     Finished,
     Grant,
     Holding,
+    JobPart,
     JobParts,
     JobProgress,
+    JobProgressed,
     Lost,
     Message,
     Missing,
+    NotAccepted,
     Part,
     Parts,
     Progress,
+    Progressed,
     Received,
     Ref,
     Refused,
@@ -35,12 +43,14 @@ from nngkit.cluster.jobs.messages import (
     SubmitGroup,
     Taken,
     Waiting,
+    Wanted,
     pack,
+    parse,
 )
-from nngkit.cluster.jobs.reading import parse
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
+WIRE: Final = json.loads((Path(__file__).parent / "jobs_wire_of_0_1.json").read_text())
 MESSAGES: list[Message] = [
     Submit(1, 2, [SubmitGroup(Spec("a"), [2, 3], [b"x", b"y"], None), SubmitGroup(Spec("b", 3), [4], [b""], [b"k"])]),
     Received(1, 2, [3]),
@@ -50,18 +60,18 @@ MESSAGES: list[Message] = [
     Accepted(1, 7, [2, 3], [71, 5], 10, 20),
     Starting([Ref(70, 7, 2, 0)]),
     Start([Ref(70, 7, 2, 2)]),
-    Finished(1, [2], [b"r"], [(3, 2, "ValueError", "why", 3, "w")]),
+    Finished(1, [2], [b"r"], [Ended(3, 2, "ValueError", "why", 3, "w")]),
     Missing(1, 7, [2]),
-    Refused(1, [(2, "too large")]),
-    JobParts(1, [(2, 1, 0, b"part")]),
-    JobProgress(1, [(2, 1, 0.5)]),
-    Demand([(0, ["a", "b"], 4, 4), (1, None, -2, 0)]),
-    Results("w", 7, [9, 10], [1, 1], [b"", b"r"], [3, 4], [(11, 1, True, "ValueError", "why", 5)]),
+    Refused(1, [NotAccepted(2, "too large")]),
+    JobParts(1, [JobPart(2, 1, 0, b"part")]),
+    JobProgress(1, [JobProgressed(2, 1, 0.5)]),
+    Demand([Wanted(0, ["a", "b"], 4, 4), Wanted(1, None, -2, 0)]),
+    Results("w", 7, [9, 10], [1, 1], [b"", b"r"], [3, 4], [Failed(11, 1, True, "ValueError", "why", 5)]),
     Holding([Ref(1, 2, 3, 4)]),
     Lost([Ref(1, 2, 3, 4)]),
     Returned([Ref(1, 2, 3, 4)]),
     Parts([Part(1, 2, 3, 0, b"part")]),
-    Progress([(1, 2, 3, 0.5)]),
+    Progress([Progressed(1, 2, 3, 0.5)]),
     Grant(7, [Block(0, "a", 30.0, False, [9, 10], [1, 2], [1, 1], [b"x", b"y"])]),
     Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"], 60.0)]),
     Submit(1, 2, [SubmitGroup(Spec("a", timeout=60.0), [2], [b"x"], None)]),
@@ -89,6 +99,25 @@ def test_without_a_timeout_rows_are_as_before_there_was_one_and_later_fields_are
 
 def test_a_kind_of_a_later_version_is_none() -> None:
     assert parse([99, "new"], "ada") is None
+
+
+def test_bytes_of_version_0_1_are_read_and_written() -> None:
+    found = []
+    for name, data in WIRE["messages"]:
+        message = parse(decode(bytes.fromhex(data), what="message"), "ada")
+        assert message is not None
+        assert (type(message).__name__, encode(pack(message)).hex()) == (name, data)
+        found.append(message)
+    assert found == MESSAGES
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_further_items_of_a_later_version_are_ignored(message: Message) -> None:
+    row = pack(message)
+    for at, item in enumerate(row):
+        if type(item) is list and item and type(item[0]) is list:
+            row[at] = [[*each, *([None] if len(each) == 8 else []), "later"] for each in item]
+    assert parse([*row, "later"], "ada") == message
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

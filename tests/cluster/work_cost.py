@@ -14,9 +14,8 @@ from random import Random
 from time import process_time
 
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.messages import Message, pack
+from nngkit.cluster.jobs.messages import Message, pack, parse
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
-from nngkit.cluster.jobs.reading import parse
 from nngkit.cluster.jobs.submitter import SubmitLimits, Submitter
 from nngkit.cluster.jobs.table import JobTable
 from nngkit.envelope import decode, encode

@@ -25,9 +25,8 @@ from typing import Any
 
 from nngkit.cluster.jobs.crew import Crew
 from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits
-from nngkit.cluster.jobs.messages import Grant, Message, pack
+from nngkit.cluster.jobs.messages import Grant, Message, pack, parse
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
-from nngkit.cluster.jobs.reading import parse
 from nngkit.cluster.jobs.slots import Kinds
 from nngkit.cluster.jobs.submitter import (
     JobAccepted,

@@ -459,7 +459,7 @@ async def cluster_snapshot(folder: str, expected: int) -> None:
     """Restore the table of jobs, and write it again with one more in each state."""
     from random import Random
 
-    from nngkit.cluster.jobs.messages import Demand, Results, Spec, Submit, SubmitGroup
+    from nngkit.cluster.jobs.messages import Demand, Failed, Results, Spec, Submit, SubmitGroup, Wanted
     from nngkit.cluster.jobs.queue import WorkHost
     from nngkit.cluster.jobs.table import JobTable
 
@@ -472,11 +472,11 @@ async def cluster_snapshot(folder: str, expected: int) -> None:
     numbers = [3 * expected + 1, 3 * expected + 2, 3 * expected + 3]
     kind = f"kind {expected}"
     host.unicast("ada", Submit(1, 1, [SubmitGroup(Spec(kind, tries=9), numbers, [b"p"] * 3, None)]), 0.0)
-    host.receive(3, Demand([(expected, [kind], 2, 2)]), 0.0)
+    host.receive(3, Demand([Wanted(expected, [kind], 2, 2)]), 0.0)
     for _ in range(4):
         host.committed(host.take(0.0).entries, 0.0)
     done, failed = sorted(table.jobs)[-3:-1]
-    failure = (failed, 1, True, "ValueError", "why", 1)
+    failure = Failed(failed, 1, True, "ValueError", "why", 1)
     host.receive(3, Results("w", expected + 1, [done], [1], [b"r"], [1], [failure]), 0.0)
     for _ in range(4):
         host.committed(host.take(0.0).entries, 0.0)

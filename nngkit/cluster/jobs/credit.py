@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from nngkit.cluster.jobs.messages import MOST_GROUPS, Demand
+from nngkit.cluster.jobs.messages import MOST_GROUPS, Demand, Wanted
 
 __all__ = ["Asked", "Credit", "take_demand"]
-
-Row = tuple[int, list[str] | None, int, int]
 
 USED: Final = (
     4  # a small rise waits until a quarter of the credit is used: it saves messages, and no slot is idle for it
@@ -36,18 +34,18 @@ def take_demand(groups: dict[int, Credit], demand: Demand, most: int) -> int:
     `most`: groups of one link at most.
     """
     bad = 0
-    for number, kinds, change, slots in demand.rows:
-        group = groups.get(number)
+    for row in demand.rows:
+        kinds, group = row.kinds, groups.get(row.group)
         if group is None:
             if kinds is None or len(groups) >= most:
                 bad += 1
                 continue
-            group = groups[number] = Credit(frozenset(kinds))
+            group = groups[row.group] = Credit(frozenset(kinds))
         elif kinds is not None and group.kinds != frozenset(kinds):
             bad += 1
             continue
-        group.jobs += change
-        group.slots = slots
+        group.jobs += row.change
+        group.slots = row.slots
     return bad
 
 
@@ -67,9 +65,9 @@ class Asked:
         """Note jobs that were granted for a group."""
         self._given[kinds] = self._given.get(kinds, 0) - jobs
 
-    def changes(self, wanted: Mapping[frozenset[str], tuple[int, int]]) -> list[Row]:
+    def changes(self, wanted: Mapping[frozenset[str], tuple[int, int]]) -> list[Wanted]:
         """Return what to tell the parent, so that it has the credit and the slots of each group that are `wanted`."""
-        rows: list[Row] = []
+        rows: list[Wanted] = []
         for kinds, (target, slots) in {**dict.fromkeys(self._given, (0, 0)), **wanted}.items():
             given = self._given.get(kinds, 0)
             change = target - given
@@ -85,5 +83,5 @@ class Asked:
                 declared = sorted(kinds)
             self._given[kinds] = target
             self._told[kinds] = slots
-            rows.append((number, declared, change, slots))
+            rows.append(Wanted(number, declared, change, slots))
         return rows

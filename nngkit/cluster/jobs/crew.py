@@ -73,6 +73,7 @@ from nngkit.cluster.jobs.messages import (
     Starting,
     Stop,
     Taken,
+    Wanted,
 )
 from nngkit.cluster.jobs.passed import Passed
 from nngkit.cluster.jobs.queue import LOCAL
@@ -236,8 +237,8 @@ class Crew:
             # Without a path they wait for one: the child has forgotten the jobs, so they must not stay listed as there.
             if self._attached or len(self._up) < HELD_BACK:  # else the worker sends them again
                 passed.ended(message.term, message.serials, message.fences)
-                for row in message.failures:
-                    passed.pop(row[0], message.term, row[1])
+                for failed in message.failures:
+                    passed.pop(failed.serial, message.term, failed.fence)
                 self._up.append(message)
         elif isinstance(message, Holding | Starting):
             refs = [ref for ref in message.refs if not self._has(ref)]  # else an old parent of this node remembers them
@@ -262,7 +263,7 @@ class Crew:
 
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
-        serial, term, fence, _ = ref
+        serial, term, fence = ref.serial, ref.term, ref.fence
         for job in (self._running.get(serial), self._results.job(serial), self._alone):
             if job is not None and (job.serial, job.term, job.fence) == (serial, term, fence):
                 return True
@@ -321,7 +322,8 @@ class Crew:
     def _hand_over(
         self, term: int, block: Block, start: int, end: int, link: int | None, credit: Credit | None, now: float
     ) -> None:
-        _, kind, visibility, stream, serials, fences, attempts, payloads, timeout = block
+        kind, visibility, stream, timeout = block.kind, block.visibility, block.stream, block.timeout
+        serials, fences, attempts, payloads = block.serials, block.fences, block.attempts, block.payloads
         if end - start < len(serials):
             serials, fences = serials[start:end], fences[start:end]
             attempts, payloads = attempts[start:end], payloads[start:end]
@@ -382,7 +384,7 @@ class Crew:
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
-        serial, term, fence, attempt = ref
+        serial, term, fence, attempt = ref.serial, ref.term, ref.fence, ref.attempt
         job = self._running.get(serial)
         if job is not None and (job.term, job.fence) == (term, fence):
             if not job.attempt and attempt:
@@ -410,7 +412,7 @@ class Crew:
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
     def _stop(self, ref: Ref) -> None:
-        serial, term, fence, _ = ref
+        serial, term, fence = ref.serial, ref.term, ref.fence
         job = self._running.get(serial)
         if job is not None and (job.term, job.fence) == (term, fence):
             del self._running[serial]
@@ -639,7 +641,7 @@ class Crew:
         effects.up = up
         return effects
 
-    def _demand(self) -> list[tuple[int, list[str] | None, int, int]]:
+    def _demand(self) -> list[Wanted]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], tuple[int, int]] = {}
         for kind, group in self._places.groups.items():

@@ -137,7 +137,7 @@ class HostGrants(HostJobs):
 
     def _holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
         for ref in refs:
-            serial, term, fence, attempt = ref
+            serial, term, fence = ref.serial, ref.term, ref.fence
             job = self.table.jobs.get(serial)
             if job is None or job.outcome >= 0 or not self._counts(job, term, fence):
                 self._down.setdefault(link, []).append(ref)
@@ -151,8 +151,8 @@ class HostGrants(HostJobs):
                 self._leave(job)
                 self.stats.reported += 1
                 job.status, job.term, job.fence, job.link = GRANTED, term, fence, link
-                job.attempts = max(job.attempts, attempt)
-                job.counted = job.counted or attempt > 0
+                job.attempts = max(job.attempts, ref.attempt)
+                job.counted = job.counted or ref.attempt > 0
                 job.due = now + job.spec.visibility
                 self._running.setdefault(job.spec.visibility, {})[serial] = job
                 self.wake_at = min(self.wake_at, job.due)
@@ -160,7 +160,8 @@ class HostGrants(HostJobs):
     def _starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
         """Have the starts of jobs counted that ask before they start."""
         self._holding(link, refs, now)
-        for serial, term, fence, _ in refs:
+        for ref in refs:
+            serial, term, fence = ref.serial, ref.term, ref.fence
             job = self._present(serial, term, fence)
             if job is None or job.status != GRANTED:
                 continue
@@ -190,21 +191,21 @@ class HostGrants(HostJobs):
 
     def _lose(self, refs: Iterable[Ref], now: float) -> None:
         at = now + self.limits.grace
-        for serial, term, fence, _ in refs:
-            job = self.table.jobs.get(serial)
-            if job is None or job.status != GRANTED or job.term != term or job.fence != fence:
+        for ref in refs:
+            job = self.table.jobs.get(ref.serial)
+            if job is None or job.status != GRANTED or job.term != ref.term or job.fence != ref.fence:
                 continue
             self._leave(job)
             self.stats.lost += 1
             job.status = LOST
-            self._lost[serial] = at, job
+            self._lost[job.serial] = at, job
             self.wake_at = min(self.wake_at, at)
 
     def _return(self, refs: Iterable[Ref], now: float) -> None:
-        for serial, term, fence, attempt in reversed(list(refs)):  # each goes to the head of its queue
-            self._placed(serial, fence)
-            job = self.table.jobs.get(serial)
-            if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, term, fence):
+        for ref in reversed(list(refs)):  # each goes to the head of its queue
+            self._placed(ref.serial, ref.fence)
+            job, attempt = self.table.jobs.get(ref.serial), ref.attempt
+            if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, ref.term, ref.fence):
                 continue
             at_once = job.status == GRANTED and now < job.due - job.spec.visibility + AT_ONCE
             self._leave(job)

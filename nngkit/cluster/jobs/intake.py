@@ -25,11 +25,15 @@ from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_ROWS,
     Accepted,
+    Ended,
     Finished,
+    JobPart,
     JobParts,
     JobProgress,
+    JobProgressed,
     Message,
     Missing,
+    NotAccepted,
     Received,
     Refused,
     Submit,
@@ -56,9 +60,9 @@ class _Outgoing:
         self.tell = False  # the window, although nothing is accepted
         self.numbers: list[int] = []
         self.results: list[bytes] = []
-        self.others: list[tuple[int, int, str, str, int, str]] = []
-        self.parts: list[tuple[int, int, int, bytes]] = []
-        self.progress: list[tuple[int, int, float]] = []
+        self.others: list[Ended] = []
+        self.parts: list[JobPart] = []
+        self.progress: list[JobProgressed] = []
 
 
 class Intake:
@@ -167,7 +171,9 @@ class Intake:
         most = self._limits.payload_bytes
         keys = group.keys or [None] * len(group.numbers)
         rows = list(zip(group.numbers, group.payloads, keys, strict=True))
-        large = [(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most]
+        large = [
+            NotAccepted(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most
+        ]
         self._stats.refused += len(large)
         self._answers.append((source.origin, Refused(source.epoch, large)))
         return _group(group, [row for row in rows if len(row[1]) <= most])
@@ -181,7 +187,7 @@ class Intake:
         )
 
     def _propose(self, source: Source, floor: int, wall: float, group: SubmitGroup, size: int) -> None:
-        spec, numbers, payloads, keys = group
+        spec, numbers, payloads, keys = group.spec, group.numbers, group.payloads, group.keys
         pieces = [(0, len(numbers), size)] if size <= ENTRY_BYTES else list(_pieces(payloads, ENTRY_BYTES))
         for start, end, size in pieces:
             part = keys and keys[start:end]
@@ -243,8 +249,8 @@ class Intake:
             if job.outcome >= 0:
                 self._end(source, number, job)
         for source, number, job in changes.detached:
-            row = number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, ""
-            self._to(source).others.append(row)
+            end = Ended(number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, "")
+            self._to(source).others.append(end)
         outgoing = self._outgoing
         for job in changes.finished:
             source = job.source
@@ -252,7 +258,7 @@ class Intake:
             if to is None:
                 to = outgoing[source] = _Outgoing()
             if job.outcome:
-                to.others.append((job.number, job.outcome, *job.error, job.tries, job.worker))
+                to.others.append(Ended(job.number, job.outcome, *job.error, job.tries, job.worker))
             else:
                 to.numbers.append(job.number)
                 to.results.append(job.result)
@@ -269,7 +275,7 @@ class Intake:
     def _end(self, source: Source, number: int, job: Job) -> None:
         to = self._to(source)
         if job.outcome:
-            to.others.append((number, job.outcome, *job.error, job.tries, job.worker))
+            to.others.append(Ended(number, job.outcome, *job.error, job.tries, job.worker))
         else:
             to.numbers.append(number)
             to.results.append(job.result)
@@ -277,12 +283,12 @@ class Intake:
     def part(self, job: Job, place: int, data: bytes) -> None:
         """Pass a part of a result on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._to(source).parts.append((number, job.attempts, place, data))
+            self._to(source).parts.append(JobPart(number, job.attempts, place, data))
 
     def progress(self, job: Job, fraction: float) -> None:
         """Pass the progress of a job on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._to(source).progress.append((number, job.attempts, fraction))
+            self._to(source).progress.append(JobProgressed(number, job.attempts, fraction))
 
     def window(self) -> tuple[int, int]:
         """Return the window of a submitter: unfinished jobs, and their bytes."""
@@ -306,13 +312,13 @@ class Intake:
                     numbers, jobs = to.accepted[start : start + MOST_ROWS], source.jobs
                     serials = [jobs[number].serial if number in jobs else 0 for number in numbers]
                     messages.append((origin, Accepted(epoch, self._term, numbers, serials, *window)))
-            for start, end, _ in _pieces([row[3] for row in to.parts], MOST_BATCH_BYTES):
+            for start, end, _ in _pieces([part.data for part in to.parts], MOST_BATCH_BYTES):
                 messages.append((origin, JobParts(epoch, to.parts[start:end])))
             for start in range(0, len(to.progress), MOST_ROWS):
                 messages.append((origin, JobProgress(epoch, to.progress[start : start + MOST_ROWS])))
             for start, end, _ in _pieces(to.results, MOST_BATCH_BYTES):
                 messages.append((origin, Finished(epoch, to.numbers[start:end], to.results[start:end], [])))
-            texts = [row[3].encode() for row in to.others]
+            texts = [each.text.encode() for each in to.others]
             for start, end, _ in _pieces(texts, MOST_BATCH_BYTES):
                 messages.append((origin, Finished(epoch, [], [], to.others[start:end])))
         return messages

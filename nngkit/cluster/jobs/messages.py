@@ -1,11 +1,12 @@
-"""Messages about jobs: between submitters, the host, and the workers of a tree. Pure: messages to rows.
+"""Messages about jobs: between submitters, the host, and the workers of a tree. Pure: messages to rows, and back.
 
 ::
 
     message = Received(epoch=1, floor=8, numbers=[5, 7])
     pack(message)                     # [2, 1, 8, [5, 7]]: what envelope.encode takes
-
-`work_reading.parse` is the other direction.
+    parse([2, 1, 8, [5, 7]], "ada")   # Received(epoch=1, floor=8, numbers=[5, 7])
+    parse([99], "ada")                # None: a kind that a later version has added
+    parse([2, "x"], "ada")            # raises BadMessage
 
 | from, to | messages |
 |---|---|
@@ -26,9 +27,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_args
+
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from nngkit.errors import BadMessage
+from nngkit.messages import ANY_TEXT, Flag, Natural, Row, Rows
 
 __all__ = [
+    "KINDS",
     "MOST_BATCH_BYTES",
     "MOST_ERROR",
     "MOST_GROUPS",
@@ -36,7 +44,6 @@ __all__ = [
     "MOST_KEY",
     "MOST_KIND",
     "MOST_KINDS",
-    "MOST_NUMBER",
     "MOST_ROWS",
     "OUTCOMES",
     "PRIORITIES",
@@ -44,17 +51,23 @@ __all__ = [
     "Block",
     "Cancel",
     "Demand",
+    "Ended",
+    "Failed",
     "Finished",
     "Grant",
     "Holding",
+    "JobPart",
     "JobParts",
     "JobProgress",
+    "JobProgressed",
     "Lost",
     "Message",
     "Missing",
+    "NotAccepted",
     "Part",
     "Parts",
     "Progress",
+    "Progressed",
     "Received",
     "Ref",
     "Refused",
@@ -68,9 +81,11 @@ __all__ = [
     "SubmitGroup",
     "Taken",
     "Waiting",
+    "Wanted",
     "check_spec",
     "is_seconds",
     "pack",
+    "parse",
 ]
 
 OUTCOMES: Final = ("result", "failed", "dead", "cancelled")
@@ -80,7 +95,6 @@ MOST_ID: Final = 64  # bytes of a node's id, as in the mesh
 MOST_KIND: Final = 64  # bytes of a kind of work
 MOST_KEY: Final = 256  # bytes of an idempotency key: a hash, a path or a URL
 MOST_ERROR: Final = 4096  # bytes of an error's text: the end of a traceback
-MOST_NUMBER: Final = (1 << 53) - 1  # every CBOR reader has these integers
 MOST_ROWS: Final = 10_000  # jobs in one message: more than a window holds, and decoded in milliseconds
 MOST_BATCH_BYTES: Final = 128 * 1024  # payloads after which a batch is closed; one more job may follow
 MOST_GROUPS: Final = 256  # groups of kinds in one Demand
@@ -88,8 +102,24 @@ MOST_KINDS: Final = 256  # kinds in one group
 MOST_TRIES: Final = 1000
 MOST_SECONDS: Final = 10 * 365 * 86400.0  # of a visibility, a delay or a deadline: longer than any cluster runs
 
+Name: TypeAlias = Annotated[str, Meta(max_length=MOST_ID)]
+Kind: TypeAlias = Annotated[str, Meta(max_length=MOST_KIND)]
+ErrorKind: TypeAlias = Annotated[str, Meta(max_length=MOST_KIND, extra=ANY_TEXT)]
+ErrorText: TypeAlias = Annotated[str, Meta(max_length=MOST_ERROR, extra=ANY_TEXT)]
+Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=MOST_KEY)]
+Span: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+Running: TypeAlias = Annotated[float, Meta(ge=0.01, le=MOST_SECONDS)]
+Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+ROWS: Final = Meta(max_length=MOST_ROWS)
+Numbers: TypeAlias = Annotated[list[Natural], ROWS]
+Blobs: TypeAlias = Annotated[list[bytes], ROWS]
+if TYPE_CHECKING:
+    OneOr: TypeAlias = list[int]  # once it is read
+else:
+    OneOr = Natural | Numbers
 
-class Spec(NamedTuple):
+
+class Spec(Row, frozen=True):
     """Properties that jobs of one batch share. Times are in seconds.
 
     ``visibility``: without a sign of the worker's node, until a job is given to another. ``deadline``: from its
@@ -97,227 +127,316 @@ class Spec(NamedTuple):
     that its function may run; None, which is left out of a row as rows had no such field once: for ever.
     """
 
-    kind: str
-    priority: int = 0
-    tries: int = 3
-    visibility: float = 30.0
-    deadline: float | None = None
-    delay: float = 0.0
-    stream: bool = False
-    timeout: float | None = None
+    kind: Annotated[str, Meta(min_length=1, max_length=MOST_KIND)]
+    priority: Annotated[int, Meta(ge=0, lt=PRIORITIES)] = 0
+    tries: Annotated[int, Meta(ge=1, le=MOST_TRIES)] = 3
+    visibility: Running = 30.0
+    deadline: Span | None = None
+    delay: Span = 0.0
+    stream: Flag = False
+    timeout: Running | None = None
 
     def row(self) -> list[Any]:
         """Return it as a row of a message or an entry."""
-        return list(self if self.timeout is not None else self[:-1])
+        row = [self.kind, self.priority, self.tries, self.visibility, self.deadline, self.delay, self.stream]
+        return row if self.timeout is None else [*row, self.timeout]
 
 
-class SubmitGroup(NamedTuple):
+class SubmitGroup(Row, frozen=True):
     """Jobs with one Spec: columns. ``keys`` is None if no job has an idempotency key."""
 
     spec: Spec
-    numbers: list[int]
-    payloads: list[bytes]
-    keys: list[bytes | None] | None
+    numbers: Numbers
+    payloads: Blobs
+    keys: Annotated[list[Key | None], ROWS] | None
+
+    def check(self) -> None:
+        """Raise ValueError unless the numbers ascend, and the columns are of one length."""
+        numbers = self.numbers
+        if not numbers or numbers[0] < 1 or any(map(int.__ge__, numbers, numbers[1:])):
+            raise ValueError("numbers of jobs do not ascend from 1")
+        _spread(self, len(numbers), "payloads", *(() if self.keys is None else ("keys",)))
 
 
-class Submit(NamedTuple):
+class Submit(Row, frozen=True, tag=1):
     """Jobs to accept. Numbers ascend in a group; ``floor``: the submitter waits for no number below it."""
 
-    epoch: int
-    floor: int
-    groups: list[SubmitGroup]
+    epoch: Natural
+    floor: Natural
+    groups: Annotated[list[SubmitGroup], ROWS]
 
 
-class Received(NamedTuple):
+class Received(Row, frozen=True, tag=2):
     """Results have arrived at the submitter: they may be forgotten."""
 
-    epoch: int
-    floor: int
-    numbers: list[int]
+    epoch: Natural
+    floor: Natural
+    numbers: Numbers
 
 
-class Cancel(NamedTuple):
+class Cancel(Row, frozen=True, tag=3):
     """The submitter wants no results of these jobs."""
 
-    epoch: int
-    numbers: list[int]
+    epoch: Natural
+    numbers: Numbers
 
 
-class Waiting(NamedTuple):
+class Waiting(Row, frozen=True, tag=4):
     """Accepted jobs without a result: asks for those results that exist, and for the numbers that are unknown."""
 
-    epoch: int
-    floor: int
-    numbers: list[int]
+    epoch: Natural
+    floor: Natural
+    numbers: Numbers
 
 
-class Accepted(NamedTuple):
+class Accepted(Row, frozen=True, tag=10):
     """Jobs that a majority of the voters has, with their serials: 0 for one that ended and was forgotten.
 
-    ``jobs`` and ``bytes`` are the window: unfinished jobs at most.
+    ``jobs`` and ``bytes`` are the window: unfinished jobs at most. Serials that ascend one by one are written as the
+    first of them.
     """
 
-    epoch: int
-    term: int
-    numbers: list[int]
-    serials: list[int]
-    jobs: int
-    bytes: int
+    epoch: Natural
+    term: Natural
+    numbers: Numbers
+    serials: OneOr
+    jobs: Natural
+    bytes: Natural
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length."""
+        first: object = self.serials
+        if isinstance(first, int):
+            force_setattr(self, "serials", list(range(first, first + len(self.numbers))))
+        _spread(self, len(self.numbers), "serials")
 
 
-class Finished(NamedTuple):
-    """Results, and jobs that ended otherwise: rows of number, outcome, error kind, error text, tries, worker."""
+class Ended(Row, frozen=True):
+    """A job that ended without a result. ``outcome``: index of OUTCOMES."""
 
-    epoch: int
-    numbers: list[int]
-    results: list[bytes]
-    others: list[tuple[int, int, str, str, int, str]]
+    number: Natural
+    outcome: Annotated[int, Meta(gt=0, lt=len(OUTCOMES))]
+    error: ErrorKind
+    text: ErrorText
+    tries: Natural
+    worker: Name
 
 
-class Missing(NamedTuple):
+class Finished(Row, frozen=True, tag=11):
+    """Results, and jobs that ended otherwise."""
+
+    epoch: Natural
+    numbers: Numbers
+    results: Blobs
+    others: Annotated[list[Ended], ROWS]
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length."""
+        _spread(self, len(self.numbers), "results")
+
+
+class Missing(Row, frozen=True, tag=12):
     """Numbers of a Waiting that the host of ``term`` does not know. If it is not an old host, all voters lost them."""
 
-    epoch: int
-    term: int
-    numbers: list[int]
+    epoch: Natural
+    term: Natural
+    numbers: Numbers
 
 
-class Refused(NamedTuple):
-    """Submissions that are never accepted: rows of number and reason."""
+class NotAccepted(Row, frozen=True):
+    """The reason why a job is never accepted."""
 
-    epoch: int
-    rows: list[tuple[int, str]]
-
-
-class JobParts(NamedTuple):
-    """Parts of results: rows of number, attempt, place of the part (from 0), data."""
-
-    epoch: int
-    rows: list[tuple[int, int, int, bytes]]
+    number: Natural
+    why: ErrorText
 
 
-class JobProgress(NamedTuple):
-    """Progress of jobs: rows of number, attempt, fraction from 0 to 1."""
+class Refused(Row, frozen=True, tag=13):
+    """Submissions that are never accepted."""
 
-    epoch: int
-    rows: list[tuple[int, int, float]]
-
-
-class Ref(NamedTuple):
-    """A grant: ``attempt`` is the number of the start it allows, from 1; 0 allows none yet, see Starting."""
-
-    serial: int
-    term: int
-    fence: int
-    attempt: int
+    epoch: Natural
+    rows: Annotated[list[NotAccepted], ROWS]
 
 
-class Demand(NamedTuple):
-    """Credit for jobs: rows of group number, kinds (None: as before), change of the credit, slots (absolute)."""
+class JobPart(Row, frozen=True):
+    """The next part of a result; ``place`` counts from 0 in each attempt."""
 
-    rows: list[tuple[int, list[str] | None, int, int]]
-
-
-class Results(NamedTuple):
-    """Results of one worker under one term: columns; ``took`` is in milliseconds.
-
-    ``failures``: rows of serial, fence, whether to retry, error kind, error text, took.
-    """
-
-    worker: str
-    term: int
-    serials: list[int]
-    fences: list[int]
-    results: list[bytes]
-    took: list[int]
-    failures: list[tuple[int, int, bool, str, str, int]]
-
-
-class Holding(NamedTuple):
-    """Jobs that the subtree of the sender has, running or waiting. It renews their visibility."""
-
-    refs: list[Ref]
-
-
-class Lost(NamedTuple):
-    """Grants that are not below the sender any more: its link to the child is down, whose workers may be dead or attach
-    elsewhere. Also the answer to a Stop."""
-
-    refs: list[Ref]
-
-
-class Returned(NamedTuple):
-    """Jobs that were not started and never will be, under this grant."""
-
-    refs: list[Ref]
-
-
-class Part(NamedTuple):
-    """One part of a result; ``place`` counts from 0 in each attempt."""
-
-    serial: int
-    term: int
-    fence: int
-    place: int
+    number: Natural
+    attempt: Natural
+    place: Natural
     data: bytes
 
 
-class Parts(NamedTuple):
+class JobParts(Row, frozen=True, tag=14):
+    """Parts of results, for their submitter."""
+
+    epoch: Natural
+    rows: Annotated[list[JobPart], ROWS]
+
+
+class JobProgressed(Row, frozen=True):
+    """Progress of a job, from 0 to 1."""
+
+    number: Natural
+    attempt: Natural
+    fraction: Fraction
+
+
+class JobProgress(Row, frozen=True, tag=15):
+    """Progress of jobs, for their submitter."""
+
+    epoch: Natural
+    rows: Annotated[list[JobProgressed], ROWS]
+
+
+class Ref(Row, frozen=True):
+    """A grant: ``attempt`` is the number of the start it allows, from 1; 0 allows none yet, see Starting."""
+
+    serial: Natural
+    term: Natural
+    fence: Natural
+    attempt: Natural
+
+
+class Wanted(Row, frozen=True):
+    """Credit of one group: its number, kinds (None: as before), the change of its credit, and its slots (absolute)."""
+
+    group: Natural
+    kinds: Annotated[list[Kind], Meta(min_length=1, max_length=MOST_KINDS)] | None
+    change: Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
+    slots: Natural
+
+
+class Demand(Row, frozen=True, tag=20):
+    """Credit for jobs."""
+
+    rows: Annotated[list[Wanted], Meta(max_length=MOST_GROUPS)]
+
+
+class Failed(Row, frozen=True):
+    """Failure of a job; ``took`` is in milliseconds."""
+
+    serial: Natural
+    fence: Natural
+    retry: Flag
+    error: ErrorKind
+    text: ErrorText
+    took: Natural
+
+
+class Results(Row, frozen=True, tag=21):
+    """Results of one worker under one term: columns; ``took`` is in milliseconds."""
+
+    worker: Name
+    term: Natural
+    serials: Numbers
+    fences: OneOr
+    results: Blobs
+    took: OneOr
+    failures: Annotated[list[Failed], ROWS]
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length."""
+        _spread(self, len(self.serials), "fences", "results", "took")
+
+
+class Holding(Row, frozen=True, tag=22):
+    """Jobs that the subtree of the sender has, running or waiting. It renews their visibility."""
+
+    refs: Annotated[list[Ref], ROWS]
+
+
+class Lost(Row, frozen=True, tag=23):
+    """Grants that are not below the sender any more: its link to the child is down, whose workers may be dead or attach
+    elsewhere. Also the answer to a Stop."""
+
+    refs: Annotated[list[Ref], ROWS]
+
+
+class Returned(Row, frozen=True, tag=24):
+    """Jobs that were not started and never will be, under this grant."""
+
+    refs: Annotated[list[Ref], ROWS]
+
+
+class Part(Row, frozen=True):
+    """One part of a result; ``place`` counts from 0 in each attempt."""
+
+    serial: Natural
+    term: Natural
+    fence: Natural
+    place: Natural
+    data: bytes
+
+
+class Parts(Row, frozen=True, tag=25):
     """Parts of results, on their way to the host."""
 
-    rows: list[Part]
+    rows: Annotated[list[Part], ROWS]
 
 
-class Progress(NamedTuple):
-    """Progress: rows of serial, term, fence, fraction. It renews the visibility of the job, as parts do."""
+class Progressed(Row, frozen=True):
+    """Progress of a job under a grant."""
 
-    rows: list[tuple[int, int, int, float]]
+    serial: Natural
+    term: Natural
+    fence: Natural
+    fraction: Fraction
 
 
-class Starting(NamedTuple):
+class Progress(Row, frozen=True, tag=26):
+    """Progress, on its way to the host. It renews the visibility of the jobs, as parts do."""
+
+    rows: Annotated[list[Progressed], ROWS]
+
+
+class Starting(Row, frozen=True, tag=27):
     """Jobs that have a worker's slot under grants that allow no start yet: the host counts it, and sends Start."""
 
-    refs: list[Ref]
+    refs: Annotated[list[Ref], ROWS]
 
 
-class Block(NamedTuple):
-    """Granted jobs of one kind for the credit of one group: columns."""
+class Block(Row, frozen=True):
+    """Granted jobs of one kind for the credit of one group: columns. ``timeout``: None is left out of a row."""
 
-    group: int
-    kind: str
-    visibility: float
-    stream: bool
-    serials: list[int]
-    fences: list[int]
-    attempts: list[int]
-    payloads: list[bytes]
-    timeout: float | None = None
+    group: Natural
+    kind: Kind
+    visibility: Span
+    stream: Flag
+    serials: Numbers
+    fences: OneOr
+    attempts: OneOr
+    payloads: Blobs
+    timeout: Span | None = None
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length."""
+        _spread(self, len(self.serials), "fences", "attempts", "payloads")
 
 
-class Grant(NamedTuple):
+class Grant(Row, frozen=True, tag=30):
     """Jobs to do, under one term."""
 
-    term: int
-    blocks: list[Block]
+    term: Natural
+    blocks: Annotated[list[Block], ROWS]
 
 
-class Start(NamedTuple):
-    """Jobs that have asked may start now: ``attempt`` is the number of the start."""
-
-    refs: list[Ref]
-
-
-class Stop(NamedTuple):
+class Stop(Row, frozen=True, tag=31):
     """Grants that are void: their jobs are cancelled or given to others."""
 
-    refs: list[Ref]
+    refs: Annotated[list[Ref], ROWS]
 
 
-class Taken(NamedTuple):
+class Start(Row, frozen=True, tag=32):
+    """Jobs that have asked may start now: ``attempt`` is the number of the start."""
+
+    refs: Annotated[list[Ref], ROWS]
+
+
+class Taken(Row, frozen=True, tag=40):
     """Results that the worker need not keep: taken, or refused because the grant was void."""
 
-    serials: list[int]
-    refused: list[int]
+    serials: Numbers
+    refused: Numbers
 
 
 Message: TypeAlias = (
@@ -344,56 +463,32 @@ Message: TypeAlias = (
     | Start
     | Taken
 )
-
-_KINDS: Final[dict[type, int]] = {
-    Submit: 1,
-    Received: 2,
-    Cancel: 3,
-    Waiting: 4,
-    Accepted: 10,
-    Finished: 11,
-    Missing: 12,
-    Refused: 13,
-    JobParts: 14,
-    JobProgress: 15,
-    Demand: 20,
-    Results: 21,
-    Holding: 22,
-    Lost: 23,
-    Returned: 24,
-    Parts: 25,
-    Progress: 26,
-    Starting: 27,
-    Grant: 30,
-    Stop: 31,
-    Start: 32,
-    Taken: 40,
-}
+KINDS: Final = Rows[Message]("work message", *get_args(Message))
+parse = KINDS.parse
 
 
 def pack(message: Message) -> list[Any]:
     """Return the message as a row for `nngkit.envelope.encode`."""
-    if isinstance(message, Submit):
-        groups = [[each.spec.row(), each.numbers, each.payloads, each.keys] for each in message.groups]
-        return [1, message.epoch, message.floor, groups]
-    if isinstance(message, Accepted):
-        epoch, term, numbers, serials, jobs, size = message
-        return [10, epoch, term, numbers, _ascending(serials), jobs, size]
-    if isinstance(message, Results):
-        worker, term, serials, fences, results, took, failures = message
-        return [21, worker, term, serials, _uniform(fences), results, _uniform(took), failures]
-    if isinstance(message, Grant):
-        blocks = [
-            [group, kind, visibility, stream, serials, _uniform(fences), _uniform(attempts), payloads]
-            + ([] if timeout is None else [timeout])
-            for group, kind, visibility, stream, serials, fences, attempts, payloads, timeout in message.blocks
-        ]
-        return [30, message.term, blocks]
-    if isinstance(message, Holding | Lost | Returned | Starting | Start | Stop):
-        return [_KINDS[type(message)], [*map(list, message.refs)]]
-    if isinstance(message, Parts):
-        return [25, [*map(list, message.rows)]]
-    return [_KINDS[type(message)], *message]
+    row = KINDS.pack(message)
+    match row[0]:
+        case 1:
+            for group in row[3]:
+                _trim(group[0], 7)
+        case 10:
+            row[4] = _ascending(row[4])
+        case 21:
+            row[4], row[6] = _uniform(row[4]), _uniform(row[6])
+        case 30:
+            for block in row[2]:
+                block[5], block[6] = _uniform(block[5]), _uniform(block[6])
+                _trim(block, 8)
+    return row
+
+
+def _trim(row: list[Any], least: int) -> None:
+    """Leave a last item out that is None."""
+    if row[-1] is None:
+        del row[least:]
 
 
 def _uniform(column: Sequence[Any]) -> Any:
@@ -407,25 +502,29 @@ def _ascending(column: list[int]) -> int | list[int]:
     return first if column == list(range(first, first + count)) else column
 
 
+def _spread(row: Row, count: int, *names: str) -> None:
+    """Make columns of values that stand for equal ones. Raises ValueError for a column of another length."""
+    for name in names:
+        column = getattr(row, name)
+        if type(column) is int:
+            force_setattr(row, name, [column] * count)
+        elif len(column) != count:
+            raise ValueError(f"field {name!r} has {len(column)} values instead of {count}")
+
+
+class _Job(Spec, frozen=True, tag=0):
+    """A Spec as a message of its own."""
+
+
+_JOBS: Final = Rows[_Job]("job", _Job)
+
+
 def check_spec(spec: Spec) -> str | None:
     """Return what is wrong with the properties of a job; None if nothing is."""
-    kind, priority, tries, visibility, deadline, delay, stream, timeout = spec
-    if type(kind) is not str or not kind or len(kind.encode()) > MOST_KIND or not kind.isprintable():
-        return f"the kind is not printable text of 1 to {MOST_KIND} bytes"
-    if type(priority) is not int or not 0 <= priority < PRIORITIES:
-        return f"the priority is not an integer from 0 to {PRIORITIES - 1}"
-    if type(tries) is not int or not 1 <= tries <= MOST_TRIES:
-        return f"tries is not an integer from 1 to {MOST_TRIES}"
-    if not is_seconds(visibility) or visibility < 0.01:
-        return "the visibility is not a time from 0.01 s to 10 years"
-    if deadline is not None and not is_seconds(deadline):
-        return "the deadline is not a time from 0 s to 10 years"
-    if not is_seconds(delay):
-        return "the delay is not a time from 0 s to 10 years"
-    if type(stream) is not bool:
-        return "stream is not a bool"
-    if timeout is not None and (not is_seconds(timeout) or timeout < 0.01):
-        return "the timeout is not a time from 0.01 s to 10 years"
+    try:
+        _JOBS.parse([0, *spec.row()])
+    except BadMessage as error:
+        return error.why.partition(": ")[2]
     return None
 
 

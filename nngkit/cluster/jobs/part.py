@@ -28,9 +28,9 @@ from nngkit.cluster.jobs.messages import (
     Taken,
     Waiting,
     pack,
+    parse,
 )
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
-from nngkit.cluster.jobs.reading import parse
 from nngkit.cluster.jobs.sharing import Decide
 from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.jobs.table import JobTable

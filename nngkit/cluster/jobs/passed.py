@@ -53,7 +53,7 @@ class Passed:
 
     def report(self, link: int, ref: Ref) -> bool:
         """List a grant that a child has. Return False if there are too many."""
-        serial, term, fence, attempt = ref
+        serial, term, fence, attempt = ref.serial, ref.term, ref.fence, ref.attempt
         if len(self) >= self._most and self.link(serial, term, fence) is None:
             return False
         self._put(serial, (link, term, fence, attempt))
@@ -88,8 +88,8 @@ class Passed:
     def leave(self, link: int, refs: Iterable[Ref]) -> list[Ref]:
         """Forget grants that are not at a link any more; return those that were listed there."""
         left = [ref for ref in refs if self.link(ref.serial, ref.term, ref.fence) == link]
-        for serial, term, fence, _ in left:
-            self.pop(serial, term, fence)
+        for ref in left:
+            self.pop(ref.serial, ref.term, ref.fence)
         return left
 
     def down(self, link: int) -> list[Ref]:

@@ -146,10 +146,10 @@ class WorkHost(HostGrants):
                     if job.spec.stream:
                         self._intake.part(job, part.place, part.data)
         elif isinstance(message, Progress):
-            for serial, term, fence, fraction in message.rows:
-                if (job := self._present(serial, term, fence)) is not None:
+            for row in message.rows:
+                if (job := self._present(row.serial, row.term, row.fence)) is not None:
                     self._renew(job, now)
-                    self._intake.progress(job, fraction)
+                    self._intake.progress(job, row.fraction)
 
     def link_down(self, link: int, now: float) -> None:
         """Forget the credit of a link; what was granted over it is lost, unless it is reported."""
@@ -261,10 +261,11 @@ class WorkHost(HostGrants):
     # ---- results
 
     def _take_results(self, message: Results, now: float) -> None:
-        worker, term, serials, fences, results, durations, failures = message
+        worker, term = message.worker, message.term
         jobs, ready, finishing = self.table.jobs, self._results, self._finishing
         most, wall = self.limits.payload_bytes, now + self._wall
-        for serial, fence, result, took in zip(serials, fences, results, durations, strict=True):
+        rows = zip(message.serials, message.fences, message.results, message.took, strict=True)
+        for serial, fence, result, took in rows:
             job = jobs.get(serial)
             if job is None or job.status == FINISHING or not self._counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
@@ -281,17 +282,18 @@ class WorkHost(HostGrants):
             job.term, job.fence, job.attempts = term, fence, max(1, job.attempts)
             ready.append((job, result))
             finishing[serial] = wall - took / 1000, wall
-        for serial, fence, retry, kind, text, took in failures:
+        for failed in message.failures:
+            serial, fence = failed.serial, failed.fence
             job = jobs.get(serial)
             if job is None or job.status == FINISHING or not self._counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
                 continue
             job.worker = worker
             job.attempts = max(1, job.attempts)  # 0: of an earlier term, its start was not recorded
-            finishing[serial] = wall - took / 1000, wall
+            finishing[serial] = wall - failed.took / 1000, wall
             self._leave(job)
             job.term, job.fence = term, fence
-            if retry and job.attempts < job.spec.tries:
+            if failed.retry and job.attempts < job.spec.tries:
                 job.term, job.worker, job.suspect = NO_TERM, "", False
                 finishing.pop(serial)
                 self.stats.retried += 1
@@ -300,7 +302,7 @@ class WorkHost(HostGrants):
                 self._pauses.append((job, ceil((job.due + self._wall) * 1000)))
                 self._failed[serial] = worker
             else:
-                self._end(job, DEAD if retry else FAILED, kind, text)
+                self._end(job, DEAD if failed.retry else FAILED, failed.error, failed.text)
 
     def _cancel(self, sender: str, message: Cancel, now: float) -> None:
         """Have jobs cancelled. What becomes of one with a key is known at the commit only: others may wait for it."""

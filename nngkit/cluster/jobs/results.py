@@ -6,7 +6,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits, CrewStats
-from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES, MOST_ROWS, Message, Part, Parts, Progress, Results
+from nngkit.cluster.jobs.messages import (
+    MOST_BATCH_BYTES,
+    MOST_ROWS,
+    Failed,
+    Message,
+    Part,
+    Parts,
+    Progress,
+    Progressed,
+    Results,
+)
 
 __all__ = ["CrewResults", "Failure"]
 
@@ -39,7 +49,7 @@ class CrewResults:
         self._unsent: list[_Kept] = []
         self._parts: dict[int, list[Part]] = {}  # by serial, until the result is taken
         self._new_parts: list[Part] = []
-        self._progress: dict[int, tuple[int, int, int, float]] = {}
+        self._progress: dict[int, Progressed] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -92,7 +102,7 @@ class CrewResults:
 
     def progress(self, job: CrewJob, fraction: float) -> None:
         """Keep the last progress of a job until it is sent."""
-        self._progress[job.serial] = job.serial, job.term, job.fence, min(1.0, max(0.0, fraction))
+        self._progress[job.serial] = Progressed(job.serial, job.term, job.fence, min(1.0, max(0.0, fraction)))
 
     # ---- what is sent
 
@@ -140,7 +150,7 @@ class CrewResults:
                 message.took.append(kept.took)
                 size += len(kept.result)
             else:
-                message.failures.append((job.serial, job.fence, *kept.failure, kept.took))
+                message.failures.append(Failed(job.serial, job.fence, *kept.failure, kept.took))
                 size += len(kept.failure[2])
             if size > MOST_BATCH_BYTES or len(message.serials) + len(message.failures) >= MOST_ROWS:
                 up += by_term.values()

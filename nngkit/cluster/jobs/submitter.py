@@ -43,8 +43,10 @@ from nngkit.cluster.jobs.messages import (
     Accepted,
     Cancel,
     Finished,
+    JobPart,
     JobParts,
     JobProgress,
+    JobProgressed,
     Message,
     Missing,
     Received,
@@ -105,23 +107,6 @@ class JobEnded(NamedTuple):
     text: str = ""
     tries: int = 0
     worker: str = ""
-
-
-class JobPart(NamedTuple):
-    """The next part of a result."""
-
-    number: int
-    attempt: int
-    place: int
-    data: bytes
-
-
-class JobProgressed(NamedTuple):
-    """Progress of a job, from 0 to 1."""
-
-    number: int
-    attempt: int
-    fraction: float
 
 
 class SubmitEffects:
@@ -289,17 +274,17 @@ class Submitter:
                         continue
                     self._end(job, JobEnded(number, "lost", error="lost", text="the voters do not know the job"))
         elif isinstance(message, Refused):
-            for number, why in message.rows:
-                if (job := self._jobs.get(number)) is not None:
-                    self._end(job, JobEnded(number, "refused", error="refused", text=why))
+            for row in message.rows:
+                if (job := self._jobs.get(row.number)) is not None:
+                    self._end(job, JobEnded(row.number, "refused", error="refused", text=row.why))
         elif isinstance(message, JobParts):
-            for number, attempt, place, data in message.rows:
-                job = self._jobs.get(number)
-                if job is not None and (attempt, place) >= (job.attempt, job.place):
-                    job.attempt, job.place = attempt, place + 1
-                    self._effects.events.append(JobPart(number, attempt, place, data))
+            for part in message.rows:
+                job = self._jobs.get(part.number)
+                if job is not None and (part.attempt, part.place) >= (job.attempt, job.place):
+                    job.attempt, job.place = part.attempt, part.place + 1
+                    self._effects.events.append(part)
         elif isinstance(message, JobProgress):
-            self._effects.events += [JobProgressed(*row) for row in message.rows if row[0] in self._jobs]
+            self._effects.events += [row for row in message.rows if row.number in self._jobs]
 
     def _accepted(self, message: Accepted) -> None:
         self._window_jobs, self._window_bytes = message.jobs, message.bytes
@@ -329,11 +314,12 @@ class Submitter:
             job = jobs.get(number)
             if job is not None:
                 self._end(job, JobEnded(number, "result", result))
-        for number, outcome, error, text, tries, worker in message.others:
-            self._received.append(number)
-            job = jobs.get(number)
+        for end in message.others:
+            self._received.append(end.number)
+            job = jobs.get(end.number)
             if job is not None:
-                self._end(job, JobEnded(number, OUTCOMES[outcome], b"", error, text, tries, worker))
+                outcome = OUTCOMES[end.outcome]
+                self._end(job, JobEnded(end.number, outcome, b"", end.error, end.text, end.tries, end.worker))
 
     def _end(self, job: _Job, event: JobEnded) -> None:
         del self._jobs[job.number]
