@@ -128,7 +128,7 @@ class Rows(Generic[M]):
             raise BadMessage(self.what, "it is not an array that begins with a kind", peer)
         reader = self._readers.get(row[0])
         if reader is None:
-            if of is int and row[0] < 0:
+            if type(row[0]) is int and row[0] < 0:
                 raise BadMessage(self.what, f"its kind is {row[0]}", peer)
             return None
         message: M = reader.read(row, self.what, peer)

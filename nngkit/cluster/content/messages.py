@@ -370,9 +370,7 @@ def parse(row: object, peer: str | None = None) -> Message | None:
         return None
     reader = WireReader(row, _WHAT, peer)
     reader.at = 1
-    message = read(reader)
-    reader.end()
-    return message
+    return read(reader)
 
 
 def _node(reader: WireReader) -> str:
@@ -395,9 +393,7 @@ def _inner(reader: WireReader, value: Any) -> WireReader:
 
 def _position(reader: WireReader) -> Position:
     inner = _inner(reader, reader.next())
-    position = Position(inner.whole(), inner.whole(), inner.whole())
-    inner.end()
-    return position
+    return Position(inner.whole(), inner.whole(), inner.whole())
 
 
 def _part(reader: WireReader) -> FragmentPart:
@@ -430,7 +426,6 @@ def _ordered(reader: WireReader) -> OrderedFragments:
     entries: list[Entry] = []
     for inner in reader.each(MOST_ENTRIES):
         entries.append(Entry(_node(inner), inner.whole(), inner.whole(1), inner.blob()))
-        inner.end()
     return OrderedFragments(name, first, base, tuple(entries))
 
 
@@ -439,7 +434,6 @@ def _missing(reader: WireReader) -> MissingFragments:
     runs = []
     for inner in reader.each(MOST_ENTRIES):
         run = _ordered(inner)
-        inner.end()
         if run.name != name:
             raise reader.bad("a run is about another object")
         runs.append(run)
@@ -450,7 +444,6 @@ def _positions(reader: WireReader) -> Positions:
     found = []
     for inner in reader.each(MOST_POSITIONS):
         found.append((inner.doc(), _position(inner)))
-        inner.end()
     return Positions(tuple(found))
 
 
