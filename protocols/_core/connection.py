@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.state import MOST, State
+from nngkit.protocols._core.state import BUFFER, State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialized
@@ -362,7 +362,7 @@ class Connection(Owner):
 
     def _grow(self) -> None:
         """Enlarge the buffer, which this reception filled."""
-        size = min(self._size * 4, MOST)
+        size = min(self._size * 4, BUFFER)
         self._buffer = uninitialized("char[]", size)
         self._view = ffi.buffer(self._buffer)
         self._size = size
@@ -371,7 +371,7 @@ class Connection(Owner):
         size = _count(self._rx)
         if size:
             self._feed(size, self._view)
-            if self._place is None and size == self._size < MOST:
+            if self._place is None and size == self._size < BUFFER:
                 self._grow()
         elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
             self._failed(code)
@@ -382,7 +382,9 @@ class Connection(Owner):
         aio = state.sync_aio
         finish_interrupted(state)
         if self.polled:
-            pieces = self._set_receive_buffers(state.buffer, max(LEAST, min(MOST, AHEAD // (len(state.present) or 1))))
+            pieces = self._set_receive_buffers(
+                state.buffer, max(LEAST, min(BUFFER, AHEAD // (len(state.present) or 1)))
+            )
         else:
             pieces = self._set_receive_buffers(self._buffer, self._size)
         _set_iov(aio, pieces, state.iov)
