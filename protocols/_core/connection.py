@@ -49,7 +49,6 @@ AHEAD: Final = 16 * 1024 * 1024  # ... which together read ahead no more than th
 CHUNKS: Final = 8  # receptions in a row before other connections are read
 BEHIND: Final = 4096  # bytes received after a large body: what follows mostly arrives with it
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
-APART_LIMIT: Final = 32 * 1024  # bytes from which a machine may leave a body in a buffer of its own
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
