@@ -40,7 +40,7 @@ MOST_ITEMS: Final = 65536  # messages in a batch: an array of empty ones costs i
 HEAD: Final = 5  # maximum bytes of CBOR heads: of a byte string up to 4 GiB, and of the array
 MOST_TOPIC: Final = 4096  # bytes of a topic that a receiver allows on top
 STRIDES: Final = 32  # items unpacked in one step; more is no faster
-_BYTES_ONLY: Final = frozenset((bytes,))
+BYTES_ONLY: Final = frozenset((bytes,))
 _U32 = struct.Struct(">I")
 
 
@@ -153,7 +153,7 @@ def _unpack_any(packed: bytes, peer: str | None) -> list[bytes]:
         raise BadMessage("batch", f"{type(items).__name__} instead of an array", peer)
     if not 1 <= len(items) <= MOST_ITEMS:
         raise BadMessage("batch", f"{len(items)} messages, not 1 to {MOST_ITEMS}", peer)
-    if not _BYTES_ONLY.issuperset(map(type, items)):
+    if not BYTES_ONLY.issuperset(map(type, items)):
         odd = next(type(item).__name__ for item in items if type(item) is not bytes)
         raise BadMessage("batch", f"{odd} instead of a byte string", peer)
     return items

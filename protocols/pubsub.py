@@ -16,10 +16,24 @@ notice. Numbered messages let the subscriber notice: with ``sequence=True`` at b
 
 Numbers run per topic, so that a subscriber to some topics sees no gaps from others. A late subscriber starts with the
 first number it sees. Protocol numbers 32 (PUB) and 33 (SUB).
+
+Functions can handle the messages of topics::
+
+    @sub.on("orders.")
+    def order(message): ...
+
+    @sub.on(Pattern("orders.*.eu"))
+    async def european(message): ...
+
+    await sub.aserve()
+
+Each message goes to one handler, the most specific, as to one receive call: which of several would be called first, and
+what becomes of the others if one fails, are no questions.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import os
@@ -27,8 +41,8 @@ import struct
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Unpack
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols._core.connection import Connection
@@ -39,10 +53,9 @@ from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.options import BroadcastOptions, ReceiveOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
 from nngkit.protocols._socket.sending import Sender, messages
-from nngkit.protocols._socket.serving import Serving
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._topics.patterns import Pattern
-from nngkit.protocols._topics.topics import Topics
+from nngkit.protocols._topics.topics import Routes, Topics
 from nngkit.protocols._waiting.waiters import DEFAULT, Timeout, weakly
 from nngkit.protocols.batch import pack, pack_topic, split_topic, unpack
 from nngkit.protocols.sp import PUB, SUB
@@ -59,6 +72,8 @@ STEP = 256  # topics that are added or removed at once, while messages wait: a m
 
 Topic = bytes | bytearray | memoryview | str
 Wanted = Topic | Pattern
+Handler = Callable[[bytes], object]
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
 _WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
 
@@ -159,7 +174,7 @@ class Pub(Sender, Socket):
         return TRAILER.pack(origin, number, len(topic))
 
 
-class Sub(MessageReceiver, Serving, Socket):
+class Sub(MessageReceiver, Socket):
     """Receive messages that begin with a subscribed topic, or match a Pattern.
 
     ``b""`` matches every message; without a topic no message is received. ``recv_buffer`` (default 1024): the newest
@@ -175,7 +190,9 @@ class Sub(MessageReceiver, Serving, Socket):
     def __init__(
         self, *, topics: Wanted | Iterable[Wanted] = (), sequence: bool = False, **options: Unpack[ReceiveOptions]
     ) -> None:
-        self._set_up_handlers()
+        self._routes: Routes[Handler] = Routes()
+        self._routing = threading.Lock()
+        self._unhandled = 0
         self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
         self._topics = Topics()
@@ -312,6 +329,67 @@ class Sub(MessageReceiver, Serving, Socket):
             topic, packed = split_topic(message, peer)
             items = unpack(packed, largest=self._largest, peer=peer)
         return [topic + item for item in items] if topic else items
+
+    # ------------------------------------------------------------------ handlers
+
+    def on(self, topic: Wanted) -> Callable[[AnyHandler], AnyHandler]:
+        """Subscribe to a topic or Pattern; ``serve`` and ``aserve`` call the decorated function with its messages.
+
+        Of several that match a message, the most specific is called: the one with the most bytes given, a Pattern's
+        wildcards not counted. The function may be a coroutine function, for ``aserve``. Raises ConfigError for a topic
+        that has a handler.
+        """
+        wanted = _wanted(topic)
+
+        def register(handler: AnyHandler) -> AnyHandler:
+            with self._routing:
+                if wanted in self._routes:
+                    raise ConfigError("topic", f"{wanted!r} has a handler", wanted)
+                self._routes.add(wanted, handler)
+            self.subscribe(wanted)
+            return handler
+
+        return register
+
+    def serve(self) -> None:
+        """Receive messages and call their handlers, one after another, until the socket is closed.
+
+        An exception of a handler ends this call; the next one continues with the next message. A message that is
+        subscribed to and has no handler is dropped, and counts as ``dropped``. Raises ConfigError without handlers and
+        for one that must be awaited, TimedOut after ``recv_timeout``.
+        """
+        self._check_handlers()
+        for message in self:
+            handler = self._handler(message)
+            if handler is not None and inspect.isawaitable(result := handler(message)):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise ConfigError("handler", f"{handler!r} is a coroutine function: await aserve()", handler)
+
+    async def aserve(self) -> None:
+        """Like ``serve``, for a task (trio or asyncio). It awaits a handler before it receives the next message."""
+        self._check_handlers()
+        async for message in self:
+            handler = self._handler(message)
+            if handler is not None and inspect.isawaitable(result := handler(message)):
+                await result
+
+    def _check_handlers(self) -> None:
+        if not len(self._routes):
+            raise ConfigError("handlers", f"{self!r} has none: decorate functions with its on()")
+
+    def _handler(self, message: bytes) -> Handler | None:
+        with self._routing:
+            handler = self._routes.find(message)
+            if handler is not None:
+                return handler
+            self._unhandled += 1
+            first = self._unhandled == 1
+        if first:
+            log.warning("%r drops messages without a handler, the first is %.80r", self, message[:80])
+        return None
+
+    # ------------------------------------------------------------------ counters
 
     def _counters(self) -> dict[str, int]:
         return {

@@ -95,6 +95,7 @@ NAMES: Final = {  # as in WebSocket subprotocols and log lines
 }
 
 MIB: Final = 1 << 20
+ALL: Final = 1 << 62  # more than any number of messages or bytes
 HELLO: Final = 8  # bytes
 HEADROOM: Final = 64  # bytes of protocol headers, which a message may have beyond the limit
 LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below, one more copy costs less than the calls
@@ -107,7 +108,7 @@ BLOCK: Final = 64  # messages taken singly before the next try for a run, which 
 SHORT: Final = 1024  # bytes of a body up to which runs pay
 TOP_BIT: Final = 0x80000000  # marks the last word of a question's header
 MOST_WORDS: Final = 8  # words of a header: NNG and nanomsg drop messages that passed more devices
-MOST_HOPS: Final = 8  # hops of a PAIR1 message
+MOST_PAIR_HOPS: Final = 8  # hops of a PAIR1 message
 
 Messages = MutableSequence[Any]  # a list or a deque: no signal handler runs during their +=
 
@@ -247,7 +248,7 @@ class Machine:
             self._have += more
         self.fed += 1
 
-    def take(self, out: Messages, most: int = 1 << 62) -> None:
+    def take(self, out: Messages, most: int = ALL) -> None:
         """Append complete messages to ``out``, up to ``most``.
 
         Raises BadMessage and TooLarge, after appending the messages before the fault; the stream is then unusable.
@@ -437,7 +438,7 @@ def split_hops(messages: Iterable[bytes]) -> list[bytes]:
         if message[:4] != b"\0\0\0\1":
             if len(message) < 4 or message[:3] != b"\0\0\0":
                 raise BadMessage("header", "no hop count")
-            if message[3] > MOST_HOPS:
+            if message[3] > MOST_PAIR_HOPS:
                 continue
         bodies.append(message[4:])
     return bodies

@@ -30,7 +30,7 @@ from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
-from nngkit.protocols._socket.options import MIB, SurveyOptions
+from nngkit.protocols._socket.options import SurveyOptions
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._waiting.waiters import (
     DEFAULT,
@@ -42,7 +42,7 @@ from nngkit.protocols._waiting.waiters import (
     task_waiter,
     weakly,
 )
-from nngkit.protocols.sp import HEADROOM, RESPONDENT, SURVEYOR
+from nngkit.protocols.sp import HEADROOM, MIB, RESPONDENT, SURVEYOR
 
 __all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
 

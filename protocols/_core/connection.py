@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols._core.pipe import Pipe
-from nngkit.protocols._core.state import MOST, State
+from nngkit.protocols._core.state import BUFFER, State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialized
@@ -49,7 +49,6 @@ AHEAD: Final = 16 * 1024 * 1024  # ... which together read ahead no more than th
 CHUNKS: Final = 8  # receptions in a row before other connections are read
 BEHIND: Final = 4096  # bytes received after a large body: what follows mostly arrives with it
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
-APART_LIMIT: Final = 32 * 1024  # bytes from which a machine may leave a body in a buffer of its own
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
@@ -362,7 +361,7 @@ class Connection(Owner):
 
     def _grow(self) -> None:
         """Enlarge the buffer, which this reception filled."""
-        size = min(self._size * 4, MOST)
+        size = min(self._size * 4, BUFFER)
         self._buffer = uninitialized("char[]", size)
         self._view = ffi.buffer(self._buffer)
         self._size = size
@@ -371,7 +370,7 @@ class Connection(Owner):
         size = _count(self._rx)
         if size:
             self._feed(size, self._view)
-            if self._place is None and size == self._size < MOST:
+            if self._place is None and size == self._size < BUFFER:
                 self._grow()
         elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
             self._failed(code)
@@ -382,7 +381,9 @@ class Connection(Owner):
         aio = state.sync_aio
         finish_interrupted(state)
         if self.polled:
-            pieces = self._set_receive_buffers(state.buffer, max(LEAST, min(MOST, AHEAD // (len(state.present) or 1))))
+            pieces = self._set_receive_buffers(
+                state.buffer, max(LEAST, min(BUFFER, AHEAD // (len(state.present) or 1)))
+            )
         else:
             pieces = self._set_receive_buffers(self._buffer, self._size)
         _set_iov(aio, pieces, state.iov)

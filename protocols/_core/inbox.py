@@ -24,10 +24,10 @@ from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._waiting.waiters import wake_all
 from nngkit.protocols.routing import Rotation
+from nngkit.protocols.sp import ALL
 
 TURN_MESSAGES: Final = 128  # a thousand busy peers are each read within 40 ms; 10 peers at an eighth of the full rate
 MOST_REFUSED: Final = 64  # errors kept for receive calls; the oldest beyond are only counted
-ENDLESS: Final = 1 << 62
 
 WhenBehind = Literal["hold", "newest", "oldest"]
 _call = operator.call
@@ -53,7 +53,7 @@ class Inbox:
         self.unpack: Callable[[Connection, Sequence[bytes]], Sequence[Any]] | None = None
         self.no_receivers = False  # True without receive calls: unpacked messages are not queued
         self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
-        self.unpack_limit = ENDLESS  # messages unpacked at once, if each is a batch
+        self.unpack_limit = ALL  # messages unpacked at once, if each is a batch
         self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
         self.received = 0
         self.dropped = 0
@@ -73,9 +73,9 @@ class Inbox:
         """Queue the connection's complete messages; return True if it may read on."""
         machine, ready = connection.machine, self.ready
         holds = self._full == "hold" and not self.no_receivers
-        turn = self.turn_messages if len(self._state.present) > 1 else ENDLESS
+        turn = self.turn_messages if len(self._state.present) > 1 else ALL
         while machine.more or connection.fresh or connection.looked != machine.fed:
-            room = ENDLESS
+            room = ALL
             if holds:
                 if not ready:
                     self._bytes_ahead = 0

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, TypeVar
 
 from nngkit.errors import Closed
-from nngkit.protocols._core.connection import APART_LIMIT, CHUNK, JOINED, Connection
+from nngkit.protocols._core.connection import CHUNK, JOINED, Connection
 from nngkit.protocols._core.send_queue import (
     BURST_DELAY,
     BURST_GAP,
@@ -24,6 +24,7 @@ from nngkit.protocols._core.send_queue import (
 )
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
+from nngkit.protocols.sp import APART
 
 BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
 
@@ -255,7 +256,7 @@ class PeerQueues(SendQueue):
             machine, out = connection.machine, connection.out
             framing = machine.framing
             idle = not out and not connection.bodies and not connection.total and not connection.tx_state
-            if framing is not None and idle and not machine.to_send and size <= APART_LIMIT:
+            if framing is not None and idle and not machine.to_send and size <= APART:
                 try:
                     if framing not in framed:
                         frames = machine.frames(items)

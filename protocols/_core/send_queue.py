@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Final, Literal, Protocol
 
-from nngkit.protocols._core.connection import APART_LIMIT, CHUNK, JOINED, Connection
+from nngkit.protocols._core.connection import CHUNK, JOINED, Connection
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import lib
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.waiters import soon, wake_all
 from nngkit.protocols.routing import Lanes, Rotation
+from nngkit.protocols.sp import APART
 
 _strerror = lib.nng_strerror
 
@@ -230,7 +231,7 @@ def portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
     """Return the first of ``queue``, at most ``most``, that fit one write, and their bytes."""
     bodies = queue[:most]
     size = sum(map(len, bodies))
-    if size <= APART_LIMIT:
+    if size <= APART:
         return bodies, size
     count = size = 0
     for body in bodies:

@@ -17,7 +17,7 @@ from nngkit.protocols._core.state import State
 from nngkit.protocols._waiting.faults import check_ours
 from nngkit.protocols.routing import share
 
-TURN_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
+LOOP_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 SMALL: Final = 4096  # bytes from which messages count towards the window
 
 
@@ -63,7 +63,7 @@ class SharedQueue(SendQueue):
         try:
             queue += (data,)
             if self._due:
-                if len(queue) >= TURN_MESSAGES and self.idle.peers:
+                if len(queue) >= LOOP_MESSAGES and self.idle.peers:
                     self.kick()
                 elif perf_counter() > self._due:  # the loop has ended or is stuck
                     self.expect()

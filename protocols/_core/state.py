@@ -22,9 +22,7 @@ from nngkit.protocols._waiting.waiters import wake_all
 
 log = logging.getLogger("nngkit.protocols")
 
-MOST: Final = (
-    256 * 1024
-)  # bytes of a busy connection's buffer, and of the one that polled ones share: larger is no faster
+BUFFER: Final = 256 * 1024  # bytes of a receive buffer, of the shared one too: larger is no faster
 
 Peer = TypeVar("Peer")  # a Connection, which is declared above this module
 
@@ -55,7 +53,7 @@ class State(Generic[Peer]):
         # for operations tried at once, under the lock
         self.iov = ffi.new("nng_iov[]", IOVS)
         self.sync_aio = new_aio()
-        self.buffer = uninitialized("char[]", MOST)  # the system allocates only the pages that are used
+        self.buffer = uninitialized("char[]", BUFFER)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
         self.reading: Peer | None = None
         self.writing: Peer | None = None

@@ -15,13 +15,13 @@ from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes
-from nngkit.protocols._socket.options import MIB, CallOptions
+from nngkit.protocols._socket.options import CallOptions
 from nngkit.protocols._socket.receiving import BURST, Receiver
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._waiting.waiters import ThreadWaiter, Waiter, sleep, task_waiter
-from nngkit.protocols.sp import HEADROOM, split_question
+from nngkit.protocols.sp import HEADROOM, MIB, split_question
 
-TURN_MESSAGES: Final = 16  # questions of one peer in a row, if there are several: a reply takes longer than a message
+TURN_QUESTIONS: Final = 16  # questions of one peer in a row, if there are several: a reply takes longer than a message
 PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer are dropped instead of waiting
 
 
@@ -223,4 +223,4 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
             return questions
 
         inbox.unpack = unpack
-        inbox.turn_messages = TURN_MESSAGES
+        inbox.turn_messages = TURN_QUESTIONS

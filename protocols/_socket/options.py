@@ -24,9 +24,9 @@ from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols.batch import Batch
+from nngkit.protocols.sp import MIB
 
 UNLIMITED: Final = 0
-MIB: Final = 1 << 20
 WINDOW: Final = MIB // 4  # bytes read ahead
 LARGEST: Final = 1 << 30  # what "unlimited" means: a peer can claim any length
 MOST_BUFFER: Final = 8192  # messages of a queue

@@ -30,8 +30,7 @@ from nngkit.protocols._waiting.waiters import (
     sleep,
     task_waiter,
 )
-
-_BYTES_ONLY = frozenset((bytes,))
+from nngkit.protocols.batch import BYTES_ONLY
 
 
 class Sender:
@@ -298,7 +297,7 @@ class Sender:
 def messages(items: Iterable[Payload]) -> Sequence[bytes]:
     """Return ``items`` as immutable bytes."""
     held: list[Any] = items if type(items) is list else list(items)
-    if _BYTES_ONLY.issuperset(map(type, held)):
+    if BYTES_ONLY.issuperset(map(type, held)):
         return held
     return [as_bytes(item) for item in held]
 

@@ -34,7 +34,6 @@ from nngkit.protocols._socket.machines import machines
 from nngkit.protocols._socket.options import (
     LARGEST,
     LONGEST_PAUSE,
-    MIB,
     MOST_BUFFER,
     WINDOW,
     Addresses,
@@ -56,6 +55,7 @@ from nngkit.protocols._waiting.waiters import (
 )
 from nngkit.protocols.batch import Batch, count, count_topic, pack, unpack
 from nngkit.protocols.routing import PRIORITIES, PRIORITY
+from nngkit.protocols.sp import ALL, MIB
 
 SPLIT: Final = 16  # batches unpacked at once
 EVENTS: Final = 65536  # unread events of an iteration: beyond that it ends with Full instead of using more memory
@@ -157,13 +157,13 @@ class Socket:
         self._recv_buffer = recv_buffer = whole("recv_buffer", recv_buffer, 1, self._most_recv_buffer)
         if recv_window is None:
             recv_window = self._default_recv_window
-        self._recv_window = recv_window = whole("recv_window", recv_window, 1, 1 << 62)
+        self._recv_window = recv_window = whole("recv_window", recv_window, 1, ALL)
         if send_buffer is None:
             send_buffer = self._default_send_buffer
         send_buffer = whole("send_buffer", send_buffer, self._least_send_buffer, MOST_BUFFER)
         if send_window is None:
             send_window = self._default_send_window
-        send_window = whole("send_window", send_window, 1, 1 << 62)
+        send_window = whole("send_window", send_window, 1, ALL)
         self._pause = seconds("reconnect", reconnect) or 0.0
         if not 0.001 <= self._pause <= LONGEST_PAUSE:
             raise ConfigError("reconnect", f"{reconnect!r} is not from 0.001 s to a day", reconnect)
