@@ -140,7 +140,7 @@ class Req(Socket):
             self._asking.leave(call)
 
     def _converse(self, call: _Call, body: bytes, timeout: Timeout) -> Iterator[float | None]:
-        """Make one request: yield until when to wait, end when the reply is there."""
+        """Send a request; yield each time to wait until; return at the reply."""
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         state, outbox = self._state, self._outbox

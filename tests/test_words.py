@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 PATTERNS = [
-    *("dev.py", "README.md", "CHANGELOG.md", "nngkit/**/*.py", "protocols/*.py", "tests/**/*.py"),
+    *("dev.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "nngkit/**/*.py", "protocols/*.py", "tests/**/*.py"),
     *("docs/**/*.md", "docs/**/*.py", "benchmarks/*.py", "examples/**/*.py", "examples/**/*.md"),
     *("nngkit/web/doc/*.js", "nngkit/web/doc/page/*.js", "nngkit/web/doc/tests/*.js"),
 ]

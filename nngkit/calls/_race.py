@@ -1,4 +1,4 @@
-"""A second attempt of an operation if the first takes long: the first result wins. For trio and asyncio.
+"""Hedging: a second attempt of an operation if the first takes long; the first result wins. For trio and asyncio.
 
 The loser is cancelled. An error counts once both have failed, or if the second has not begun: an operation that fails
 quickly is not tried again here.

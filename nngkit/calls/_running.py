@@ -270,7 +270,7 @@ class Running:
                 self._finish(began)
 
     async def _work(self) -> None:
-        """Receive, obey, queue or run for ever, with a codec."""
+        """Receive requests for ever, with a codec: carry out notices, queue or run calls."""
         while True:
             item: _Queued | None
             if self._queue and self._in_progress < self.concurrency:

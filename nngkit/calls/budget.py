@@ -1,4 +1,4 @@
-"""Budget of a client's retries and hedges: a failing service gets little more requests, not a multiple. Pure.
+"""Budget of a client's retries and hedges: they add a share to the requests of a failing service, not a multiple. Pure.
 
 Each call adds `share` of a retry, kept for WINDOW seconds; beside that, `per_second` retries accrue, up to those of one
 second. So a client of few calls can retry, and one of many adds at most a fifth to what its providers have to do. The

@@ -386,7 +386,7 @@ class Client(UnderTrio):
                 self._drop_all_but({provider.key for provider in source.snapshot().get(self.name, ())})
 
     def _drop_all_but(self, present: Collection[Key]) -> None:
-        """Take all other providers as gone: the events that said so were lost."""
+        """Remove all other providers: the events of their departure were lost."""
         with self._caller.lock:
             for member in list(self._pool.members.values()):
                 if member.provider.key not in present:

@@ -124,9 +124,10 @@ def cause(error: BaseException) -> BaseException:
 
 
 def order_to_end(error: BaseException) -> BaseException | None:
-    """Return what of a handler's exception is not its own failure: a cancellation, Ctrl-C. It has to be raised again.
+    """Return the parts of a handler's exception that must be raised again: cancellations, Ctrl-C.
 
-    All else is one, also what derives from BaseException: a library's SystemExit, the panic of one in Rust.
+    Other exceptions are failures of the handler, also those that derive from BaseException: a library's SystemExit,
+    the panic of one in Rust.
     """
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(ORDERS)

@@ -5,7 +5,7 @@ main.py          dispatch; spark_driver.py: the same for spark-submit; commands.
 options.py       options shared by commands; tls.py, pem.py, tokens.py: certificates and tokens
 output.py        data on stdout: JSON lines or columns; line_writer.py: written by a thread
 signals.py       work that SIGINT and SIGTERM end in order
-diagnosis.py     why two endpoints do not communicate (pure); probe.py: the probes it judges
+diagnosis.py     why two sockets do not communicate (pure); probe.py: the probes it judges
 histogram.py     percentiles in bounded memory (pure)
 option_errors.py, suggestions.py, ports.py    parts of messages: option names, "did you mean", chosen ports
 cat/             nngkit cat, its shorthands, and the stand-ins nngcat and nanocat

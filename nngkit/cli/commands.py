@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "ping": "measure round-trip times repeatedly",
     "top": "show message rates by peer and topic, and losses",
     "doc": "edit, print, store and serve synchronized documents",
-    "doctor": "diagnose why two endpoints do not communicate",
+    "doctor": "diagnose why two sockets do not communicate",
     "spark": "analyze a journal with Spark",
 }
 SHORTHANDS: Final = {  # of cat, with the protocol of each

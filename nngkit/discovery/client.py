@@ -168,7 +168,7 @@ class DaemonClient(UnderTrio):
         return make_result(await self.outcomes(ask), until, time.monotonic() - started)
 
     async def outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
-        """Have the daemon ask; return what became of it for each provider. `ask` may repeat one that it has had."""
+        """Have the daemon ask; return the outcome for each provider. `ask` may repeat an earlier one."""
         found: list[Outcome] = []
         for _ in range(PAGES):
             body = await self._request(ask.encode(len(found)), ask.timeout)

@@ -14,7 +14,7 @@ class PeerInfo:
     """Another peer from which a message was received recently.
 
     `address`: the remote address of its connection. `documents`: the open documents it has announced. `round_trip`:
-    smoothed seconds per answer. `askable`: it has a REP endpoint, so missing edits can be requested from it. `relay`:
+    smoothed seconds per answer. `askable`: it has a REP socket, so missing edits can be requested from it. `relay`:
     it forwards the messages of other peers.
     """
 

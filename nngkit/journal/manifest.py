@@ -149,7 +149,7 @@ class Manifest:
         return replace(self, retired=(*self.retired, *(Retired(file, at) for file in files)))
 
     def within(self, first: int, stop: int) -> Manifest:
-        """Return what a reader of the offsets `first` to `stop` - 1 needs of it."""
+        """Return the part that covers offsets `first` to `stop` - 1."""
         lost = tuple(each for each in self.lost if each.first < stop and first < each.end)
         return replace(self, segments=self.segments.within(first, stop), lost=lost, retired=())
 

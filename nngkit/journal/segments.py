@@ -46,7 +46,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """File with the entries of `count` neighbouring segments, whose sums and bounds these are.
+    """File with the entries of `count` neighbouring segments, and their sums and bounds.
 
     `crc32c`: checksum of the block's file. `whole`: its segments have no gap between them.
     """

@@ -107,7 +107,7 @@ class PeerWatch:
         """Return the descriptor of a connection of TCP; None if it has ended, or is not found."""
         if connection.stage == CLOSED or not connection.address.ported:
             return None
-        if connection.descriptor is None and (ends := streams.endpoints(connection.stream)) is not None:
+        if connection.descriptor is None and (ends := streams.both_ends(connection.stream)) is not None:
             connection.descriptor = self._index.find(*ends)
             if connection.descriptor is not None:
                 descriptors.ask(connection.descriptor, self._configure)

@@ -2,7 +2,7 @@
 
 ::
 
-    by_names(local, remote)         TCP: the one socket between these two endpoints
+    by_names(local, remote)         TCP: the one socket between these two ends
     Index().find(local, remote)     the same, later and among any number of descriptors
     newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last search
 
@@ -30,7 +30,7 @@ from functools import partial
 from typing import Final, Literal, TypeVar
 
 __all__ = [
-    "Endpoint",
+    "HostPort",
     "Index",
     "ask",
     "available",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Answer = TypeVar("Answer")
-Endpoint = tuple[str, int]  # host as inet_ntop writes it, port
+HostPort = tuple[str, int]  # host as inet_ntop writes it, port
 
 BACKLOG: Final = 4_096  # the most that Linux allows by default (net.core.somaxconn)
 MOST: Final = 1024  # descriptors up to which all are searched: 6 ms for a TCP socket, 2 ms for a Unix one
@@ -60,8 +60,8 @@ _seen: dict[Kind, set[int]] = {}  # inodes seen before
 MOST_PATHS: Final = 1024  # paths in `_seen`; after a reset the next connection at each path is not found
 
 
-def by_names(local: Endpoint, remote: Endpoint, expected: int | None = None) -> int | None:
-    """Return the descriptor of the TCP connection between two endpoints; None if it is not found.
+def by_names(local: HostPort, remote: HostPort, expected: int | None = None) -> int | None:
+    """Return the descriptor of the TCP connection between two ends; None if it is not found.
 
     ``expected``: the result of ``lowest_free`` before the connection was opened.
     """
@@ -84,11 +84,11 @@ class Index:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[Endpoint, Endpoint], int] = {}
+        self._numbers: dict[tuple[HostPort, HostPort], int] = {}
         self._next = 0.0  # time.monotonic() from which it may be made again
 
-    def find(self, local: Endpoint, remote: Endpoint) -> int | None:
-        """Return the descriptor of the TCP connection between two endpoints; None if it is not known yet."""
+    def find(self, local: HostPort, remote: HostPort) -> int | None:
+        """Return the descriptor of the TCP connection between two ends; None if it is not known yet."""
         names = local, remote
         number = self._numbers.get(names)
         begun = time.monotonic()
@@ -108,7 +108,7 @@ def raise_backlog(port: int, expected: int) -> bool:
     """
 
     def listened(one: sockets.SocketType) -> bool:
-        bound = _endpoint(one.getsockname())
+        bound = _host_port(one.getsockname())
         if bound is None or bound[1] != port or not one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
             return False
         one.listen(BACKLOG)  # a second call only changes the length of the queue
@@ -204,13 +204,13 @@ def _kind(one: sockets.SocketType) -> Kind | None:
     return (_path(ours), False) if ours else (_path(theirs), True)
 
 
-def _names(one: sockets.SocketType) -> tuple[Endpoint, Endpoint] | None:
-    """Return both endpoints of a TCP connection, the local one first; None for other sockets."""
-    local, remote = _endpoint(one.getsockname()), _endpoint(one.getpeername())
+def _names(one: sockets.SocketType) -> tuple[HostPort, HostPort] | None:
+    """Return both ends of a TCP connection, the local one first; None for other sockets."""
+    local, remote = _host_port(one.getsockname()), _host_port(one.getpeername())
     return None if local is None or remote is None else (local, remote)
 
 
-def _endpoint(name: object) -> Endpoint | None:
+def _host_port(name: object) -> HostPort | None:
     # A netlink socket's name has two numbers. The family is not used, as the descriptor may be reused by now.
     if isinstance(name, tuple) and len(name) >= 2 and isinstance(name[0], str):
         return name[0].partition("%")[0], name[1]  # without the interface

@@ -74,13 +74,13 @@ def expected_descriptor(address: Address) -> int | None:
 
 def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
     """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
-    ends = endpoints(stream) if descriptors.available and not address.tls else None
+    ends = both_ends(stream) if descriptors.available and not address.tls else None
     return None if ends is None else descriptors.by_names(*ends, expected)
 
 
-def endpoints(stream: Any) -> tuple[descriptors.Endpoint, descriptors.Endpoint] | None:
+def both_ends(stream: Any) -> tuple[descriptors.HostPort, descriptors.HostPort] | None:
     """Return both ends of a TCP stream, the local one first; None once it has closed."""
-    local, remote = _endpoint(stream, b"local-address"), _endpoint(stream, b"remote-address")
+    local, remote = _host_port(stream, b"local-address"), _host_port(stream, b"remote-address")
     return None if local is None or remote is None else (local, remote)
 
 
@@ -90,7 +90,7 @@ def unix_path(url: str) -> bytes:
     return b"\0" + unquote_to_bytes(name) if scheme == "abstract" else os.fsencode(name)
 
 
-def _endpoint(stream: Any, which: bytes) -> descriptors.Endpoint | None:
+def _host_port(stream: Any, which: bytes) -> descriptors.HostPort | None:
     where = ffi.new("nng_sockaddr *")
     if lib.nng_stream_get_addr(stream, which, where):
         return None
@@ -108,10 +108,10 @@ def remote(stream: Any, *, mapped: bool = False) -> str | None:
 
     An IPv4 address is returned as such even if it is that of an IPv6 socket, unless ``mapped``.
     """
-    endpoint = _endpoint(stream, b"remote-address")
-    if endpoint is None:
+    where = _host_port(stream, b"remote-address")
+    if where is None:
         return None
-    host, port = endpoint
+    host, port = where
     if "." in host and not mapped:
         host = host.removeprefix("::ffff:")
     return f"[{host}{_zone(stream)}]:{port}" if ":" in host else f"{host}:{port}"

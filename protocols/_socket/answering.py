@@ -108,7 +108,7 @@ class Answers:
         return False
 
     def answering(self, connection: Connection, answer: bytes, waiter: Waiter) -> Iterator[float]:
-        """Queue one reply when there is room, or drop it; yield until when to wait."""
+        """Queue a reply once there is room, or drop it; yield each time to wait until."""
         deadline, written = time.monotonic() + PATIENCE, connection.progress_written()
         self._outbox.waiters.add(waiter)
         try:

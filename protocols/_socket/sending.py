@@ -247,7 +247,7 @@ class Sender:
     def _add_to_batch(
         self, open_batch: OpenBatch, items: Sequence[bytes], waiter: Waiter, timeout: Timeout
     ) -> Iterator[float | None]:
-        """Accept ``items``; yield until when to wait for room."""
+        """Accept ``items``; without room for them, yield each time to wait until."""
         batcher, outbox = open_batch.batcher, self._outbox
         done = batcher.add_many(open_batch, items)
         if done == len(items):

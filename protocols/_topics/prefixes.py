@@ -105,7 +105,7 @@ class _Group:
 
 
 class _Move:
-    """Members of a group on their way into the trie, or out of it once the group is wide."""
+    """Prefixes being moved between a group's set and the trie."""
 
     def __init__(self, group: _Group, *, joins: bool) -> None:
         self.group = group

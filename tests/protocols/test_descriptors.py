@@ -46,7 +46,7 @@ def tcp_pair(stack: ExitStack, host: str = "127.0.0.1") -> tuple[socket.socket, 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_tcp_connection_is_found_by_its_two_endpoints(host: str, others: list[socket.socket]) -> None:
+def test_a_tcp_connection_is_found_by_its_two_ends(host: str, others: list[socket.socket]) -> None:
     with ExitStack() as stack:
         pairs = [tcp_pair(stack, host) for _ in range(_descriptors.NEAR)]  # the first is no longer near the end
         for pair in (pairs[0], pairs[-1]):
@@ -59,7 +59,7 @@ def test_a_tcp_connection_is_found_by_its_two_endpoints(host: str, others: list[
         assert _descriptors.by_names(*names) is None
 
 
-def test_a_datagram_socket_between_the_same_endpoints_is_ignored() -> None:
+def test_a_datagram_socket_between_the_same_ends_is_ignored() -> None:
     with ExitStack() as stack:
         dialed, _ = tcp_pair(stack)
         datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

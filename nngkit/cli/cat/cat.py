@@ -31,7 +31,7 @@ from nngkit.cli.cat.command_line.arguments import (
     whole,
 )
 from nngkit.cli.cat.command_line.option_table import FORMATS
-from nngkit.cli.cat.command_line.plan import MIB, Endpoint, Numbered, Plan, Received, Shown
+from nngkit.cli.cat.command_line.plan import MIB, Address, Numbered, Plan, Received, Shown
 from nngkit.cli.cat.lazy_bricks import load_bricks
 from nngkit.cli.commands import SHORTHANDS
 from nngkit.cli.ports import any_port
@@ -57,19 +57,19 @@ class Given:
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.uses: dict[str, Use] = {}
-        self.endpoints: list[Endpoint] = []
+        self.addresses: list[Address] = []
         self.topics: list[bytes] = []
         self.patterns: list[Pattern] = []
         self.data: list[bytes] = []
         self.protocol = SHORTHANDS.get(name, "")
         for each in scan(arguments):
             if isinstance(each, str):
-                self.endpoints.append(Endpoint("dial", url(Use(NAMES["--dial"], "URL", each))))
+                self.addresses.append(Address("dial", url(Use(NAMES["--dial"], "URL", each))))
             else:
                 self._take(each)
         if not self.protocol:
             raise ConfigError("protocol", "none given: --push, --pull, --pub, --sub, --req, --rep and so on")
-        if not self.endpoints:
+        if not self.addresses:
             raise ConfigError("address", "none given: --listen URL, or a URL to connect to")
         for use in self.uses.values():
             if use.option.fits and self.protocol not in use.option.fits.split():
@@ -90,11 +90,11 @@ class Given:
                     use.fail(f"the protocol is {self.protocol} already")
                 self.protocol = protocol
             case "listen" | "dial" as what:
-                self.endpoints.append(Endpoint(what, url(use)))
+                self.addresses.append(Address(what, url(use)))
             case "listen_ipc" | "dial_ipc":
-                self.endpoints.append(Endpoint("listen" if key == "listen_ipc" else "dial", f"ipc://{use.value}"))
+                self.addresses.append(Address("listen" if key == "listen_ipc" else "dial", f"ipc://{use.value}"))
             case "listen_port" | "dial_port":
-                self.endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", port(use)))
+                self.addresses.append(Address("listen" if key == "listen_port" else "dial", port(use)))
             case "subscribe":
                 self.topics.append(raw_bytes(use))
                 self.uses[key] = use
@@ -215,7 +215,7 @@ class Given:
     def tls(self) -> TLS | None:
         """Return the TLS setting; None if no address needs it."""
         keys = ("cacert", "cert", "key", "insecure", "tls_name")
-        if not any(address.startswith(("tls", "wss")) for _, address in self.endpoints):
+        if not any(address.startswith(("tls", "wss")) for _, address in self.addresses):
             for each in keys:
                 if each in self.uses:
                     self.uses[each].fail("is for tls+tcp:// and wss:// addresses; there is none")
@@ -286,21 +286,21 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         uses["interval"].fail("there is nothing to send: give --data, --file or --lines")
     recv_timeout = given.seconds("recv_timeout")
 
-    def on_endpoint(what: str, given: str, address: str) -> None:
+    def on_address(what: str, given: str, address: str) -> None:
         if "verbose" in uses or (what == "listen" and any_port(given)):
             say(f"listens at {address}" if what == "listen" else f"dials {address}")
 
-    listens_locally = any(one.what == "listen" and one.url.startswith(("ipc:", "unix:")) for one in given.endpoints)
+    listens_locally = any(one.what == "listen" and one.url.startswith(("ipc:", "unix:")) for one in given.addresses)
     if "ipc_mode" in uses and not listens_locally:
         uses["ipc_mode"].fail("needs an ipc:// address to listen at")
     label = uses["name"].value if "name" in uses else None
     wait_peers, wait_timeout = given.number("wait_peers"), given.seconds("wait_timeout")
-    dials = any(each.what == "dial" for each in given.endpoints)
+    dials = any(each.what == "dial" for each in given.addresses)
     if not wait_peers and dials and given.protocol in UNBLOCKED and (data or stream is not None):
         wait_peers, wait_timeout = 1, FIRST_PEER if wait_timeout is None else wait_timeout
     return Plan(
         protocol=given.protocol,
-        endpoints=tuple(given.endpoints),
+        addresses=tuple(given.addresses),
         show=show,
         shows_peers=shows_peers,
         topics=tuple(given.topics) or (() if given.patterns else (b"",)),
@@ -323,7 +323,7 @@ def plan_of(given: Given, say: Callable[[str], None]) -> Plan:
         wait_peers=wait_peers,
         wait_timeout=wait_timeout,
         numbered=_numbered(given),
-        on_endpoint=None if "silent" in uses else on_endpoint,
+        on_address=None if "silent" in uses else on_address,
     )
 
 
@@ -332,7 +332,7 @@ def _numbered(given: Given) -> Numbered | None:
     uses = [given.uses[key] for key in ("lag", "last", "snail") if key in given.uses]
     if not uses:
         return None
-    if any(each.what == "listen" for each in given.endpoints):
+    if any(each.what == "listen" for each in given.addresses):
         uses[0].fail("needs addresses of publishers to connect to, and does not listen")
     if "wait_peers" in given.uses:
         given.uses["wait_peers"].fail(f"conflicts with {uses[0].typed}")

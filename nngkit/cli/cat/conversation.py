@@ -88,7 +88,7 @@ class Conversation:
     # ------------------------------------------------------------------ connecting
 
     def _connect(self) -> None:
-        for what, url in self.plan.endpoints:
+        for what, url in self.plan.addresses:
             try:
                 if what == "listen":
                     address = self.socket.listen(url)
@@ -97,8 +97,8 @@ class Conversation:
                     self._dial(url)
             except (ConfigError, Unreachable) as error:
                 raise Stopped(what, error, url) from error
-            if self.plan.on_endpoint is not None:
-                self.plan.on_endpoint(what, url, address)
+            if self.plan.on_address is not None:
+                self.plan.on_address(what, url, address)
 
     def _dial(self, url: str) -> None:
         if not self.plan.dial_waits:

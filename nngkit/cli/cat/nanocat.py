@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from nngkit.cli.cat.command_line.option_table import FORMATS, OPTIONS, CatOption
-from nngkit.cli.cat.command_line.plan import Endpoint, Plan, Shown, Stopped, Wrong
+from nngkit.cli.cat.command_line.plan import Address, Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.command_line.scanning import words
 from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.commands import PROGRAMS
@@ -166,19 +166,19 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
     implied = PROGRAMS.get(program.rpartition("/")[2])
     if implied:
         parser.uses[implied] = [Use(NAMES[f"--{implied}"], f"{program} (executable)", "")]
-    endpoints = []
+    addresses = []
     data: bytes | None = None
     form = "no"
     for use in parser.scan(arguments):
         parser.take(use)
         match use.option.key:
             case "listen" | "dial" as what:
-                endpoints.append(Endpoint(what, use.value))
+                addresses.append(Address(what, use.value))
             case "listen_ipc" | "dial_ipc" as key:
-                endpoints.append(Endpoint("listen" if key == "listen_ipc" else "dial", f"ipc://{use.value}"))
+                addresses.append(Address("listen" if key == "listen_ipc" else "dial", f"ipc://{use.value}"))
             case "listen_port" | "dial_port" as key:
                 url = f"tcp://127.0.0.1:{use.value}"
-                endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", url))
+                addresses.append(Address("listen" if key == "listen_port" else "dial", url))
             case "data":
                 data = use.value.encode("utf-8", "surrogateescape")
             case "file":
@@ -188,19 +188,19 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
             case "raw" | "ascii" | "quoted" | "msgpack" | "hex" as key:
                 form = key
     parser.check()
-    endpoints.sort(key=lambda each: each.what == "dial")  # nanocat binds first
+    addresses.sort(key=lambda each: each.what == "dial")  # nanocat binds first
     protocol = next(option.key for option in PROTOCOL if option.key in parser.uses)
     show = FORMATTERS["nanocat"][form]
     topics = [use.value.encode("utf-8", "surrogateescape") for use in parser.uses.get("subscribe", ())]
     name = parser.uses["name"][-1].value if "name" in parser.uses else None
     if name is not None and len(name.encode()) > LONGEST_NAME:
         raise Wrong("Can't set socket name: Invalid argument\n", 3)
-    for what, url in endpoints:
+    for what, url in addresses:
         if (why := _not_for_nanomsg(what, url)) is not None:
             raise Wrong(f"Can't {'bind' if what == 'listen' else 'connect'}: {why}\n", 3)
     return Plan(
         protocol="pair0" if protocol == "pair" else protocol,
-        endpoints=tuple(endpoints),
+        addresses=tuple(addresses),
         show=lambda received: show(received.body),
         topics=tuple(topics) or (b"",),
         data=() if data is None else (data,),

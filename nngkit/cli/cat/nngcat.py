@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli.cat.command_line.option_table import FORMATS, OPTIONS, PROTOCOLS, CatOption
-from nngkit.cli.cat.command_line.plan import LARGEST, MIB, Endpoint, Plan, Shown, Stopped, Wrong
+from nngkit.cli.cat.command_line.plan import LARGEST, MIB, Address, Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.cat.lazy_bricks import load_bricks
 from nngkit.errors import ConfigError
@@ -109,7 +109,7 @@ class _Given:
         self.protocol = ""
         self.format = ""
         self.data: bytes | None = None
-        self.endpoints: list[Endpoint] = []
+        self.addresses: list[Address] = []
         self.topics: list[bytes] = []
         self.flags: set[str] = set()
         self.numbers: dict[str, int] = {}
@@ -138,13 +138,13 @@ class _Given:
                     fail("Data (--file, --data) may be specified only once.")
                 self.data = content(value) if key == "file" else value.encode("utf-8", "surrogateescape")
             case "listen" | "dial" as what:
-                self.endpoints.append(Endpoint(what, value))
+                self.addresses.append(Address(what, value))
             case "listen_port" | "dial_port" as key:
                 url = f"tcp://127.0.0.1:{whole(value, 65536)}"
-                self.endpoints.append(Endpoint("listen" if key == "listen_port" else "dial", url))
+                self.addresses.append(Address("listen" if key == "listen_port" else "dial", url))
             case "listen_ipc" | "dial_ipc" as key:
                 # three slashes: relative paths become absolute, in the original as well
-                self.endpoints.append(Endpoint("listen" if key == "listen_ipc" else "dial", f"ipc:///{value}"))
+                self.addresses.append(Address("listen" if key == "listen_ipc" else "dial", f"ipc:///{value}"))
             case "subscribe":
                 self.topics.append(value.encode("utf-8", "surrogateescape"))
             case "interval" | "delay" | "recv_timeout" | "send_timeout" as key:
@@ -161,7 +161,7 @@ class _Given:
     def check(self) -> None:
         """Check combinations, in the original's order."""
         protocol, data = self.protocol, self.data
-        if not self.endpoints:
+        if not self.addresses:
             fail("No address specified.")
         if "compat" in self.flags:
             if "background" in self.flags:
@@ -200,7 +200,7 @@ def plan_of(arguments: Sequence[str]) -> Plan:
     show = FORMATTERS["nngcat"][given.format or "no"]
     return Plan(
         protocol=protocol,
-        endpoints=tuple(given.endpoints),
+        addresses=tuple(given.addresses),
         show=lambda received: show(received.body),
         topics=tuple(given.topics) or (b"",),
         data=() if data is None else (data,),
@@ -214,12 +214,12 @@ def plan_of(arguments: Sequence[str]) -> Plan:
         tls=_tls(given),
         dial_waits=not (compat or "background" in given.flags),
         request_waits=True,
-        on_endpoint=_say if "verbose" in given.flags and "silent" not in given.flags else None,
+        on_address=_say if "verbose" in given.flags and "silent" not in given.flags else None,
     )
 
 
 def _tls(given: _Given) -> TLS | None:
-    if not any(url.startswith(("tls", "wss")) for _, url in given.endpoints):
+    if not any(url.startswith(("tls", "wss")) for _, url in given.addresses):
         return None
     load_bricks()
     from nngkit.protocols import TLS

@@ -40,7 +40,7 @@ class _Following:
         """Receive until the timeout, the count, or an interrupt. Raises SlowSubscriber, ConfigError."""
         plan, snail = self._plan, self._numbered.snail
         subscriber = Subscriber(
-            [url for what, url in plan.endpoints if what == "dial"],
+            [url for what, url in plan.addresses if what == "dial"],
             plan.topics + plan.patterns,
             policy="raise" if snail else "report",
             high_water=HighWater(messages=snail, warn=None) if snail else HighWater(warn=None),
@@ -140,7 +140,7 @@ def _code(plan: Plan, following: _Following, say: Callable[[str], None]) -> int:
     if following.received >= wanted:
         return 0
     if not following.connected:
-        say(f"{' '.join(url for _, url in plan.endpoints)}: no publisher connected")
+        say(f"{' '.join(url for _, url in plan.addresses)}: no publisher connected")
         return 3
     say(f"{following.received} of {wanted} messages received")
     return 1 if following.received else 4

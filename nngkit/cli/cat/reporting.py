@@ -45,12 +45,12 @@ def run(
     """Run the plan; return the exit code. `credentials` are for the probes of hints.py."""
     with interruptible() as interruption:
         conversation = Conversation(plan, output())
-        dialed = [url for what, url in plan.endpoints if what == "dial"]
+        dialed = [url for what, url in plan.addresses if what == "dial"]
         topics = (*plan.topics, *(each.text for each in plan.patterns))
         look = partial(hints, conversation.socket, plan.protocol, dialed, topics, credentials)
         try:
             try:
-                with nullcontext() if plan.on_endpoint is None else hinting(look, say):
+                with nullcontext() if plan.on_address is None else hinting(look, say):
                     conversation.run()
                 code = _shortfall(conversation, say) or _broken(conversation)
             except Stopped as stopped:
@@ -96,7 +96,7 @@ def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
 
 def _no_peer(plan: Plan, say: Callable[[str], None]) -> int:
     """Report that no peer ever connected; return the exit code."""
-    say(str(Unreachable(" ".join(url for _, url in plan.endpoints), "no peer connected")))
+    say(str(Unreachable(" ".join(url for _, url in plan.addresses), "no peer connected")))
     return 3
 
 

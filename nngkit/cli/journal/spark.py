@@ -279,11 +279,11 @@ def _check(arguments: argparse.Namespace) -> None:
     elif name not in WRITERS:
         spark_results.format_of(arguments)
     if arguments.metrics:
-        from nngkit.spark.reading.options import endpoint
+        from nngkit.spark.reading.options import host_and_port
 
         if not arguments.stream:
             raise ConfigError("--metrics", "is for --stream only", arguments.metrics)
-        endpoint(arguments.metrics, "--metrics")
+        host_and_port(arguments.metrics, "--metrics")
 
 
 def _run(arguments: argparse.Namespace) -> int:

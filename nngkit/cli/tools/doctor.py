@@ -1,4 +1,4 @@
-"""`nngkit doctor URL`: diagnose why two endpoints do not communicate.
+"""`nngkit doctor URL`: diagnose why two sockets do not communicate.
 
 ::
 

@@ -139,7 +139,7 @@ class Opened(NamedTuple):
 
 
 class Partner(NamedTuple):
-    """The node to compare with; "": the receiver is the one that others compare with. `holders`: nodes that have it."""
+    """Node to compare states with; "" makes the receiver the reference. `holders`: nodes that have it."""
 
     name: str
     node: str

@@ -304,7 +304,7 @@ class ClusterDocuments(DocumentsDispatch):
         self._now = now
         before, self.host = self.host, self.id
         self.leading, self.term = True, term
-        # the first host of a cluster that it has not seen otherwise has nothing to be told of
+        # no earlier host is known: nothing to report, so nothing to wait for
         self._holders = Holders(self.id, -NEVER if before is None else now + COMPLETE, self._copies)
         self._attached, self._parent = True, ""
         self._positions_at = now + POSITIONS

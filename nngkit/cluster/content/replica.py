@@ -132,7 +132,7 @@ class SharedReplica:
         return self.writer.confirmed
 
     def _send_mine(self, now: float) -> None:
-        """Send own changes within the window; only in the host's reign, where the own table is true of it."""
+        """Send own changes within the window; only once this copy follows the present host's order."""
         writer = self.writer
         if writer.confirmed == writer.written:
             return

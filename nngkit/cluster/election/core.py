@@ -17,7 +17,7 @@ from nngkit.mesh.wire import MOST_ORIGIN
 __all__ = ["VoterCore"]
 
 MOST_GAP: Final = 1.5  # heartbeats between two calls, beyond which the clock is taken to have jumped
-MOST_HELD: Final = 4096  # messages that wait for the disk: minutes of heartbeats
+MOST_HELD: Final = 4096  # messages held back until what they state is on disk; room for minutes of heartbeats
 
 
 class VoterCore:

@@ -1,4 +1,4 @@
-"""Lines for the log that repeat: said once, then once a minute with their number. Pure.
+"""Repeated log lines: the first at once, then one a minute with a count. Pure.
 
 What a line is about is its text without port numbers: a node that is refused comes again from another port, three times
 a second.

@@ -43,7 +43,7 @@ class DrainOrdered:
 
 
 class QueryPart:
-    """Questions of one node, and those of others to it."""
+    """Asks the host; as host, answers."""
 
     def __init__(self, node: NodeCore) -> None:
         self.wake_at = float("inf")

@@ -1,4 +1,4 @@
-"""Options of a node, and what it knows of its place in the cluster: the part of shell.py without a life of its own."""
+"""Options and read-only state of an endpoint."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 
 @dataclass(slots=True, eq=False)
 class _DaemonView:
-    """View of one daemon: its id, rows, reasons of its down rows; rows from before a restart, and their expiry.
+    """State that one daemon last reported, and the rows kept over its restart.
 
     `confirmed`: the time at which the daemon last said that this is its state.
     """
@@ -189,7 +189,7 @@ class MergedView:
     # Merging
 
     def _merge(self, now: float) -> None:
-        """Merge again, all or the keys of `_changed`: a change costs as much as it changes."""
+        """Merge again: all rows, or only those of `_changed`, so that a small change costs little."""
         for view in self._views.values():
             if view.before and now >= view.before_until:
                 self._changed.update(view.before)

@@ -188,7 +188,7 @@ class ProviderTable:
         self._snapshot = None
 
     def mark(self, row: ProviderRow) -> None:
-        """Send this row along with the next change: something of it changed that is no event."""
+        """List this row with the next change: a field has changed for which there is no event."""
         self._remember(row.key, self.version + 1)
         self.touch(row)
 

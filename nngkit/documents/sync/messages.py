@@ -179,7 +179,7 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Push an update, from a peer that has no REP endpoint. `deps`: its dependencies."""
+    """Push an update, from a peer that has no REP socket. `deps`: its dependencies."""
 
     sender: EditStream
     token: str | None

@@ -24,7 +24,7 @@ LATE: Final = 2.0  # seconds after which a peer that does not answer is judged b
 class ReplicaState:
     """State of one document. `me`: our stream; `versions` and `log`: from the store.
 
-    `askable`: we have a REP endpoint. `round_trips` may be shared by all documents of a peer.
+    `askable`: we have a REP socket. `round_trips` may be shared by all documents of a peer.
     """
 
     def __init__(

@@ -434,7 +434,7 @@ class NamedConsumer:
         return name in self._left
 
     def notify(self) -> None:
-        """Let waiting fetches look again."""
+        """Wake waiting fetches."""
         self.version += 1
         self.wake.wake()
 

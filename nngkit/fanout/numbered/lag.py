@@ -50,9 +50,9 @@ __all__ = [
 MAGIC: Final = b"nkL\x01"
 _TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, stamp, magic
 TRAILER_SIZE: Final = _TRAILER.size
-"""Bytes that each message is longer."""
+"""Bytes that the trailer adds to a message."""
 HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
-"""Topic of heartbeats. Their number is that of the last message, and is not counted on."""
+"""Topic of heartbeats. They repeat the number of the last message."""
 
 MOST_PUBLISHERS: Final = 1024
 """Accounts of one subscriber; over it, the one that began first is forgotten."""
@@ -192,7 +192,7 @@ class Account:
         return Gap(self.publisher, self.epoch, first, until - 1, until - first)
 
     def fill(self, number: int) -> bool:
-        """Return True if `number` was reported as missing and is known as such; it is no longer."""
+        """Remove `number` from the missing ones; return True if it was among them."""
         for index, (first, last) in enumerate(self.ranges):
             if first <= number <= last:
                 parts = ((first, number - 1), (number + 1, last))
@@ -252,7 +252,7 @@ class Accounts:
         return events
 
     def _unusual(self, message: Published, account: Account | None, events: list[Event]) -> None:
-        """Account for a message that does not simply follow the one before."""
+        """Account for a message that does not follow the one before it."""
         data, publisher, epoch, number, time, *_ = message
         heartbeat = data.startswith(HEARTBEAT)
         if not (0 if heartbeat else 1) <= number <= MOST_SEQUENCE:

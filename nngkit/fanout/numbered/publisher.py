@@ -1,4 +1,4 @@
-"""Publisher whose subscribers know what they miss: numbered messages, heartbeats, the last message of each topic.
+"""Publisher of numbered messages, with heartbeats and the last message of each topic.
 
 ::
 
@@ -209,7 +209,7 @@ class Publisher(UnderTrio):
 
     @property
     def plain_address(self) -> str:
-        """First address with the messages as they are. Raises ConfigError if there is none."""
+        """First address for plain subscribers: messages without trailers. Raises ConfigError if there is none."""
         if self._bare is None:
             raise ConfigError("plain", "this publisher has no address for plain subscribers", ())
         return self._bare.address
@@ -243,7 +243,7 @@ class Publisher(UnderTrio):
     # Publishing
 
     def publish(self, topic: Topic, body: bytes) -> int:
-        """Publish a message; return its number. Never waits: a subscriber without room misses it, and knows."""
+        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap."""
         return self.publish_many(((topic, body),))
 
     def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
@@ -305,7 +305,7 @@ class Publisher(UnderTrio):
         return tuple(sorted(found, key=lambda info: -(info.behind + info.unread)))
 
     def cut(self, subscriber: str, reason: str = "too slow") -> None:
-        """Have a subscriber leave: it raises SlowSubscriber with the reason. Raises NotFound for an unknown id."""
+        """Disconnect a subscriber, which raises SlowSubscriber with the reason. Raises NotFound for an unknown id."""
         known = self._known.get(subscriber)
         if known is None:
             raise NotFound(f"no subscriber {subscriber!r} has reported itself")

@@ -1,4 +1,4 @@
-"""Durable outbox: what is put is on disk, and is sent in order while the peer is there, also after a restart.
+"""Durable outbox: messages are stored on disk, then sent in order to a connected peer, also after a restart.
 
 ::
 
@@ -249,7 +249,7 @@ class Outbox(UnderTrio):
             self._moved = trio.Event()
 
     async def _send(self, first: int, values: list[bytes]) -> None:
-        """Send values and wait for what acknowledges them. Raises an error of the socket, NotStored."""
+        """Send values and wait for their acknowledgement. Raises an error of the socket, NotStored."""
         socket, store = self._socket, self._store
         if self._form == "plain":
             messages = values

@@ -64,7 +64,7 @@ ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Manifest including the adopted segments, and the renames that make it true.
+    """Manifest with the adopted segments, and the renames that it needs.
 
     `adopted`: (file, listed name). `orphans`: (file, reason). `gaps`: offsets in no segment that the given manifest did
     not list as lost; not yet in `manifest`. `end`: all offsets below it have been assigned. `copies`: merged

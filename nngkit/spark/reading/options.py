@@ -27,8 +27,8 @@ __all__ = [
     "RecorderOptions",
     "WriteOptions",
     "check_names",
-    "endpoint",
     "flag",
+    "host_and_port",
     "known",
 ]
 
@@ -206,7 +206,7 @@ def check_names(options: Mapping[str, str]) -> None:
     known(options, {**READ, **WRITE})
 
 
-def endpoint(address: str, what: str = "metrics") -> tuple[str, int]:
+def host_and_port(address: str, what: str = "metrics") -> tuple[str, int]:
     """Parse host:port, or a port of 127.0.0.1. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):

@@ -31,7 +31,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from nngkit.errors import Unreachable
-from nngkit.spark.reading.options import endpoint
+from nngkit.spark.reading.options import host_and_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -223,7 +223,7 @@ def serve(progress: Progress, address: str) -> Iterator[str]:
 
     `address`: host:port, or a port of 127.0.0.1. Raises ConfigError, Unreachable.
     """
-    host, port = endpoint(address)
+    host, port = host_and_port(address)
     registry = CollectorRegistry()
     registry.register(Metrics(progress))
     try:

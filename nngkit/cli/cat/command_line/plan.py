@@ -14,13 +14,13 @@ from nngkit.errors import NngkitError
 if TYPE_CHECKING:
     from nngkit.protocols import TLS, Pattern, Pipe
 
-__all__ = ["Endpoint", "Numbered", "Plan", "Received", "Shown", "Stopped", "Wrong"]
+__all__ = ["Address", "Numbered", "Plan", "Received", "Shown", "Stopped", "Wrong"]
 
 MIB = 1 << 20
 LARGEST = 1 << 30  # largest message that nngkit accepts, and the meaning of "unlimited"
 
 
-class Endpoint(NamedTuple):
+class Address(NamedTuple):
     """An address, and whether to listen or dial there."""
 
     what: Literal["listen", "dial"]
@@ -78,7 +78,7 @@ class Plan:
     """A conversation. Times are seconds; None is no limit or not at all."""
 
     protocol: str  # a key of option_table.PROTOCOLS
-    endpoints: tuple[Endpoint, ...]
+    addresses: tuple[Address, ...]
     show: Callable[[Received], bytes]
     shows_peers: bool = False  # True if `show` uses Received.pipe, which costs time
     topics: tuple[bytes, ...] = ()
@@ -102,4 +102,4 @@ class Plan:
     wait_peers: int = 0
     wait_timeout: float | None = None
     numbered: Numbered | None = None  # a sub of a Publisher
-    on_endpoint: Callable[[str, str, str], None] | None = None  # called with (listen or dial, URL, address)
+    on_address: Callable[[str, str, str], None] | None = None  # called with (listen or dial, URL, address)
