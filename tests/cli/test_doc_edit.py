@@ -83,6 +83,16 @@ def test_keys_have_their_effect(tmp_path: Path) -> None:
     assert text_of(store) == "\n<>three"
 
 
+def test_unknown_keys_do_nothing(tmp_path: Path) -> None:
+    with edit(tmp_path / "docs.sqlite") as terminal:
+        terminal.shows("Ctrl-Q quit")
+        for keys in ("\x1bf", "\x02", "\x1b[200;1z", "\x1bOQ", "\x1b[1;3A", "\x1b"):  # Alt, Ctrl, F2, an escape alone
+            terminal.send(f"x{keys}")
+            terminal.settle()
+        terminal.send("one two\x1b[1;3D\x1b[1;2D<")  # Alt and Shift
+        terminal.shows("xxxxxxone< two")
+
+
 def test_steps_are_undone_and_redone(tmp_path: Path) -> None:
     with edit(tmp_path / "docs.sqlite") as terminal:
         terminal.shows("Ctrl-Q quit")

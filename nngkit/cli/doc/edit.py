@@ -11,7 +11,6 @@ import argparse
 import curses
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                     kept=session.is_kept or session.is_as_it_began,
                 )
                 if not done["kept"] and not editor.discarded:
-                    rescued.append(rescue(arguments.name, str(session.text)))
+                    rescued.append(external_editor.written(arguments.name, str(session.text)))
 
     ended = in_trio(work, warned.append)  # printed after the screen is restored
     for text in dict.fromkeys(warned):
@@ -84,10 +83,3 @@ def can_edit() -> bool:
     except curses.error:  # unknown TERM
         return False
     return bool(curses.tigetstr("cup") and curses.tigetstr("clear"))
-
-
-def rescue(name: str, text: str) -> Path:
-    """Write a text that is on no disk to a new file, readable by its owner only; return its path."""
-    path = Path(tempfile.mkdtemp(prefix="nngkit-")) / f"{name.rpartition('/')[2]}.txt"
-    path.write_bytes(text.encode())
-    return path

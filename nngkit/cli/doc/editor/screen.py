@@ -53,6 +53,7 @@ class Editor(UIControl):
         self._rows: Rows | None = None
         self._height = 1
         self._goal: int | None = None  # the column that up and down keep
+        self._unknown = False  # whether keys are the rest of a sequence that prompt_toolkit does not know
         self._leaving = False
         self._asking: bool | None = None  # whether the next key answers the question; None until that is drawn
         self.discarded = False
@@ -127,7 +128,11 @@ class Editor(UIControl):
     def _read(self, event: KeyPressEvent) -> None:
         *alt, press = event.key_sequence
         if not isinstance(press.key, Keys) or press.key is Keys.BracketedPaste:
-            if not alt:
+            if alt:
+                self._unknown = press.data == "["
+            elif self._unknown:
+                self._unknown = not "@" <= press.data <= "~"
+            else:
                 self._under_trio(self._press, "", press.data)
             return
         key = press.key.value.replace("s-", "")  # Shift changes nothing
@@ -139,11 +144,11 @@ class Editor(UIControl):
 
     def _press(self, key: str, typed: str) -> None:
         """Apply a key, or a text."""
-        self.discarded = bool(self._asking) and typed in ("d", "D")
-        self._asking = None
-        if self.discarded:
+        if self._asking and typed in ("d", "D"):
+            self.discarded = True
             self._nursery.cancel_scope.cancel()
             return
+        self._asking = None
         self._session.message = ""
         match key:
             case "c-q":
