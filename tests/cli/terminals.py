@@ -258,8 +258,14 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._ours)
+        self.hang_up()
         os.close(self.theirs)
+
+    def hang_up(self) -> None:
+        """Close the terminal's own end."""
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
 
     def _resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

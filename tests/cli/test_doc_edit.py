@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.documents.store import Store
-from tests.cli.commands import assert_fails, nngkit, valid
+from tests.cli.commands import assert_fails, command, nngkit, valid
 from tests.cli.processes import Running
 from tests.cli.terminals import Terminal
 
@@ -81,6 +81,16 @@ def test_keys_have_their_effect(tmp_path: Path) -> None:
         terminal.send(SAVE + LEAVE)
         assert terminal.end() == 0
     assert text_of(store) == "\n<>three"
+
+
+def test_unknown_keys_do_nothing(tmp_path: Path) -> None:
+    with edit(tmp_path / "docs.sqlite") as terminal:
+        terminal.shows("Ctrl-Q quit")
+        for keys in ("\x1bf", "\x02", "\x1b[200;1z", "\x1bOQ", "\x1b[1;3A", "\x1b"):  # Alt, Ctrl, F2, an escape alone
+            terminal.send(f"x{keys}")
+            terminal.settle()
+        terminal.send("one two\x1b[1;3D\x1b[1;2D<")  # Alt and Shift
+        terminal.shows("xxxxxxone< two")
 
 
 def test_steps_are_undone_and_redone(tmp_path: Path) -> None:
@@ -237,6 +247,20 @@ def test_text_on_no_disk_is_in_a_file_after_a_signal(tmp_path: Path) -> None:
         assert any(str(path) in line for line in terminal.screen.lines)
 
 
+def test_a_terminal_that_closes_ends_it_and_the_text_is_in_a_file(tmp_path: Path) -> None:
+    words = command("doc", "edit", "a", "--listen", "tcp://127.0.0.1:0", "--timeout", "0.2")
+    argv = ["/bin/sh", "-c", 'exec "$@" 2>"$0"', str(tmp_path / "stderr"), *words]
+    with Terminal(argv=argv, TMPDIR=str(tmp_path)) as it:
+        it.shows("on no disk yet")
+        it.send("precious")
+        it.shows("precious")
+        it.hang_up()
+        assert it.process.wait(30) == 128 + signal.SIGHUP
+        [path] = tmp_path.glob("nngkit-*/a.txt")
+        assert path.read_text() == "precious"
+        assert str(path) in (tmp_path / "stderr").read_text()
+
+
 def test_a_wrong_token_is_shown_in_the_status_line(tmp_path: Path) -> None:
     with home(tmp_path) as join, edit(tmp_path / "a.sqlite", "--join", join.partition("#")[0], columns=100) as terminal:
         terminal.shows("refused: ")
@@ -262,9 +286,9 @@ def test_a_signal_restores_the_terminal_and_loses_nothing(tmp_path: Path, number
 
 def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
     script = (
-        "import sys, nngkit.cli.doc.edit as editing; from nngkit.cli.main import main\n"
+        "import sys, nngkit.cli.doc.editor.screen as editing; from nngkit.cli.main import main\n"
         "def crash(*_): raise ZeroDivisionError('a bug')\n"
-        "editing._Editor._take_back = crash\n"
+        "editing.Editor._take_back = crash\n"
         f"sys.exit(main(['doc', 'edit', 'a', '--store', {str(tmp_path / 'docs.sqlite')!r}]))"
     )
     with Terminal(argv=[sys.executable, "-c", script], columns=100, rows=40) as terminal:
@@ -273,6 +297,18 @@ def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
         assert terminal.end() == 1
         assert any("ZeroDivisionError: a bug" in line for line in terminal.screen.lines)
         assert terminal.is_as_before()
+
+
+def test_without_its_extra_the_editor_names_it(tmp_path: Path) -> None:
+    words = ["doc", "edit", "a", "--store", str(tmp_path / "docs.sqlite")]
+    script = (
+        f"import sys; sys.modules['prompt_toolkit'] = None\nfrom nngkit.cli.main import main; sys.exit(main({words!r}))"
+    )
+    with Terminal(argv=[sys.executable, "-c", script], columns=120) as terminal:
+        assert terminal.end() == 2
+        said = "nngkit doc edit: the editor: prompt_toolkit is not installed: pip install 'nngkit[editor]'"
+        assert [line for line in terminal.screen.lines if line] == [said]
+    assert not (tmp_path / "docs.sqlite").exists()
 
 
 def test_no_color_is_honoured(tmp_path: Path) -> None:

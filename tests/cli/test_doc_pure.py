@@ -1,4 +1,4 @@
-"""The pure parts of `nngkit doc`: differences, values, file names, keys, layout, caret, view."""
+"""The pure parts of `nngkit doc`: differences, values, file names, rows of a screen, keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 from nngkit.cli.doc import differences
 from nngkit.cli.doc.differences import applied, edits, rebased
-from nngkit.cli.doc.editor import layout
-from nngkit.cli.doc.editor.caret import Caret, Size
-from nngkit.cli.doc.editor.keys import Decoder, Event, Key, Pasted, Typed
-from nngkit.cli.doc.editor.view import Other, Span, Style, cut, framed
+from nngkit.cli.doc.editor.rows import DELETIONS, MOVES, Other, Rows, pressed, shown
 from nngkit.cli.doc.folders import name_of, path_of, walk, write
 from nngkit.cli.doc.log import sittings
 from nngkit.cli.doc.values import delta_text, from_json, to_json
@@ -185,183 +182,118 @@ def test_a_sitting_is_of_one_stream_and_ends_with_a_pause() -> None:
     ]
 
 
-# ---- keys
+# ---- rows and keys
 
-PRESSED: list[tuple[bytes, list[Event]]] = [
-    (b"abc", [Typed("abc")]),
-    ("漢😀é".encode(), [Typed("漢😀é")]),
-    (b"a\rb\tc", [Typed("a\nb\tc")]),
-    (b"\x1b[A\x1bOB\x1b[C\x1b[D", [Key("up"), Key("down"), Key("right"), Key("left")]),
-    (b"\x1b[1~\x1b[4~\x1b[H\x1bOF", [Key("home"), Key("end"), Key("home"), Key("end")]),
-    (b"\x1b[5~\x1b[6~\x1b[3~\x7f\x08", [Key(n) for n in ("page up", "page down", "delete", "backspace", "backspace")]),
-    (b"\x1b[1;5C\x1b[1;5H", [Key("word right"), Key("top")]),
-    (b"\x13\x11\x1a\x19", [Key("save"), Key("leave"), Key("undo"), Key("redo")]),
-    (b"\x1b[99;99R\x1b[200;1z\x02x", [Typed("x")]),
-    (b"\x1bfx", [Typed("x")]),
-    (b"\x1b[200~one\r\ntwo\x1b[201~!", [Pasted("one\ntwo"), Typed("!")]),
-    (b"\x1b[200~\x1b[A\x00\x1b[201~", [Pasted("[A")]),
-    (b"\xffa", [Typed("\ufffda")]),
-]
-
-
-def joined(events: list[Event]) -> list[Event]:
-    """Join the texts of neighbouring events."""
-    found: list[Event] = []
-    for event in events:
-        last = found[-1] if found else None
-        if isinstance(event, Typed) and isinstance(last, Typed):
-            found[-1] = Typed(last.text + event.text)
-        elif isinstance(event, Pasted) and isinstance(last, Pasted):
-            found[-1] = Pasted((last.text + event.text).replace("\r\n", "\n"))
-        else:
-            found.append(event)
-    return found
-
-
-@pytest.mark.parametrize(("sent", "means"), PRESSED)
-def test_keys_are_decoded_however_the_input_is_split(sent: bytes, means: list[Event]) -> None:
-    assert Decoder().feed(sent) == means
-    for at in range(1, len(sent)):
-        decoder = Decoder()
-        assert joined(decoder.feed(sent[:at]) + decoder.feed(sent[at:])) == means, at
-
-
-def test_a_single_escape_is_dropped_by_flush() -> None:
-    decoder = Decoder()
-    assert (decoder.feed(b"\x1b"), decoder.pending) == ([], True)
-    assert (decoder.flush(), decoder.pending) == ([], False)
-    assert decoder.feed(b"x") == [Typed("x")]
-
-
-def test_the_terminals_own_sequences_are_known() -> None:
-    assert Decoder({b"\x1b[[A": "up", b"x": "down"}).feed(b"\x1b[[Ax") == [Key("up"), Typed("x")]
-
-
-@given(st.lists(st.binary(max_size=9), max_size=9))
-def test_the_decoder_survives_any_bytes(pieces: list[bytes]) -> None:
-    decoder = Decoder()
-    for piece in pieces:
-        for event in decoder.feed(piece):
-            if not isinstance(event, Key):
-                assert all(char in "\n\t" or char >= " " for char in event.text)
-    decoder.flush()
-    assert len(decoder._buffer) <= 70
-
-
-# ---- layout, caret, view
-
-KEYS = ["up", "down", "left", "right", "home", "end", "page up", "page down", "word left", "word right"]
-CHANGES = ["backspace", "delete", "cut"]
+LINES = {"up": -1, "down": 1, "page up": -4, "page down": 4}
+KEYS = [*LINES, *MOVES, *DELETIONS, "c-m"]
 
 
 @given(SCREENS, st.integers(1, 12))
 def test_rows_contain_the_whole_text_and_fit_the_screen(text: str, columns: int) -> None:
-    at: int | None = 0
-    starts = []
-    while at is not None:
-        starts.append(at)
-        start, end = layout.row(text, at, columns)
-        assert start == at
-        assert layout.column(text, start, end, columns) <= columns
-        at = layout.next_row(text, at, columns)
-    assert "".join(text[a : layout.row(text, a, columns)[1]] for a in starts) == text.replace("\n", "")
-    backwards = [starts[-1]]
-    while (above := layout.previous_row(text, backwards[-1], columns)) is not None:
-        backwards.append(above)
-    assert backwards == starts[::-1]
+    rows = Rows(text, columns)
+    assert rows.starts == sorted(set(rows.starts))
+    for row, start in enumerate(rows.starts):
+        assert rows.row(start) == row
+        assert rows.column(start) == 0
+    assert {0, *(at + 1 for at, char in enumerate(text) if char == "\n")} <= set(rows.starts)
+    for at in range(len(text) + 1):
+        assert 0 <= rows.column(at) < columns
+    assert Rows(text, columns, Rows(text + "\nx", columns)).starts == rows.starts
 
 
-@given(SCREENS, st.integers(1, 12), st.integers(1, 8), st.data())
-def test_any_keys_edit_the_text_consistently_and_it_is_shown(
-    text: str, columns: int, rows: int, data: st.DataObject
-) -> None:
-    caret = Caret(text, data.draw(st.integers(0, len(text))))
-    top = 0
-    for name in data.draw(st.lists(st.sampled_from([*KEYS, *CHANGES, "ö\n"]), max_size=8)):
-        before = caret.text
-        event = Typed(name) if name == "ö\n" else Key(name)
-        made = caret.press(event, Size(columns, rows))
-        assert applied(before, made) == caret.text
-        assert 0 <= caret.at <= len(caret.text)
-        others = [Other(data.draw(st.integers(0, len(caret.text))), "A\x1bda", 1)]
-        frame = framed(caret.text, caret.at, top, columns, rows, others, [Span("st\x1batus", Style())], "hint")
-        top = frame.top
-        assert len(frame.rows) == rows
-        assert 0 <= frame.cursor[0] < rows
-        assert 0 <= frame.cursor[1] < columns
-        for row in frame.rows:
-            shown = "".join(span.text for span in row)
-            assert all(unicodedata.category(char) not in ("Cc", "Zl", "Zp") for char in shown)
-            assert "\u202e" not in shown
-            assert sum(map(layout.width, shown)) <= columns or columns == 1
+@given(SCREENS, st.integers(1, 12), st.data())
+def test_any_keys_edit_the_text_consistently_and_it_is_shown(text: str, columns: int, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    for key in data.draw(st.lists(st.sampled_from([*KEYS, "ö\n\x1b"]), max_size=8)):
+        rows = Rows(text, columns)
+        if key in LINES:
+            at = rows.moved(at, LINES[key], rows.column(at))
+        else:
+            start, deleted, inserted = pressed(text, at, key, key if key not in KEYS else "")
+            assert 0 <= start <= start + deleted <= len(text)
+            text = text[:start] + inserted + text[start + deleted :]
+            at = start + len(inserted)
+        assert 0 <= at <= len(text)
+        rows = Rows(text, columns)
+        others = [Other(data.draw(st.integers(-1, len(text))), "A\x1bda", "reverse")]
+        for row in range(len(rows.starts)):
+            drawn = "".join(part for _, part in rows.drawn(row, others))
+            assert all(unicodedata.category(char) not in ("Cc", "Zl", "Zp") for char in drawn)
+            assert "\u202e" not in drawn
 
 
 def test_the_cursor_moves_by_visible_characters() -> None:
     text = "e\u0301👩\u200d🔬🇩🇪🇳🇴👍🏽漢"
     stops = [0]
     while stops[-1] < len(text):
-        stops.append(layout.after(text, stops[-1]))
+        stops.append(pressed(text, stops[-1], "right")[0])
     assert [text[a:b] for a, b in itertools.pairwise(stops)] == [
         "e\u0301", "👩\u200d🔬", "🇩🇪", "🇳🇴", "👍🏽", "漢",
     ]  # fmt: skip
     back = [len(text)]
     while back[-1] > 0:
-        back.append(layout.before(text, back[-1]))
+        back.append(pressed(text, back[-1], "left")[0])
     assert back == stops[::-1]
 
 
-def pressed(text: str, at: int, *names: str, columns: int = 10, rows: int = 5) -> tuple[str, int]:
-    caret = Caret(text, at)
-    for name in names:
-        caret.press(Key(name), Size(columns, rows))
-    return caret.text, caret.at
-
-
 def test_up_and_down_keep_the_column_over_short_lines() -> None:
-    text = "0123456\nab\n漢字漢字\n"
-    assert pressed(text, 5, "down")[1] == 10  # the end of the short one
-    assert pressed(text, 5, "down", "down")[1] == 13  # behind two wide ones, at column 4
-    assert pressed(text, 5, "down", "down", "up", "up")[1] == 5
-    assert pressed(text, 5, "up")[1] == 0
-    assert pressed(text, 13, "down", "down")[1] == len(text)
+    rows = Rows("0123456\nab\n漢字漢字\n", 10)
+    assert rows.moved(5, 1, 5) == 10  # the end of the short one
+    assert rows.moved(10, 1, 5) == 13  # behind two wide ones, at column 4
+    assert rows.moved(13, -2, 5) == 5
+    assert rows.moved(5, -1, 5) == 0
+    assert rows.moved(len(rows.text), 1, 0) == len(rows.text)
 
 
 def test_a_long_line_wraps() -> None:
-    text = "x" * 25
-    assert pressed(text, 3, "down")[1] == 13
-    assert pressed(text, 3, "down", "end")[1] == 25
-    assert pressed(text, 23, "page up")[1] == 3
+    rows = Rows("x" * 25, 10)
+    assert rows.moved(3, 1, 3) == 13
+    assert rows.moved(23, -4, 3) == 3
+    assert (rows.column(20), rows.moved(9, 1, 9)) == (0, 19)
+    assert Rows("x" * 20, 10).starts == [0, 10, 20]
+    assert Rows("ab漢", 3).starts == [0, 2]
 
 
-def test_deletion_is_by_visible_characters() -> None:
-    assert pressed("ae\u0301b", 3, "backspace") == ("ab", 1)
-    assert pressed("a👩\u200d🔬b", 1, "delete") == ("ab", 1)
-    assert pressed("one two", 0, "word right", "cut") == ("one", 3)
-    assert pressed("a\nb", 1, "cut") == ("ab", 1)
-    assert pressed("", 0, "delete", "backspace", "cut") == ("", 0)
+@pytest.mark.parametrize(
+    ("text", "at", "key", "edit"),
+    [
+        ("ae\u0301b", 3, "c-h", (1, 2, "")),
+        ("a👩\u200d🔬b", 1, "delete", (1, 3, "")),
+        ("one two", 3, "c-k", (3, 4, "")),
+        ("a\nb", 1, "c-k", (1, 1, "")),
+        ("a", 1, "c-k", (1, 0, "")),
+        ("", 0, "c-h", (0, 0, "")),
+        ("", 0, "delete", (0, 0, "")),
+        ("one, zwölf", 10, "c-left", (5, 0, "")),
+        ("one, zwölf", 3, "c-right", (10, 0, "")),
+        ("ab\ncd", 4, "home", (3, 0, "")),
+        ("ab\ncd", 0, "end", (2, 0, "")),
+        ("ab", 1, "c-home", (0, 0, "")),
+        ("ab", 1, "c-m", (1, 0, "\n")),
+        ("ab", 1, "c-t", (1, 0, "")),
+    ],
+)
+def test_the_edits_of_keys(text: str, at: int, key: str, edit: tuple[int, int, str]) -> None:
+    assert pressed(text, at, key) == edit
+
+
+def test_pasted_text_has_no_control_characters() -> None:
+    assert pressed("", 0, "", "one\r\ntwo\rthree\t\x1b[A\x00\udcff")[2] == "one\ntwo\nthree\t[A\ufffd"
 
 
 def test_cursors_of_others_are_shown_with_names() -> None:
-    frame = framed("hello\nworld", 0, 0, 20, 5, [Other(1, "Ada", 3), Other(11, "Grace", 4)], [Span("s", Style())])
-    assert frame.rows[0][1] == Span("e", Style(3, reverse=True))
-    assert frame.rows[0][-1] == Span(" Ada ", Style(3, reverse=True))
-    assert frame.rows[1][-1] == Span(" Grace ", Style(4, reverse=True))
-    assert frame.rows[1][1] == Span(" ", Style(4, reverse=True))  # behind the last character
-    narrow = framed("hello world", 0, 0, 12, 3, [Other(1, "Ada", 3)])
-    assert narrow.rows[0] == [Span("h", Style()), Span("e", Style(3, reverse=True)), Span("llo world", Style())]
+    rows = Rows("hello\nworld", 20)
+    others = [Other(-1, "Bob", "b"), Other(1, "Ada", "a"), Other(11, "Grace", "g")]
+    assert rows.drawn(0, others) == [
+        *[("", "h"), ("a", "e"), ("", "l"), ("", "l"), ("", "o")],
+        *[("", " " * 10), ("a", " Ada ")],
+    ]
+    assert rows.drawn(1, others)[5:] == [("g", " "), ("", " " * 7), ("g", " Grace ")]  # behind the last character
+    assert Rows("hello world", 12).drawn(0, [Other(1, "Ada", "a")])[-2:] == [("", "d"), ("", " ")]
+    assert Rows("", 40).drawn(0, [Other(0, "漢" * 9, "a")])[-1] == ("a", f" {'漢' * 8} ")
 
 
-def test_the_view_scrolls_minimally() -> None:
-    text = "\n".join(map(str, range(100)))
-    first = framed(text, 0, 0, 20, 12)
-    assert first.top == 0
-    ninth = text.index("\n9\n") + 1
-    assert framed(text, ninth, first.top, 20, 12).top == 0
-    tenth = framed(text, text.index("10"), 0, 20, 12)
-    assert (tenth.top, tenth.cursor) == (2, (9, 0))
-    assert framed(text, text.index("50"), tenth.top, 20, 12).cursor[0] == 9
-    assert framed(text, 4, text.index("50"), 20, 12).top == 4
-
-
-def test_control_characters_in_names_are_replaced() -> None:
-    assert cut("A\x1b[2J\u202eb" * 9, 10) == "A^[[2J·bA"
+def test_characters_that_a_terminal_interprets_are_replaced() -> None:
+    assert shown("A\x1b[2J\u202eb\xa0\x85\x7f") == "A^[[2J·b ·^?"
+    assert Rows("a\tb\u0301\n\u0301", 20).drawn(0, [])[:3] == [("", "a"), ("", " " * 7), ("", "b")]
+    assert Rows("\u0301", 20).drawn(0, [])[0] == ("", " \u0301")

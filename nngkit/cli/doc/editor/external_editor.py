@@ -27,7 +27,7 @@ from nngkit.documents.changes import Delta, Part, TextChange
 from nngkit.documents.engine.codepoints import compose
 from nngkit.errors import ConfigError, NngkitError, TimedOut
 
-__all__ = ["edit", "editor", "merged", "saved"]
+__all__ = ["edit", "editor", "merged", "saved", "written"]
 
 NAME: Final = "nngkit doc edit"
 USUAL: Final = "vi"
@@ -58,6 +58,13 @@ def merged(text: Text, began: str, wanted: str, theirs: Delta) -> int:
         for at, deleted, inserted in reversed(rebased(made, theirs)):
             text.splice(at, deleted, inserted)
     return len(made)
+
+
+def written(name: str, text: str) -> Path:
+    """Write the text of a document to a new file, readable by its owner only; return its path."""
+    path = Path(tempfile.mkdtemp(prefix="nngkit-")) / f"{name.rpartition('/')[2]}.txt"
+    path.write_bytes(text.encode())
+    return path
 
 
 def edit(arguments: argparse.Namespace) -> int:
@@ -110,9 +117,7 @@ async def _edit(document: Document, root: str, command: list[str], arguments: ar
     text = document.text(root)
     follower = _Follower(document, root)
     began = str(text)
-    folder = Path(tempfile.mkdtemp(prefix="nngkit-"))
-    path = folder / f"{document.name.rpartition('/')[2]}.txt"
-    path.write_bytes(began.encode())
+    path = written(document.name, began)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follower.run)
@@ -132,7 +137,7 @@ async def _edit(document: Document, root: str, command: list[str], arguments: ar
         say(NAME, f"not merged: {path}: {error}")
         return 1
     kept = await _keep(document, arguments)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(path.parent, ignore_errors=True)
     fields = {
         "event": "merged",
         "document": document.name,
