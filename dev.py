@@ -9,7 +9,8 @@
     python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
     python3 dev.py mutate [PATH]   change the pure modules at random, and print the changes that no quick test notices
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
-    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
+    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell and faces --check
+    python3 dev.py faces           write nngkit.aio and nngkit.blocking from the classes under trio, or --check them
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
     python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm
@@ -394,7 +395,14 @@ def lint(arguments: list) -> list:
         ("mypy --strict", [bin_ / "mypy"]),
         ("import-linter", [bin_ / "lint-imports", "--no-logo"]),
         ("codespell", [bin_ / "codespell"]),
+        *faces(["--check"]),
     ]
+
+
+def faces(arguments: list) -> list:
+    if arguments not in ([], ["--check"]):
+        fail("faces takes no argument but --check", 2)
+    return [("faces", [PYTHON, ROOT / "tools" / "faces.py", *arguments])]
 
 
 def extras(arguments: list) -> list:
@@ -474,6 +482,7 @@ COMMANDS = {
     "pythons": Command(pythons, ()),
     "extras": Command(extras, (*RUN, "extras", "test")),  # one serves S3 by the tests' server
     "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
+    "faces": Command(faces, ("venv", "lint")),  # reads the sources, imports nothing
     "docs": Command(docs, ("venv", "docs")),  # reads the sources, imports nothing
     "bench": Command(bench, (*RUN, "extras", "test", "bench")),  # they use the tests' networks, audits and hosts
     "web": Command(web, ("venv", "web")),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -38,14 +38,12 @@ class UnderTrio:
     """Base class of objects that are used with `async with`, under trio; it reports any other use with a remedy.
 
     A subclass calls `_entering` first in `__aenter__`. Attributes that exist only inside the block are created there
-    and begin with "_": before the block, reading one raises Closed. `_blocking`: nngkit.blocking offers the class too.
+    and begin with "_": before the block, reading one raises Closed.
     """
-
-    _blocking: ClassVar[bool] = True
 
     def _entering(self) -> None:
         """Raise ConfigError unless called under trio."""
-        demand_trio(type(self).__name__, blocking=self._blocking)
+        demand_trio(type(self).__name__)
         self.__dict__["_entered"] = True
 
     if not TYPE_CHECKING:  # with a __getattr__ in sight, mypy would accept any misspelt attribute
@@ -53,7 +51,7 @@ class UnderTrio:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") and not name.startswith("__") and "_entered" not in self.__dict__:
                 use = f"this {type(self).__name__} is not open: use it in an `async with`, under trio"
-                raise Closed(f"{use}; {_ALTERNATIVES}" if self._blocking else use)
+                raise Closed(f"{use}; {_ALTERNATIVES}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 

@@ -16,14 +16,29 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit import ConfigError, RemoteError, ServiceNotFound, TimedOut, aio, blocking
-from nngkit.aio import Client, Daemon, DocumentPeer, Recorder, Resolver, Server, Service, ServiceDiscovery
+from nngkit import ConfigError, RemoteError, ServiceNotFound, TimedOut
+from nngkit.aio import (
+    Client,
+    Consumer,
+    ConsumerServer,
+    Daemon,
+    DocumentPeer,
+    DocumentRecorder,
+    Following,
+    Outbox,
+    Publisher,
+    Recorder,
+    Resolver,
+    Server,
+    Service,
+    ServiceDiscovery,
+)
 from nngkit.aio._base import Aio
 from nngkit.calls import Calling
 from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
 from nngkit.portal import the_portal
-from nngkit.protocols import Rep, Req
+from nngkit.protocols import Rep, Req, Sub
 
 ROOT = Path(__file__).parent.parent
 ANY = "tcp://127.0.0.1:0"
@@ -232,10 +247,9 @@ async def test_a_cancelled_opening_is_cancelled_in_the_background() -> None:
         async def __aexit__(self, *_: object) -> None: ...
 
     class Hosts(Aio[Never]):
-        _of = Never
-
         def __init__(self) -> None:
-            self._construct()
+            super().__init__()
+            self._inner = Never()
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05), Hosts():
@@ -380,6 +394,59 @@ async def test_a_recorder_records(tmp_path: Path) -> None:
         assert recorder.stats.end == 1
 
 
+# ---- journals and fan-out --------------------------------------------------------------------------------------------
+
+
+@under_asyncio
+async def test_what_an_outbox_stores_is_recorded_and_consumed(tmp_path: Path) -> None:
+    values = [b"0", b"1", b"2"]
+    with Rep(listen=ANY) as rep, Req(dial=rep.address) as req:
+        async with Recorder(tmp_path / "j") as recorder, Outbox(tmp_path / "o", req, form="record") as outbox:
+            recording = asyncio.create_task(recorder.record(rep, "orders"))
+            assert await outbox.put_many(values) == 0
+            await outbox.flush()
+            assert outbox.stats.acknowledged == 3
+            rep.close()
+            await recording
+    async with ConsumerServer(tmp_path / "j", listen=ANY) as server, Consumer("c", server.address) as consumer:
+        async for batch in consumer.batches():
+            assert batch.values == values
+            await consumer.ack(batch)
+            break
+        assert [each.settled for each in server.consumers("c")] == [3]
+
+
+@under_asyncio
+async def test_a_journal_is_followed_until_the_live_messages(tmp_path: Path) -> None:
+    async with Publisher(ANY, heartbeat=0.05) as publisher, Recorder(tmp_path / "j") as recorder:
+        with Sub(dial=publisher.address, topics="") as recorded:
+            recording = asyncio.create_task(recorder.record(recorded, "t"))
+            await publisher.wait_for_peers(1, WAIT)
+            publisher.publish_many([(b"", b"%d" % number) for number in range(10)])
+            await until(lambda: recorder.stats.end >= 10)
+            with Sub(dial=publisher.address, topics="") as sub:
+                async with Following(sub, tmp_path / "j", topic="t") as following:
+                    found = [await anext(following) for _ in range(10)]
+                    await publisher.wait_for_peers(2, WAIT)
+                    publisher.publish(b"", b"10")
+                    found.append(await anext(following))
+                    assert found == [b"%d" % number for number in range(11)]
+                    sub.close()
+                    assert [each async for each in following] == []
+        await recording
+
+
+@under_asyncio
+async def test_a_recorder_of_documents_records(tmp_path: Path) -> None:
+    async with DocumentPeer(listen=ANY) as ada, Recorder(tmp_path / "j") as recorder:
+        async with DocumentRecorder(recorder, dial=ada.address) as kept:
+            ada.open("minutes").text("body").insert(0, "hello")
+            await until(lambda: kept.digests.get("minutes") == ada.open("minutes").digest())
+            await kept.synced()
+            assert kept.versions("minutes") == {ada.me: 1}
+        assert len(list(recorder.recorded("documents"))) == 1
+
+
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
@@ -432,29 +499,6 @@ def test_ctrl_c_ends_the_program() -> None:
 def test_importing_starts_no_thread() -> None:
     done = run("import threading, nngkit.aio; print(threading.active_count())")
     assert (done.stdout, done.returncode) == ("1\n", 0)
-
-
-@pytest.mark.parametrize("name", [name for name in aio.__all__ if hasattr(getattr(aio, name), "_of")])
-def test_every_class_has_the_whole_interface_of_the_async_one(name: str) -> None:
-    ours: Any = getattr(aio, name)
-    public = {attribute for attribute in vars(ours._of) if not attribute.startswith("_")}
-    in_the_loop = {
-        "answer",
-        "version",
-        "wait_for_change",
-        "wake",
-        "now",
-        "connected",
-        "on_connection",
-        "outcomes",
-        "changes",
-    }
-    lent = {"request_blocking", "hedges"}  # to nngkit.blocking
-    lacking = public - set(dir(ours)) - in_the_loop - lent
-    assert not lacking
-    assert inspect.signature(ours.__init__) == inspect.signature(ours._of.__init__)
-    if hasattr(blocking, name):
-        assert {each for each in vars(getattr(blocking, name)) if not each.startswith("_")} <= set(dir(ours))
 
 
 def test_callers_need_no_extra() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -20,9 +20,18 @@ from nngkit.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDis
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
 from nngkit.errors import Closed, ConfigError
-from nngkit.fanout import Consumer, Mesh, Publisher, Subscriber
+from nngkit.fanout import Consumer, ConsumerServer, Following, Mesh, Outbox, Publisher, Subscriber
 from nngkit.journal.recorder import Recorder
+from nngkit.protocols import Push, Socket, Sub
 from nngkit.recording.documents import DocumentRecorder
+
+S = TypeVar("S", bound=Socket)
+
+
+def closed(socket: S) -> S:
+    socket.close()
+    return socket
+
 
 NOWHERE = "tcp://127.0.0.1:1"
 MADE: dict[str, Callable[[], Any]] = {
@@ -37,7 +46,10 @@ MADE: dict[str, Callable[[], Any]] = {
     "Host": lambda: Host("render", listen=NOWHERE),
     "Member": lambda: Member("render", dial=NOWHERE),
     "Consumer": lambda: Consumer("billing", NOWHERE),
+    "ConsumerServer": lambda: ConsumerServer("journal"),
+    "Following": lambda: Following(closed(Sub()), "journal", topic="t"),
     "Mesh": lambda: Mesh(dial=NOWHERE),
+    "Outbox": lambda: Outbox("outbox", closed(Push())),
     "Publisher": lambda: Publisher(NOWHERE),
     "Subscriber": lambda: Subscriber(NOWHERE),
     "Recorder": lambda: Recorder("journal"),

@@ -20,10 +20,25 @@ from typing import Any
 import pytest
 
 from nngkit import Closed, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable, blocking
-from nngkit.blocking import Daemon, DaemonClient, DocumentPeer, Resolver, Service, ServiceDiscovery
+from nngkit.blocking import (
+    Consumer,
+    ConsumerServer,
+    Daemon,
+    DaemonClient,
+    DocumentPeer,
+    DocumentRecorder,
+    Following,
+    Outbox,
+    Publisher,
+    Recorder,
+    Resolver,
+    Service,
+    ServiceDiscovery,
+)
 from nngkit.discovery import DaemonSettings, Event, Reason, State
 from nngkit.documents import Document, Map, Text, awareness, document, shared, threads, undo
 from nngkit.portal import the_portal
+from nngkit.protocols import Rep, Req, Sub
 from nngkit.testing import eventually
 
 ANY = "tcp://127.0.0.1:0"
@@ -370,24 +385,6 @@ def test_objects_raise_forked_in_a_forked_child() -> None:
     assert done.stdout == "this ServiceDiscovery belongs to the process that made it\n" * 3
 
 
-# ---- wrappers ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in blocking.__all__ if hasattr(getattr(blocking, name), "_of")])
-def test_names_signatures_and_docstrings_are_those_of_the_async_classes(name: str) -> None:
-    ours: Any = getattr(blocking, name)
-    theirs: Any = ours._of
-    assert inspect.signature(ours) == inspect.signature(theirs)
-    inherited = set(dir(blocking.Blocking))
-    for lent in (lent for lent in vars(ours) if not lent.startswith("_")):
-        assert lent not in inherited
-        called = {"wait_for_peers": "await_for_peers"}.get(lent, lent)
-        origin = getattr(theirs, called, None) or getattr(theirs, lent)
-        assert getattr(ours, lent).__doc__ == origin.__doc__
-        if callable(origin):
-            assert inspect.signature(getattr(ours, lent)) == inspect.signature(origin)
-
-
 def test_import_starts_no_thread() -> None:
     done = run("import threading, nngkit.blocking; print(threading.active_count())")
     assert (done.stdout, done.stderr) == ("1\n", "")
@@ -622,6 +619,76 @@ def test_blocking_document_has_the_whole_interface_of_the_async_one(ours: type) 
         here, there = getattr(ours, name), getattr(theirs, name)
         if callable(there) and name not in ("changes", "undo", "text", "map", "array", "at"):
             assert list(inspect.signature(here).parameters) == list(inspect.signature(there).parameters)
+
+
+# ---- journals and fan-out --------------------------------------------------------------------------------------------
+
+
+def test_what_an_outbox_stores_is_recorded_and_consumed(tmp_path: Path) -> None:
+    values = [b"0", b"1", b"2"]
+    with (
+        Rep(listen=ANY) as rep,
+        Req(dial=rep.address) as req,
+        ThreadPoolExecutor(1) as pool,
+        Recorder(tmp_path / "j") as recorder,
+        Outbox(tmp_path / "o", req, form="record") as outbox,
+    ):
+        recording = pool.submit(recorder.record, rep, "orders")
+        assert outbox.put_many(values) == 0
+        outbox.flush()
+        assert outbox.stats.acknowledged == 3
+        rep.close()
+        recording.result(WAIT)
+    with ConsumerServer(tmp_path / "j", listen=ANY) as server, Consumer("c", server.address) as consumer:
+        batch = next(iter(consumer.batches()))
+        assert batch.values == values
+        consumer.ack(batch)
+        assert [each.settled for each in server.consumers("c")] == [3]
+
+
+def test_a_journal_is_followed_until_the_live_messages(tmp_path: Path) -> None:
+    with (
+        Publisher(ANY, heartbeat=0.05) as publisher,
+        Recorder(tmp_path / "j") as recorder,
+        ThreadPoolExecutor(1) as pool,
+        Sub(dial=publisher.address, topics="") as recorded,
+    ):
+        recording = pool.submit(recorder.record, recorded, "t")
+        publisher.wait_for_peers(1, WAIT)
+        publisher.publish_many([(b"", b"%d" % number) for number in range(10)])
+        eventually(lambda: recorder.stats.end >= 10)
+        with (
+            Sub(dial=publisher.address, topics="") as sub,
+            Following(sub, tmp_path / "j", topic="t") as following,
+        ):
+            messages = iter(following)
+            found = [next(messages) for _ in range(10)]
+            publisher.wait_for_peers(2, WAIT)
+            publisher.publish(b"", b"10")
+            found.append(next(messages))
+            assert found == [b"%d" % number for number in range(11)]
+            sub.close()
+            assert list(messages) == []
+        recorded.close()
+        recording.result(WAIT)
+
+
+def test_a_recorder_of_documents_records(tmp_path: Path) -> None:
+    with DocumentPeer(listen=ANY) as ada, Recorder(tmp_path / "j") as recorder:
+        with DocumentRecorder(recorder, dial=ada.address) as kept:
+            ada.open("minutes").text("body").insert(0, "hello")
+            eventually(lambda: kept.digests.get("minutes") == ada.open("minutes").digest())
+            kept.synced()
+            assert kept.versions("minutes") == {ada.me: 1}
+        assert len(list(recorder.recorded("documents"))) == 1
+
+
+def test_ctrl_c_ends_the_wait_for_room_in_an_outbox(tmp_path: Path) -> None:
+    with Req(dial="tcp://127.0.0.1:1") as req, Outbox(tmp_path / "o", req, cap_bytes=70) as outbox:
+        assert outbox.put(b"x") == 0
+        with interrupted(0.2), pytest.raises(KeyboardInterrupt):
+            outbox.put(b"y")
+        assert outbox.stats.stored == 1
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------

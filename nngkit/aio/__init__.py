@@ -8,10 +8,10 @@
         async with asyncio.timeout(1.0):
             print(await answer.request(b"?"))
 
-Names, arguments, results, errors and docstrings are those of the classes under trio. The objects live in a background
-thread with a trio loop, the portal, as those of nngkit.blocking do; a call of a `Client` is made in the program's own
-loop, and the handlers of a `Server`, and of a node of a cluster, are tasks of it. The sockets of nngkit.protocols need
-no wrapper.
+Names, arguments, results, errors and docstrings are those of the classes under trio, from which `python3 dev.py faces`
+writes these. The objects live in a background thread with a trio loop, the portal, as those of nngkit.blocking do; a
+call of a `Client` is made in the program's own loop, and the handlers of a `Server`, and of a node of a cluster, are
+tasks of it. The sockets of nngkit.protocols need no wrapper.
 
 A cancelled or timed-out call is cancelled in the portal too, and has ended there when it raises. Methods that never
 wait (`resolve`, `stats`, edits of a document) are plain functions here too; those of a document run in the portal's
@@ -25,12 +25,14 @@ from nngkit.lazy import lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.aio._base import AsyncioIterator
+    from nngkit.aio._documents import Document
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.cluster import Host, Member
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
-    from nngkit.aio.documents import Document, DocumentPeer
-    from nngkit.aio.fanout import Consumer, Mesh, Publisher, Subscriber
+    from nngkit.aio.documents import DocumentPeer
+    from nngkit.aio.fanout import Consumer, ConsumerServer, Following, Mesh, Outbox, Publisher, Subscriber
     from nngkit.aio.journal import Recorder
+    from nngkit.aio.recording import DocumentRecorder
     from nngkit.fanout.numbered.lag import Heartbeat
     from nngkit.protocols import Pattern
 
@@ -38,14 +40,18 @@ __all__ = [
     "AsyncioIterator",
     "Client",
     "Consumer",
+    "ConsumerServer",
     "Daemon",
     "DaemonClient",
     "Document",
     "DocumentPeer",
+    "DocumentRecorder",
+    "Following",
     "Heartbeat",
     "Host",
     "Member",
     "Mesh",
+    "Outbox",
     "Pattern",
     "Publisher",
     "Recorder",
@@ -64,9 +70,11 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "calls": "Client Server",
             "cluster": "Host Member",
             "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
-            "documents": "Document DocumentPeer",
-            "fanout": "Consumer Mesh Publisher Subscriber",
+            "_documents": "Document",
+            "documents": "DocumentPeer",
+            "fanout": "Consumer ConsumerServer Following Mesh Outbox Publisher Subscriber",
             "journal": "Recorder",
+            "recording": "DocumentRecorder",
             "nngkit.fanout.numbered.lag": "Heartbeat",
             "nngkit.protocols": "Pattern",
         },

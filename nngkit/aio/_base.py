@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import functools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
@@ -14,9 +14,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 import trio
 
 import nngkit.protocols  # noqa: F401 - registers its own end of the process
+from nngkit.aio._bridge import Bridge
 from nngkit.discovery import _sigterm
 from nngkit.errors import Closed, ConfigError
-from nngkit.hosted import Hosted
+from nngkit.hosted import Face, Held, Hosted
 from nngkit.portal import Calls, Host, Pump, Wait, end, the_portal
 
 T = TypeVar("T")
@@ -81,64 +82,6 @@ async def in_portal(portal: Calls, call: Callable[[], Awaitable[R]], unused: Cal
         raise
 
 
-class Aio(Hosted[T]):
-    """Base class: an async object, hosted by the portal between `__aenter__` and `__aexit__`."""
-
-    _block = "an `async with`"
-
-    async def __aenter__(self) -> Self:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            why = "it runs under asyncio, and no asyncio loop is running; trio programs use the class of the same name"
-            raise ConfigError(type(self).__name__, f"{why} in nngkit") from None
-        _sigterm.install()  # only the main thread may; the portal is another
-        host = Host(the_portal(), self._inner, LoopWait)
-        opened = cast(LoopWait, host.opened)
-        try:
-            await opened.result()
-        except BaseException:
-            with suppress(Closed):
-                host.portal.soon(host.go)
-            await cast(LoopWait, host.left).settled()
-            raise
-        self._host = host
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the object, as leaving the `async with` does; also when cancelled. Idempotent."""
-        host, self._host = self._host, None
-        if host is None:
-            return
-        try:
-            host.portal.soon(host.go)
-        except Closed:
-            return  # it was closed at the end of the process
-        left = cast(LoopWait, host.left)
-        cancelled = await left.settled()
-        left.wait()
-        if cancelled is not None:
-            raise cancelled
-
-
-def awaited(
-    method: Callable[Concatenate[T, P], Awaitable[R]],
-) -> Callable[Concatenate[Aio[T], P], Coroutine[Any, Any, R]]:
-    """Wrap a coroutine method: it runs in the portal."""
-
-    @functools.wraps(method)
-    async def call(self: Aio[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        portal, inner = self._open_object()
-        return await in_portal(portal, functools.partial(method, inner, *arguments, **options))
-
-    return call
-
-
 class AsyncioIterator(AsyncIterator[R], Generic[R]):
     """Async iterator over an async generator in the portal. `aclose` ends it; so does garbage collection.
 
@@ -195,14 +138,76 @@ class AsyncioIterator(AsyncIterator[R], Generic[R]):
         self._end()
 
 
-def iterated(
-    method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Aio[T], P], AsyncioIterator[R]]:
-    """Wrap an async generator method; closing the iterator closes the generator."""
+class Waits(Face[T]):
+    """Base class: calls that are awaited."""
 
-    @functools.wraps(method)
-    def call(self: Aio[T], /, *arguments: P.args, **options: P.kwargs) -> AsyncioIterator[R]:
-        portal, inner = self._open_object()
-        return AsyncioIterator(portal, method(inner, *arguments, **options))
+    async def _wait(
+        self, method: Callable[Concatenate[T, P], Awaitable[R]], /, *arguments: P.args, **options: P.kwargs
+    ) -> R:
+        """Await a coroutine method in the portal."""
+        calls, inner = self._open_object()
+        return await in_portal(calls, functools.partial(method, inner, *arguments, **options))
 
-    return call
+    def _iterate(
+        self, method: Callable[Concatenate[T, P], AsyncGenerator[R, None]], /, *arguments: P.args, **options: P.kwargs
+    ) -> AsyncioIterator[R]:
+        """Return an iterator over an async generator in the portal; closing it closes the generator."""
+        calls, inner = self._open_object()
+        return AsyncioIterator(calls, method(inner, *arguments, **options))
+
+    async def _repeat(self, method: Callable[[T], Awaitable[R]]) -> AsyncGenerator[R, None]:
+        while True:
+            yield await self._wait(method)
+
+
+class Handle(Waits[T], Held[T]):
+    """Base class: an object in the portal that an open one has returned."""
+
+
+class Aio(Waits[T], Hosted[T]):
+    """Base class: an async object, hosted by the portal between `__aenter__` and `__aexit__`."""
+
+    _block = "an `async with`"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bridge = Bridge()  # to functions of the program
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._bridge.loop = asyncio.get_running_loop()
+        except RuntimeError:
+            why = "it runs under asyncio, and no asyncio loop is running; trio programs use the class of the same name"
+            raise ConfigError(type(self).__name__, f"{why} in nngkit") from None
+        _sigterm.install()  # only the main thread may; the portal is another
+        host = Host(the_portal(), self._inner, LoopWait)
+        opened = cast(LoopWait, host.opened)
+        try:
+            await opened.result()
+        except BaseException:
+            with suppress(Closed):
+                host.portal.soon(host.go)
+            await cast(LoopWait, host.left).settled()
+            raise
+        self._host = host
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the object, as leaving the `async with` does; also when cancelled. Idempotent."""
+        host, self._host = self._host, None
+        if host is None:
+            return
+        try:
+            host.portal.soon(host.go)
+        except Closed:
+            return  # it was closed at the end of the process
+        left = cast(LoopWait, host.left)
+        cancelled = await left.settled()
+        left.wait()
+        if cancelled is not None:
+            raise cancelled

@@ -7,12 +7,15 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import trio
 
 from nngkit.calls.handlers import Calling, takes_two
 from nngkit.errors import Closed
+
+F = TypeVar("F")
+C = TypeVar("C", bound=Callable[..., Any])
 
 STOPPING = 1.0
 """Seconds that a cancelled handler may take before its caller gets the error."""
@@ -29,8 +32,11 @@ class Bridge:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
 
-    def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def handler(self, function: F) -> F:
         """Return a handler for the portal; plain functions run in its worker threads as they are."""
+        return cast(F, self._handler(function)) if callable(function) else function
+
+    def _handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isasyncgenfunction(function):
             return self._generator(function)
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(
@@ -65,7 +71,7 @@ class Bridge:
 
         return bridged
 
-    def callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def callback(self, function: F) -> F:
         """Return a callback for the portal, such as a health check; a plain function is called there as it is."""
         if not inspect.iscoroutinefunction(function):
             return function
@@ -73,13 +79,22 @@ class Bridge:
         async def bridged(*arguments: Any) -> Any:
             return await self.run(functools.partial(function, *arguments))
 
-        return bridged
+        return cast(F, bridged)
 
-    def callbacks(self, options: dict[str, Any]) -> None:
-        """Replace the callbacks among the arguments of a Service or Server."""
-        for name in ("on_question", "healthy"):
-            if callable(options.get(name)):
-                options[name] = self.callback(options[name])
+    def registering(self, register: Callable[[Any], object]) -> Callable[[C], C]:
+        """Return a decorator that registers a handler of the program."""
+
+        def decorate(function: C) -> C:
+            register(self.handler(function))
+            return function
+
+        return decorate
+
+    def method(self, register: Callable[[str], Callable[[Any], object]], handler: Any) -> Any:
+        """Register a handler by its method's name, or return the decorator that does."""
+        if isinstance(handler, str):
+            return self.registering(register(handler))
+        return self.registering(register(getattr(handler, "__name__", "")))(handler)
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Run a coroutine function as a task of the program's loop, from the portal. Cancelling cancels the task."""

@@ -9,10 +9,9 @@
         print(discovery.resolve("answer").address)
         for event in discovery.events(): ...
 
-Each class lists methods of an async class, which run under trio in one daemon thread, the portal. The portal starts
-with the first object and ends with the process, when open objects are closed in order (a Service says goodbye). Names,
-arguments, results, errors and docstrings are those of the async class; type checkers and editors see the real
-signatures.
+Each class is written from an async class by `python3 dev.py faces`: names, arguments, results, errors and docstrings
+are the same. Its methods run under trio in one daemon thread, the portal, which starts with the first object and ends
+with the process, when open objects are closed in order (a Service says goodbye).
 
 Any thread may call. Ctrl-C ends a wait and cancels the call, as in trio. In a thread started by an asyncio loop
 (`asyncio.to_thread`), a wait raises Closed when that loop ends (loop_waits.py). After fork() the parent's objects raise
@@ -30,22 +29,29 @@ if TYPE_CHECKING:
     from nngkit.blocking.cluster import Host, Member
     from nngkit.blocking.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
     from nngkit.blocking.documents import DocumentPeer
-    from nngkit.blocking.fanout import Consumer, Mesh, Publisher, Subscriber
+    from nngkit.blocking.fanout import Consumer, ConsumerServer, Following, Mesh, Outbox, Publisher, Subscriber
+    from nngkit.blocking.journal import Recorder
+    from nngkit.blocking.recording import DocumentRecorder
     from nngkit.fanout.numbered.lag import Heartbeat
     from nngkit.protocols import Pattern
 
 __all__ = [
     "Client",
     "Consumer",
+    "ConsumerServer",
     "Daemon",
     "DaemonClient",
     "DocumentPeer",
+    "DocumentRecorder",
+    "Following",
     "Heartbeat",
     "Host",
     "Member",
     "Mesh",
+    "Outbox",
     "Pattern",
     "Publisher",
+    "Recorder",
     "Resolver",
     "Server",
     "Service",
@@ -62,7 +68,9 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "cluster": "Host Member",
             "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
             "documents": "DocumentPeer",
-            "fanout": "Consumer Mesh Publisher Subscriber",
+            "fanout": "Consumer ConsumerServer Following Mesh Outbox Publisher Subscriber",
+            "journal": "Recorder",
+            "recording": "DocumentRecorder",
             "nngkit.fanout.numbered.lag": "Heartbeat",
             "nngkit.protocols": "Pattern",
         },

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import nngkit.protocols  # noqa: F401 - registers its own end of the process
 from nngkit.discovery import _sigterm
-from nngkit.hosted import Hosted
+from nngkit.hosted import Face, Held, Hosted
 from nngkit.loop_waits import asked_by, on_behalf
 from nngkit.portal import BlockingIterator, Host, end, the_portal
 
-__all__ = ["Blocking", "blocking_call", "iterated"]
+__all__ = ["Blocking", "Handle", "Waits"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,13 +23,45 @@ P = ParamSpec("P")
 atexit.register(end)  # after nngkit.protocols registered its own, hence run before: sockets close last
 
 
-class Blocking(Hosted[T]):
+class Waits(Face[T]):
+    """Base class: calls that block the calling thread."""
+
+    def _wait(self, method: Callable[Concatenate[T, P], Awaitable[R]], /, *arguments: P.args, **options: P.kwargs) -> R:
+        """Run a coroutine method in the portal, and wait until it returns."""
+        calls, inner = self._open_object()
+        return calls.call(method, inner, *arguments, **options)
+
+    def _iterate(
+        self, method: Callable[Concatenate[T, P], AsyncGenerator[R, None]], /, *arguments: P.args, **options: P.kwargs
+    ) -> BlockingIterator[R]:
+        """Return an iterator over an async generator in the portal; closing it closes the generator."""
+        calls, inner = self._open_object()
+        return BlockingIterator(calls, method(inner, *arguments, **options))
+
+    @on_behalf
+    def _next(self, method: Callable[[T], Awaitable[R]]) -> R:
+        return self._wait(method)
+
+    def _repeat(self, method: Callable[[T], Awaitable[R]]) -> Iterator[R]:
+        while True:
+            try:
+                item = self._next(method)
+            except StopAsyncIteration:
+                return
+            yield item
+
+
+class Handle(Waits[T], Held[T]):
+    """Base class: an object in the portal that an open one has returned."""
+
+
+class Blocking(Waits[T], Hosted[T]):
     """Base class: an async object, hosted by the portal between `__enter__` and `__exit__`."""
 
     _block = "a `with`"
 
-    def _construct(self, *arguments: Any, **options: Any) -> None:
-        super()._construct(*arguments, **options)
+    def __init__(self) -> None:
+        super().__init__()
         asked_by()  # registers this thread's asyncio loop, if any, for the threads that it starts from now on
 
     def __enter__(self) -> Self:
@@ -50,28 +81,3 @@ class Blocking(Hosted[T]):
         host, self._host = self._host, None
         if host is not None and self._pid == os.getpid():
             host.close()
-
-
-def blocking_call(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Blocking[T], P], R]:
-    """Wrap a coroutine method: the call blocks until it returns."""
-
-    @on_behalf
-    @functools.wraps(method)
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
-        portal, inner = self._open_object()
-        return portal.call(method, inner, *arguments, **options)
-
-    return call
-
-
-def iterated(
-    method: Callable[Concatenate[T, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Blocking[T], P], BlockingIterator[R]]:
-    """Wrap an async generator method as a blocking iterator; closing it closes the generator."""
-
-    @functools.wraps(method)
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> BlockingIterator[R]:
-        portal, inner = self._open_object()
-        return BlockingIterator(portal, method(inner, *arguments, **options))
-
-    return call

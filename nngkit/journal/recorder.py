@@ -112,8 +112,6 @@ class Recorder(UnderTrio):
     pending records and seals them.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         journal: str | os.PathLike[str],

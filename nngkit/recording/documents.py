@@ -77,8 +77,6 @@ class DocumentRecorder(UnderTrio):
     Leaving says good-bye and waits until all received edits are on disk.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         recorder: Recorder,

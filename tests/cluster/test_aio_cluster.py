@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut, aio
+from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut
 from nngkit.aio import Host, Member
-from nngkit.cluster import ClusterMessage, Endpoint, JobRun
+from nngkit.cluster import ClusterMessage, JobRun
 from nngkit.portal import the_portal
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
-SHELL = {"link_up", "link_down", "dial_failed", "received"}  # for the transport
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -346,14 +345,3 @@ async def test_shared_objects_change_in_one_order() -> None:
             await there.wait_for_change()
         assert here.content.numbers == there.content.numbers == [1, 2]
         assert not here.behind
-
-
-@pytest.mark.parametrize("name", ["Host", "Member"])
-def test_the_class_has_the_whole_interface(name: str) -> None:
-    ours = getattr(aio, name)
-    public = {each for each in vars(Endpoint) if not each.startswith("_")}
-    assert public - SHELL - set(dir(ours)) == set()
-    for each in public - SHELL - {"aclose"}:
-        assert getattr(ours, each).__doc__ == getattr(Endpoint, each).__doc__
-        if inspect.isfunction(getattr(Endpoint, each)):
-            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(Endpoint, each))

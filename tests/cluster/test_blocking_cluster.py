@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import queue
 import threading
@@ -13,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from nngkit import Closed, JobFailed, NotStored, TimedOut, blocking
+from nngkit import Closed, JobFailed, NotStored, TimedOut
 from nngkit.blocking import Host, Member
-from nngkit.cluster import ClusterMessage, Endpoint, JobRun
+from nngkit.cluster import ClusterMessage, JobRun
 from nngkit.portal import the_portal
 from nngkit.testing import eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
-SHELL = {"link_up", "link_down", "dial_failed", "received", "aclose"}  # for the transport; `close` here
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -204,14 +202,3 @@ def test_shared_objects_change_in_one_order() -> None:
             there.wait_for_change()
         assert here.content.numbers == there.content.numbers == [1, 2]
         assert not here.behind
-
-
-@pytest.mark.parametrize("name", ["Host", "Member"])
-def test_the_class_has_the_whole_interface(name: str) -> None:
-    ours = getattr(blocking, name)
-    public = {each for each in vars(Endpoint) if not each.startswith("_")} - SHELL
-    assert public - set(dir(ours)) == set()
-    for each in public:
-        assert getattr(ours, each).__doc__ == getattr(Endpoint, each).__doc__
-        if inspect.isfunction(getattr(Endpoint, each)):
-            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(Endpoint, each))

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import nngkit.aio
-from nngkit.cluster import Host, JobRun, Member
+from nngkit.cluster import Endpoint, Host, JobRun, Member
 from nngkit.errors import JobFailed
 from nngkit.portal import the_portal
 from nngkit.testing import aeventually
@@ -81,31 +81,33 @@ async def test_a_cancellation_is_for_one_submitter_and_frees_the_key_with_the_la
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
-def test_a_submit_under_asyncio_that_is_cut_off_once_accepted_cancels_a_job_without_a_key(key: bytes | None) -> None:
+def test_a_submit_under_asyncio_that_is_cut_off_once_accepted_cancels_a_job_without_a_key(
+    key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Endpoint.submit
+
     async def main() -> None:
         async with nngkit.aio.Host("c", listen="tcp://127.0.0.1:0") as host:
-            inner = host._inner
-            submit, begun = inner.submit, asyncio.Event()
-            loop = asyncio.get_running_loop()
+            begun, loop = asyncio.Event(), asyncio.get_running_loop()
 
             async def accepted(*arguments: Any, **options: Any) -> Any:
                 loop.call_soon_threadsafe(begun.set)
                 with trio.CancelScope(shield=True):  # the acceptance is faster than the cancellation
                     return await submit(*arguments, **options)
 
-            inner.submit = accepted
+            monkeypatch.setattr(Endpoint, "submit", accepted)
             task = asyncio.create_task(host.submit("none", b"", key=key))
             await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            monkeypatch.undo()
+            work = host._inner._node.work
             if key is None:
-                await aeventually(lambda: not inner._node.work.submitter.unfinished, 5.0)
+                await aeventually(lambda: not work.submitter.unfinished, 5.0)
             else:
-                inner.submit = submit
-                assert (await host.submit("none", b"", key=key)).id == inner._node.work.host.table.keys[
-                    "none", key
-                ].serial
-                assert inner._node.work.submitter.unfinished == 2
+                assert work.host is not None
+                assert (await host.submit("none", b"", key=key)).id == work.host.table.keys["none", key].serial
+                assert work.submitter.unfinished == 2
 
     asyncio.run(main())

@@ -41,6 +41,7 @@ class Shared:
         self._act = act
         self._check = check
         self._changed = trio.Event()
+        self._changes = 0
 
     @property
     def behind(self) -> bool:
@@ -71,10 +72,17 @@ class Shared:
 
     async def wait_for_change(self) -> None:
         """Wait until the object has changed, by whichever node. Raises Closed, and AccessDenied as `change`."""
+        await self._changes_after(self._changes)
+
+    async def _changes_after(self, seen: int) -> int:
+        """Wait until there were more than `seen` changes since `share`; return how many."""
         self._check()
-        await self._changed.wait()
-        self._check()
+        while self._changes <= seen:
+            await self._changed.wait()
+            self._check()
+        return self._changes
 
     def _notify(self) -> None:
+        self._changes += 1
         self._changed.set()
         self._changed = trio.Event()

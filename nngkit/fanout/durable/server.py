@@ -68,8 +68,6 @@ class ConsumerServer(UnderTrio):
     the recorder's logs, as for `open_journal`. `max_pipes`: connections. Entering raises ConfigError, Damaged.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         journal: str | os.PathLike[str],

@@ -96,8 +96,6 @@ class Following(UnderTrio):
     raises ConfigError, Damaged.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         sub: Sub,

@@ -76,8 +76,6 @@ class Outbox(UnderTrio):
     the position are deleted. Entering raises ConfigError, Damaged.
     """
 
-    _blocking = False
-
     def __init__(
         self,
         directory: str | os.PathLike[str],
