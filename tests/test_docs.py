@@ -31,6 +31,7 @@ INTERNAL = {
     *(
         "background",
         "cbor",
+        "chance",
         "cli",
         "envelope",
         "histogram",
