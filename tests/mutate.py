@@ -44,6 +44,25 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 DATA: Final = ROOT / ".coverage.mutants"  # the lines of each test
 SECONDS: Final = ROOT / ".coverage.mutants-seconds"  # and its duration
+# Not those that run programs, Java or networks of sockets, in which no line of a pure module is executed by itself.
+TESTS: Final = (
+    *(
+        "calls",
+        "cluster",
+        "devices",
+        "discovery",
+        "documents",
+        "fanout",
+        "recording",
+        "testing",
+        "lakehouse/test_plan.py",
+    ),
+    *(f"journal/test_{name}*.py" for name in ("ingest", "merging", "partition", "record", "segments", "skipping")),
+    *(f"protocols/test_{name}*.py" for name in ("batch", "race", "sizes", "sp", "tcp_info", "topics", "websocket")),
+    *(f"cli/test_{name}.py" for name in ("diagnosis", "doc_pure", "formats", "hints", "splitting", "traffic")),
+    *(f"spark/test_{name}.py" for name in ("columns", "plan", "recorded_order", "worker")),
+    *(f"test_{name}.py" for name in ("caps", "envelope", "histogram", "redial", "silence", "upgrading")),
+)
 MOST_SECONDS: Final = 15.0  # of covering tests in one round, by their duration under coverage
 FILES: Final = (2, 12)  # test files of the first round, and of both
 MEMORY: Final = 8 << 30  # bytes of address space
@@ -195,9 +214,18 @@ def measure(tests: list[str]) -> None:
     """Run the quick tests; their lines are in DATA."""
     for old in ROOT.glob(f"{DATA.name}*"):
         old.unlink()
-    # Tests of the command run it as a process, and those of Spark run a Java: neither executes lines here.
-    given = tests or ["tests", *(f"--ignore=tests/{each}" for each in ("alone", "cli", "spark", "test_examples.py"))]
-    command = [sys.executable, "-m", "pytest", "-p", "tests.mutate", "-q", "-n", str(os.cpu_count()), "--alone=not"]
+    given = tests or [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.mutate",
+        "-q",
+        "-n",
+        str((3 * (os.cpu_count() or 1) + 1) // 2),
+        "--alone=not",
+    ]
     subprocess.run([*command, *given], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
     whole = coverage.Coverage(str(DATA), config_file=False)
     whole.combine([str(path) for path in ROOT.glob(f"{DATA.name}.*")])

@@ -31,8 +31,8 @@ PACKAGES = (nngkit, protocols, calls, cluster, discovery, documents, devices, fa
 MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgrading")
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
 INTERNAL = {
-    *("background", "cbor", "cli", "envelope", "histogram", "hosted", "lazy", "loop_waits", "loops", "messages"),
-    *("portal", "redial", "silence", "web"),
+    *("background", "cbor", "chance", "cli", "envelope", "histogram", "hosted", "lazy", "loop_waits", "loops"),
+    *("messages", "portal", "redial", "silence", "web"),
     "mesh",  # its names are those of nngkit.fanout
 }
 
