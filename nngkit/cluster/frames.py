@@ -34,6 +34,7 @@ __all__ = [
     "Channel",
     "Hello",
     "Id",
+    "Kind",
     "Refusal",
     "Routed",
     "check_id",
@@ -57,6 +58,8 @@ _WHAT: Final = "cluster frame"
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MOST_ORIGIN)]
 """Id of a node in a message, as `check_id` has it."""
+Kind: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MOST_KIND)]
+"""Kind, or another name, in a message, as `check_kind` has it."""
 
 
 class Channel(IntEnum):

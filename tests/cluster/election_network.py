@@ -416,7 +416,7 @@ class ElectionNetwork:
         T > t be the first later term with a host that lacks it. One of the voters that elected this host had
         acknowledged the entry, and before it voted, as a voter acknowledges nothing of a term before its own. It still
         had the entry then, as all hosts between t and T have it; what a voter without a disk forgets does not count
-        (election.py, Memory). It votes for no log behind its own, so the last entry of the log it voted for was of t
+        (voter.py, Memory). It votes for no log behind its own, so the last entry of the log it voted for was of t
         and not before this entry, or of a term between t and T, whose host had this entry. Either way the log has it: a
         contradiction.
 

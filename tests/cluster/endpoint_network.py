@@ -218,7 +218,7 @@ class History:
             hosts = {run.node.host for run in self.runs.values()}
             host = next(iter(hosts))
             if len(hosts) == 1 and host in self.runs and self.runs[host].node.role == "host":
-                members = self.runs[host].node._node.queries.tree().members
+                members = self.runs[host].node._node.questions.tree().members
                 if {member.id for member in members} == set(self.runs):
                     return
             await trio.sleep(0.05)

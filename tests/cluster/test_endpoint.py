@@ -69,7 +69,7 @@ class Cluster:
                 await trio.sleep(0.01)
 
     async def _members(self, host: str) -> list[str]:
-        return [member.id for member in self.nodes[host]._node.queries.tree().members]
+        return [member.id for member in self.nodes[host]._node.questions.tree().members]
 
 
 @asynccontextmanager

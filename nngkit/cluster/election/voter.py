@@ -13,7 +13,7 @@
 The protocol is Raft, with these additions.
 
 *Survey.* A voter whose promise to the host has run out asks all others, in place of Raft's pre-vote. From the replies
-it chooses the best voter that a majority would elect (election_choice.py), and stands or nominates it. So no term is
+it chooses the best voter that a majority would elect (choice.py), and stands or nominates it. So no term is
 spent without a majority that is free, and a host that comes back stays follower.
 
 *Lease.* A voter that answers a heartbeat votes for no other for `lease`. The host holds the lease while a majority has
@@ -22,7 +22,7 @@ lease first, and frees the voters from their promises to that term. A voter that
 have promised before.
 
 *Memory.* A durable voter has a disk and is plain Raft. Any other forgets all when it ends, and starts blank: it asks
-the others, as in Viewstamped Replication Revisited (election_recovery.py). That protocol alone is not safe: a vote that
+the others, as in Viewstamped Replication Revisited (recovery.py). That protocol alone is not safe: a vote that
 was on its way before the crash may count after it, although its sender has forgotten it. So every message carries the
 sender's epoch, and every vote and recovery answer the known epochs of all: votes of older epochs are discarded (crash
 vectors: Michael et al., Recovering Shared Objects Without Stable Storage, DISC 2017). A majority has learned the new
@@ -47,9 +47,14 @@ Invariants, while fewer than a majority lose their memory at a time (else `Recov
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Final
 
+from nngkit.cluster.election.choice import best_voter, time_until_free
+from nngkit.cluster.election.hosting import Hosting
 from nngkit.cluster.election.messages import (
+    MOST_VOTERS,
     Append,
     AppendReply,
     Message,
@@ -65,12 +70,29 @@ from nngkit.cluster.election.messages import (
     VoteRequest,
 )
 from nngkit.cluster.election.recovery import Recovery
-from nngkit.cluster.election.values import Chance, ElectionEffects, ElectionLimits, ElectionStats, Recovered, Restored
-from nngkit.cluster.election.voting import VoterElections
-from nngkit.errors import Full, NngkitError, TooLarge
+from nngkit.cluster.election.replica import Replica
+from nngkit.cluster.election.values import (
+    Chance,
+    Deposed,
+    Elected,
+    ElectionEffects,
+    ElectionLimits,
+    ElectionStats,
+    HostChanged,
+    Recovered,
+    Restored,
+    Role,
+)
+from nngkit.errors import ConfigError, Full, NngkitError, TooLarge
+from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import MOST_NUMBER
 
 __all__ = ["NotHost", "Voter"]
+
+MOST_GAP: Final = 1.5  # heartbeats between two calls, beyond which the clock is taken to have jumped
+MOST_HELD: Final = 4096  # messages held back until what they state is on disk; room for minutes of heartbeats
+MOST_LOAD: Final = 1e9
+NEVER: Final = float("inf")
 
 
 class NotHost(NngkitError):
@@ -81,7 +103,7 @@ class NotHost(NngkitError):
         self.host = host
 
 
-class Voter(VoterElections):
+class Voter:
     """State machine of one voter.
 
     `epoch`: greater than at its earlier starts, microseconds since 1970. `durable`: the shell stores what `persist`
@@ -104,17 +126,47 @@ class Voter(VoterElections):
         durable: bool = False,
         limits: ElectionLimits | None = None,
     ) -> None:
-        super().__init__(
-            id,
-            voters,
-            epoch=epoch,
-            now=now,
-            rng=rng,
-            preference=preference,
-            restored=restored,
-            durable=durable,
-            limits=limits,
-        )
+        self.id, self.voters = id, tuple(sorted(set(voters)))
+        if id not in self.voters:
+            raise ConfigError("voters", f"{id!r} is not among them", self.voters)
+        if len(self.voters) > MOST_VOTERS:
+            raise ConfigError("voters", f"{len(self.voters)} are more than {MOST_VOTERS}", self.voters)
+        for each in self.voters:
+            if not each or len(each.encode()) > MOST_ORIGIN or not each.isprintable():
+                raise ConfigError("voters", f"{each!r} is not printable text of 1 to {MOST_ORIGIN} bytes", each)
+        if restored is not None and not durable:
+            raise ConfigError("restored", "it needs `durable`")
+        self.limits = limits or ElectionLimits()
+        self.quorum = len(self.voters) // 2 + 1
+        self.preference, self.willing, self.load = preference, True, 0.0
+        self.role: Role = "follower" if durable else "blank"
+        self.host: str | None = None
+        self.term = restored.term if restored else 0
+        self.wake_at = now
+        self._vote = restored.vote if restored else None
+        self._others = tuple(each for each in self.voters if each != id)
+        self._rng = rng
+        self._up: dict[str, None] = {}  # in order of their links, so that a run can be repeated
+        self._now, self._seen = now, 0.0
+        self._replica = Replica(restored, durable=durable, limits=self.limits)
+        self._held: deque[tuple[int, str, Message]] = deque()
+        self._count = dict.fromkeys(ElectionStats.__dataclass_fields__, 0)
+        self._epochs = {voter: known for voter, known in (restored.epochs if restored else ()) if voter in self.voters}
+        self.epoch = self._epochs[id] = max(epoch, self._epochs.get(id, -1) + 1)
+        self._began: dict[str, int] = {}
+        self._promise_until = self.limits.lease
+        self._promise_to: str | None = None
+        self._promise_term = 0
+        self._recovery: Recovery | None = None
+        self._hosting: Hosting | None = None
+        self._lease_until = self._lease_seen = 0.0
+        self._first = 0  # index of the empty entry of this host's term
+        self._leaving = NEVER
+        self._votes: dict[str, int] = {}
+        self._stand_token = self._over = 0
+        self._survey = 0
+        self._replies: dict[str, SurveyReply] | None = None
+        self._due = 0.0  # of the role: heartbeats, the end of a candidacy or survey, the next survey or round
         if durable:
             if restored is None or restored == Restored():
                 self.term = self.epoch // 1000
@@ -126,11 +178,9 @@ class Voter(VoterElections):
         else:
             self._recovery = Recovery(self._others, self.quorum)
         if not self._others:
-            if durable:
-                self._stand(self.term + 1, 0)
-            else:
+            if not durable:
                 self._begin()
-                self._stand(self.term + 1, 0)
+            self._stand(self.term + 1, 0)
         self._schedule()
 
     # ---- what the shell reads
@@ -267,9 +317,9 @@ class Voter(VoterElections):
             if len(entry) > self.limits.entry_bytes:
                 raise TooLarge(len(entry), self.limits.entry_bytes)
             size += len(entry)
-        if replica.log.bytes + size > self.limits.log_bytes or self._leaving < float("inf"):
+        if replica.log.bytes + size > self.limits.log_bytes or self._leaving < NEVER:
             self._count["full"] += 1
-            why = "this host hands over" if self._leaving < float("inf") else "the log is full until it is compacted"
+            why = "this host hands over" if self._leaving < NEVER else "the log is full until it is compacted"
             raise Full(why)
         first = replica.log.last + 1
         if entries:
@@ -347,3 +397,455 @@ class Voter(VoterElections):
         if self.role != "host" and self.host is not None and self._seen >= self._promise_until:
             self._set_host(None)
         self._schedule()
+
+    # ---- time
+
+    def _advance(self, now: float) -> None:
+        gap, most = now - self._now, MOST_GAP * self.limits.heartbeat
+        self._now = now
+        if gap < 0.0:
+            self._count["jumps"] += 1
+            self._lease_until = 0.0
+            if self._others:
+                self._depose("clock")
+        elif gap > most:
+            self._count["jumps"] += 1
+            self._seen += most
+        else:
+            self._seen += gap
+
+    def _schedule(self) -> None:
+        due = self._due
+        if self.role != "host" and self.host is not None:
+            due = min(due, self._promise_until)
+        self.wake_at = self._now + min(max(due - self._seen, 0.0), self.limits.heartbeat)
+
+    def _jitter(self) -> float:
+        return self.limits.heartbeat * self._rng.random()
+
+    # ---- messages and epochs
+
+    def _send(self, to: str, message: Message) -> None:
+        if to not in self._up:
+            return
+        if self._replica.meta > self._replica.written:
+            if len(self._held) < MOST_HELD:
+                self._held.append((self._replica.meta, to, message))
+            else:
+                self._count["refused"] += 1
+        else:
+            self._replica.effects.sends.append((to, message))
+
+    def _send_all(self, to: str, messages: list[Message]) -> None:
+        for message in messages:
+            self._send(to, message)
+
+    def _save_meta(self) -> None:
+        self._replica.save_meta(self.term, self._vote, self._epochs)
+
+    def _known_epochs(self) -> tuple[tuple[str, int], ...]:
+        return tuple(self._epochs.items())
+
+    def _learn(self, epochs: Collection[tuple[str, int]]) -> None:
+        """Note epochs of voters; what their earlier runs have voted and acknowledged counts no longer."""
+        changed = False
+        for voter, epoch in epochs:
+            if voter == self.id:
+                self._raise_epoch(epoch)
+            elif voter in self._others and epoch > self._epochs.get(voter, -1):
+                self._epochs[voter] = epoch
+                self._votes.pop(voter, None)
+                if self._hosting is not None:
+                    self._hosting.restart(voter)
+                    self._update_lease()
+                changed = True
+        if changed:
+            self._save_meta()
+
+    def _raise_epoch(self, known: int) -> None:
+        """Take an epoch after one that others know of an earlier run of this voter, whose clock was ahead."""
+        if known <= self.epoch:
+            return
+        self.epoch = self._epochs[self.id] = known + 1
+        if self._recovery is not None:
+            self._recovery = Recovery(self._others, self.quorum)
+            self._due = self._seen
+        if self._hosting is not None:
+            self._hosting.epoch = self.epoch
+        if self.id in self._votes:
+            self._votes[self.id] = self.epoch
+        self._save_meta()
+
+    # ---- terms and roles
+
+    def _new_term(self, term: int) -> None:
+        if term <= self.term:
+            return
+        self._depose("term")
+        if self.role == "candidate":
+            self.role = "follower"
+            self._due = self._seen + self._jitter()
+        self.term, self._vote = term, None
+        if self.host is not None:
+            self._set_host(None)
+        self._save_meta()
+
+    def _set_host(self, host: str | None) -> None:
+        self.host = host
+        self._replica.matched = 0
+        self._replica.effects.events.append(HostChanged(self.term, host))
+
+    def _depose(self, why: str) -> None:
+        if self._hosting is None:
+            return
+        self._count["snapshots_sent"] += self._hosting.snapshots_sent
+        self._count["deposed"] += 1
+        self._hosting = None
+        self.role = "follower"
+        self._leaving = NEVER
+        self._lease_until = 0.0
+        self._due = self._seen + self._jitter()
+        self._replica.effects.events.append(Deposed(self.term, why))
+        self._set_host(None)
+
+    def _follow(self, host: str, term: int) -> bool:
+        """Follow the host of a term, which is not before the own one; return False if that cannot be."""
+        if term > self.term:
+            self._new_term(term)
+        elif self.role == "host":
+            self._count["refused"] += 1
+            return False
+        if self._vote is None:
+            self._vote = host
+            self._save_meta()
+        if self.role == "candidate":
+            self.role = "follower"
+        if self.host != host or self._promise_term != term:
+            self._set_host(host)
+        self._promise_to, self._promise_term = host, term
+        self._promise_until = self._seen + self.limits.lease
+        if self.role != "blank":
+            self._replies = None
+            self._due = self._promise_until + self._jitter()
+        return True
+
+    def _promised(self) -> float:
+        """Return the seconds for which this voter votes for no other than its host."""
+        if self._hosting is not None:
+            return max(0.0, self._lease_until - self._now)
+        return max(0.0, self._promise_until - self._seen)
+
+    def _update_lease(self) -> None:
+        if self._hosting is not None and self._others:
+            self._lease_until = self._hosting.lease_until()
+            if self._now < self._lease_until:
+                self._lease_seen = self._seen
+
+    # ---- recovery: what it asks as a blank voter, and what it answers
+
+    def _ask(self) -> None:
+        """Ask all others what they know, as a blank voter."""
+        assert self._recovery is not None
+        self._due = self._seen + self.limits.heartbeat
+        number = self._recovery.begin_round()
+        for voter in self._up:
+            self._send(voter, Recover(self.epoch, number))
+
+    def _on_recover(self, sender: str, message: Recover) -> None:
+        log = self._replica.log
+        reply = RecoverReply(
+            self.epoch,
+            message.epoch,
+            message.number,
+            self._recovery is not None,
+            self.term,
+            self.role == "host",
+            log.last_term,
+            log.last,
+            self._known_epochs(),
+            tuple(self._began.items()),
+        )
+        self._send(sender, reply)
+
+    def _on_recover_reply(self, sender: str, message: RecoverReply) -> None:
+        self._learn(message.epochs)
+        recovery = self._recovery
+        if recovery is None or message.nonce != self.epoch:
+            return
+        fresh = not recovery.complete
+        recovery.answered(sender, message)
+        if (self.id, self.epoch) in message.began:
+            self._began |= {voter: epoch for voter, epoch in message.began if voter in self.voters}
+            self._begin()
+        elif recovery.all_lost:
+            self._began = dict(self._epochs)
+            self._begin()
+        else:
+            self._evaluate()
+            if self._recovery is not None and fresh and recovery.complete and recovery.number <= 2 * len(self.voters):
+                self._ask()  # the first rounds follow each other at once
+
+    def _begin(self) -> None:
+        """Begin a new cluster: at one moment no voter knew anything."""
+        self._recovery = None
+        self.role = "follower"
+        if self.host is None:
+            # the others begin within a message's delay of this: a survey before that would miss the preferred voter
+            self._promise_until = self._seen
+            self._due = self._seen + (self.limits.heartbeat if self._others else 0.0)
+        born = max(self._epochs.values()) // 1000
+        if born > self.term:
+            self.term, self._vote = born, None
+        self._replica.effects.events.append(Recovered("began"))
+
+    def _evaluate(self) -> None:
+        """Be blank no longer, if this voter has what the host of the last term had."""
+        recovery = self._recovery
+        if recovery is None:
+            return
+        target = recovery.target()
+        if target is None:
+            return
+        host, term, index = target
+        if self.host != host or self.term != term or self._replica.matched < index:
+            return
+        lost = len(recovery.survivors()) < self.quorum
+        self._recovery = None
+        self.role = "follower"
+        self._vote = host
+        self._promise_until = self._seen + self.limits.lease
+        self._due = self._promise_until + self._jitter()
+        self._count["beyond"] += lost
+        self._replica.effects.events.append(Recovered("beyond" if lost else "recovered"))
+
+    # ---- survey
+
+    def _state(self, number: int) -> SurveyReply:
+        recovery, log = self._recovery, self._replica.log
+        beyond = recovery is not None and recovery.beyond
+        remaining = self._promised()
+        return SurveyReply(
+            self.epoch,
+            max(self.term, self.epoch // 1000) if beyond else self.term,
+            number,
+            int(remaining * 1000) + 1 if remaining > 0.0 else 0,
+            recovery is not None,
+            beyond,
+            self.willing,
+            self.preference,
+            int(min(max(self.load, 0.0), MOST_LOAD) * 1000),
+            log.last_term,
+            log.last,
+        )
+
+    def _begin_survey(self) -> None:
+        self._count["surveys"] += 1
+        self._survey += 1
+        self._replies = {self.id: self._state(self._survey)}
+        self._due = self._seen + self.limits.heartbeat
+        for voter in self._up:
+            self._send(voter, Survey(self.epoch, self.term, self._survey))
+        if not self._up:
+            self._decide()
+
+    def _on_survey_reply(self, sender: str, message: SurveyReply) -> None:
+        if self._replies is None or message.number != self._survey or self.role != "follower":
+            return
+        self._replies[sender] = message
+        if len(self._replies) > len(self._up):
+            self._decide()
+
+    def _decide(self) -> None:
+        """Evaluate the survey: stand, nominate, or try again later."""
+        replies, self._replies = self._replies or {}, None
+        best = best_voter(replies, self.quorum)
+        if best is None:
+            free = time_until_free(replies, self.quorum)
+            pause = self.limits.lease / 2 if free is None else min(free, self.limits.lease) * 1.1
+            self._due = self._seen + pause + self._jitter()
+            return
+        term = max(reply.term for reply in replies.values())
+        if best == self.id:
+            self._stand(max(term, self.term) + 1, 0)
+        else:
+            self._send(best, Stand(self.epoch, term, 0))
+            self._due = self._seen + 2 * self.limits.heartbeat + 2 * self._jitter()
+
+    def _on_stand(self, message: Stand) -> None:
+        if self.role != "follower":
+            return
+        if self._promised() and not (message.over and message.over == self._promise_term == self.term):
+            return
+        self._stand(max(message.term, self.term) + 1, message.over)
+
+    # ---- votes
+
+    def _stand(self, term: int, over: int) -> None:
+        self._count["stands"] += 1
+        self._replies = None
+        self.role = "candidate"
+        self.term, self._vote, self._over = term, self.id, over
+        if self.host is not None:
+            self._set_host(None)
+        self._save_meta()
+        self._stand_token = self._replica.meta
+        self._votes = {self.id: self.epoch}
+        self._due = self._seen + 0.4 * self.limits.lease + 2 * self._jitter()
+        for voter in self._up:
+            self._request_vote(voter)
+        self._count_votes()
+
+    def _request_vote(self, id: str) -> None:
+        log = self._replica.log
+        self._send(id, VoteRequest(self.epoch, self.term, log.last_term, log.last, self._over))
+
+    def _on_vote_request(self, sender: str, message: VoteRequest) -> None:
+        log, recovery = self._replica.log, self._recovery
+        freed = message.over and message.over == self._promise_term
+        held = self._promised() and not freed and (self._hosting is not None or sender != self._promise_to)
+        mine = (log.last_term, log.last)
+        if recovery is not None:
+            survivors = recovery.survivors()
+            if recovery.beyond and sender in survivors:
+                mine = recovery.best()
+            else:
+                held = True
+        if held or message.term < self.term:
+            self._send(sender, VoteReply(self.epoch, self.term, False, ()))
+            return
+        self._new_term(message.term)
+        granted = (message.last_term, message.last_index) >= mine and self._vote in (None, sender)
+        if granted:
+            self._count["votes"] += 1
+            if self._vote is None:
+                self._vote = sender
+                self._save_meta()
+            if recovery is None:
+                self._replies = None
+                self._due = self._seen + self.limits.lease + self._jitter()
+        self._send(sender, VoteReply(self.epoch, self.term, granted, self._known_epochs()))
+
+    def _on_vote(self, sender: str, message: VoteReply) -> None:
+        self._learn(message.epochs)
+        if message.term > self.term:
+            self._new_term(message.term)
+        elif self.role == "candidate" and message.granted and message.term == self.term:
+            if message.epoch == self._epochs[sender]:
+                self._votes[sender] = message.epoch
+            self._count_votes()
+
+    def _count_votes(self) -> None:
+        if self.role != "candidate" or len(self._votes) < self.quorum or self._replica.written < self._stand_token:
+            return
+        self._count["elected"] += 1
+        self.role = "host"
+        self._leaving = NEVER
+        self._promise_until, self._promise_to, self._promise_term = 0.0, None, self.term
+        self._lease_seen, self._lease_until = self._seen, 0.0
+        replica = self._replica
+        self._hosting = Hosting(self.epoch, self.term, replica.log, self._others, self.quorum, self.limits)
+        self._hosting.commit = replica.commit
+        self._set_host(self.id)
+        replica.append(self.term, (b"",))
+        self._first = replica.log.last
+        self._due = self._seen + self.limits.heartbeat
+        for voter in self._up:
+            self._send_all(voter, self._hosting.heartbeat(voter, self._now))
+        self._commit_as_host()
+
+    # ---- replication as host
+
+    def _tick_host(self) -> None:
+        hosting = self._hosting
+        assert hosting is not None
+        if self._others and self._now >= self._lease_until and self._seen - self._lease_seen > self.limits.lease:
+            self._depose("lease")
+            return
+        if self._seen >= self._due:
+            self._due = self._seen + self.limits.heartbeat
+            for voter in self._up:
+                self._send_all(voter, hosting.heartbeat(voter, self._now))
+        if self._leaving < NEVER:
+            self._hand_over()
+
+    def _on_append_reply(self, sender: str, message: AppendReply) -> None:
+        hosting = self._hosting
+        if message.term > self.term:
+            self._new_term(message.term)
+        elif hosting is not None and message.term == self.term:
+            self._send_all(sender, hosting.replied(sender, message, self._now))
+            self._update_lease()
+            self._commit_as_host()
+            if self._leaving < NEVER:
+                self._hand_over()
+
+    def _on_part_reply(self, sender: str, message: SnapshotReply) -> None:
+        hosting = self._hosting
+        if message.term > self.term:
+            self._new_term(message.term)
+        elif hosting is not None and message.term == self.term:
+            self._send_all(sender, hosting.part_arrived(sender, message, self._now))
+            self._update_lease()
+
+    def _commit_as_host(self) -> None:
+        hosting, replica = self._hosting, self._replica
+        if hosting is None:
+            return
+        index = hosting.majority_has(replica.stored)
+        if index > replica.commit and replica.log.term_at(index) == self.term:
+            before = replica.commit
+            replica.matched = index
+            replica.advance(index)
+            hosting.commit = index
+            if before < self._first <= index:
+                replica.effects.events.append(Elected(self.term))
+
+    def _hand_over(self) -> None:
+        hosting, last = self._hosting, self._replica.log.last
+        assert hosting is not None
+        target = max(self._up, key=lambda voter: (hosting.match(voter), voter), default=None)
+        if (target is None or hosting.match(target) < last) and self._seen < self._leaving:
+            return
+        term = self.term
+        self._depose("handover")
+        self._due = self._seen + self.limits.lease + self._jitter()
+        if target is not None:
+            self._send(target, Stand(self.epoch, term, term))
+
+    # ---- replication as follower
+
+    def _on_append(self, sender: str, message: Append) -> None:
+        replica = self._replica
+        if message.term < self.term or not self._follow(sender, message.term):
+            self._count["stale"] += 1
+            self._send(sender, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
+            return
+        if replica.log.bytes + sum(map(len, message.entries)) > 2 * self.limits.log_bytes:
+            self._count["refused"] += 1
+            return
+        ok, index = replica.take_in(message)
+        self._reply_to_host(ok, index, message.stamp)
+
+    def _reply_to_host(self, ok: bool, index: int, stamp: int) -> None:
+        if self._recovery is not None:
+            self._evaluate()  # this may have been the last entry that was missing
+            stamp = 0
+        if self.host is not None:
+            self._send(self.host, AppendReply(self.epoch, self.term, ok, index, stamp, self.role == "blank"))
+
+    def _on_part(self, sender: str, message: SnapshotPart) -> None:
+        replica = self._replica
+        if message.term < self.term or not self._follow(sender, message.term):
+            self._count["stale"] += 1
+            self._send(sender, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
+            return
+        if message.total > self.limits.snapshot_bytes:
+            self._count["refused"] += 1
+            return
+        offset = replica.take_part(message)
+        if offset is None:
+            self._reply_to_host(True, replica.acknowledged, message.stamp)
+            return
+        blank = self._recovery is not None
+        stamp = 0 if blank else message.stamp
+        self._send(sender, SnapshotReply(self.epoch, self.term, message.index, offset, stamp, blank))

@@ -13,12 +13,13 @@ The parts know nothing of each other; this module carries what one decides to th
 
 ==============  ==========================================================================================
 greetings.py    admission of links, links between voters
-place.py        the tree: parent, children, path to the host, routes to all nodes below
-MeshState       messages to all nodes, over the links of the tree (nngkit.fanout)
+tree.place      the tree: parent, children, path to the host, routes to all nodes below
+MeshState       messages to all nodes, over the links of the tree (nngkit.mesh)
 letters.py      messages to one node
-node_voting.py  at voters: election.py, the replicated log, and the table of jobs
-node_work.py    jobs: submissions, workers, and at the host the queue
-documents.py    documents and shared objects
+questions.py    questions to the host, and its answers
+voting.py       at voters: the election, the replicated log, and the table of jobs
+jobs.part       jobs: submissions, workers, and at the host the queue
+content.part    documents and shared objects
 ==============  ==========================================================================================
 
 A frame that cannot be read is counted, logged with the address of the neighbour that sent it, and has no other effect;
@@ -27,42 +28,134 @@ a neighbour that sends many is cut off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from nngkit.cluster.election.values import Deposed, Elected, HostChanged
+from nngkit.cluster.admission import TokenAuthenticator
+from nngkit.cluster.content.part import ClusterDocuments
+from nngkit.cluster.election.values import Deposed, Elected, HostChanged, Restored
 from nngkit.cluster.frames import (
     DOCUMENTS,
     ROUTED,
     Channel,
+    Hello,
+    Routed,
     local_frame,
+    pack_body,
     parse_body,
     parse_local,
     parse_routed,
+    routed_frame,
 )
+from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.node.core import NodeCore
-from nngkit.cluster.node.greetings import OpenLink
-from nngkit.cluster.node.values import ContentChanged, NodeEffects, Refused
+from nngkit.cluster.node.greetings import Greetings, OpenLink
+from nngkit.cluster.node.letters import Letter, Letters
+from nngkit.cluster.node.log_lines import LogLines
+from nngkit.cluster.node.questions import Questions
+from nngkit.cluster.node.values import ContentChanged, NodeChance, NodeConfig, NodeEffects, NodeStats, Refused
 from nngkit.cluster.node.voting import VotingPart
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.cluster.tree import values as placing
+from nngkit.cluster.tree.place import Place
+from nngkit.cluster.tree.root import BUSY
+from nngkit.envelope import decode
 from nngkit.errors import BadMessage, TooLarge
+from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshMessage
 from nngkit.mesh.wire import DATA
 
 __all__ = ["Node"]
 
+HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
+MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
 ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
 
 
-class Node(NodeCore):
+class Node:
     """One run of a node. `epoch`: microseconds since 1970, different for each run of an id.
 
     `restored`: what a voter's store has of its earlier run. `wall`: seconds since 1970. `wake`: called when an edit of
     a document has made something to take. Raises ConfigError.
     """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        epoch: int,
+        now: float,
+        wall: float,
+        rng: NodeChance,
+        restored: Restored | None = None,
+        wake: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.id, self.epoch = config.id, epoch
+        self.stats = NodeStats()
+        self.busy = False
+        self._leaving = False
+        self._wall_offset = wall - now
+        self._effects = NodeEffects()
+        self._bad: dict[int, int] = {}
+        self._log_lines = LogLines()
+        self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
+        is_voter = config.id in config.voters
+        hello = Hello(config.cluster, config.id, epoch, False, config.token, config.ticket)
+        self.greetings = Greetings(
+            hello,
+            {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
+            config.authenticator or TokenAuthenticator(config.cluster, config.token, self._wall_now),
+            rng=rng,
+            now=now,
+            wall=self.wall,
+        )
+        self._now = now
+        self.mesh = MeshState(config.id, epoch, now, config.mesh)
+        self.letters = Letters(epoch, config.letters)
+        self.work = WorkPart(
+            config.id, epoch, kinds=config.kinds, slots=config.slots, decide=config.decide, rng=rng, wall=self.wall
+        )
+        self.voting: VotingPart | None = None
+        if is_voter:
+            self.voting = VotingPart(
+                config.id,
+                config.voters,
+                self.work,
+                epoch=epoch,
+                now=now,
+                rng=rng,
+                preference=config.preference,
+                durable=config.durable,
+                lease=config.lease,
+                restored=restored,
+            )
+        self.documents = ClusterDocuments(config.id, epoch, now=now, rng=rng, wake=wake)
+        self.place = Place(
+            config.id,
+            epoch,
+            address=config.address,
+            seeds=[seed for seed in config.seeds if seed != config.address],
+            voters=config.voters,
+            fanout=config.fanout,
+            may_host=is_voter,
+            now=now,
+            rng=rng,
+            limits=placing.PlaceLimits(members=config.max_members, heartbeat=HEARTBEAT),
+            facts=self._facts(),
+        )
+        self.questions = Questions(
+            config,
+            place=self.place,
+            voter_link=self.greetings.voter_link,
+            grants=lambda now: self.voting is not None and self.voting.holds_lease(now),
+            work=self.work,
+            stats=self.stats,
+            post=self.post,
+            report=self.report,
+        )
+        self.place.join(now)
 
     # ---- what it knows
 
@@ -76,9 +169,23 @@ class Node(NodeCore):
             self.letters.wake_at,
             self.work.wake_at,
             self.documents.wake_at,
-            self.queries.wake_at,
+            self.questions.wake_at,
             float("inf") if self.voting is None else self.voting.wake_at,
         )
+
+    @property
+    def is_host(self) -> bool:
+        """True if this node is the host, and has told the tree so."""
+        return self.place.leading
+
+    @property
+    def tree_links(self) -> list[int]:
+        """Links to the parent and the children."""
+        return list(self._tree)
+
+    def reach(self, id: str) -> bool:
+        """Return True if a frame for this node can leave: the node is below, or there is a way up."""
+        return id == self.id or self.place.route(id) is not None or (self.place.parent is not None)
 
     # ---- events of the transport
 
@@ -205,7 +312,75 @@ class Node(NodeCore):
 
     # ---- routed frames
 
+    def post(self, channel: Channel, to: str, row: Sequence[object], now: float) -> bool:
+        """Send a row to one node, or to the host if `to` is "". Return False if there is no way to it now."""
+        if to == self.id or (not to and self.is_host):
+            self._deliver(channel, self.id, self.epoch, list(row), now)
+            return True
+        link = self._way(to, None)
+        if link is None:
+            self.stats.unroutable += 1
+            return False
+        self._send(link, routed_frame(channel, to, self.id, self.epoch, row))
+        return True
+
+    def _way(self, to: str, source: int | None) -> int | None:
+        """Return the link over which a frame gets nearer to its node; None if there is none but where it came from."""
+        link = self.place.route(to) if to else None
+        if link is None:
+            link = self.place.parent
+        return None if link == source else link
+
+    def _forward(self, link: int, frame: bytes, head: Routed, now: float) -> None:
+        if head.to == self.id or (not head.to and self.is_host):
+            row = decode(
+                frame[head.start :],
+                what="routed frame",
+                limit=self.config.recv_max_size,
+                peer=self.greetings.peer(link),
+            )
+            if type(row) is not list:
+                raise BadMessage("routed frame", "its content is not an array", self.greetings.peer(link))
+            self._deliver(head.channel, head.sender, head.epoch, row, now)
+            return
+        if head.channel == Channel.QUERY and not head.to and self.place.has_earlier(head.sender, head.epoch):
+            return  # "joined" has no answer before one of the two has left; the other questions are asked again too
+        way = self._way(head.to, link)
+        if way is None:
+            self.stats.unroutable += 1
+        else:
+            self.stats.forwarded += 1
+            self._send(way, frame)
+
+    def _deliver(self, channel: int, sender: str, epoch: int, row: list[Any], now: float) -> None:
+        """Take in the content of a routed frame for this node. Raises BadMessage."""
+        if channel == Channel.WORK:
+            self.work.from_node(sender, epoch, row, now)
+        elif channel == Channel.LETTERS:
+            for letter in self.letters.receive(sender, epoch, row, now):
+                self._tell_letter(letter)
+        elif channel == Channel.DOCUMENTS:
+            self.documents.unicast(sender, row, now)
+        elif channel == Channel.QUERY:
+            self.questions.receive(sender, row, now)
+        else:
+            self.stats.unknown += 1
+
+    def _tell_letter(self, letter: Letter) -> None:
+        message = ClusterMessage(letter.sender, letter.epoch, letter.number, letter.kind, letter.body, direct=True)
+        self._effects.events.append(message)
+
     # ---- calls of the program
+
+    def _facts(self) -> dict[str, Any]:
+        kinds: list[str] = []
+        for kind in sorted(self.work.kinds):  # as many as the facts of a node have room for
+            if sum(map(len, kinds)) + len(kind) > MOST_KINDS_BYTES:
+                break
+            kinds.append(kind)
+        return {**self.config.facts, "slots": self.work.crew.slots, "kinds": kinds} | (
+            {BUSY: True} if self.busy else {}
+        )
 
     def set_work(self, kinds: Mapping[str, int], slots: int, now: float) -> None:
         """Change the kinds of jobs that the node does, how many of each at a time, and how many in all."""
@@ -225,6 +400,21 @@ class Node(NodeCore):
         self.work.crew.leave(now)
         self.place.leave(now)
 
+    def broadcast(self, kind: str, payloads: Iterable[bytes], now: float) -> int:
+        """Send messages to all other nodes; return the number of the last one in this run."""
+        frames = self.mesh.send([pack_body(kind, payload) for payload in payloads], now)
+        for link in self._tree:
+            self._effects.sends.append((link, list(frames), True))
+        return self.mesh.sent
+
+    def letter(self, to: str, kind: str, body: bytes, now: float) -> int:
+        """Send a message to one node; return its number. Raises Full."""
+        if to == self.id:
+            number = self.letters.own()
+            self._tell_letter(Letter(self.id, self.epoch, number, kind, body))
+            return number
+        return self.letters.send(to, kind, body, now)
+
     # ---- time
 
     def tick(self, now: float, wall: float) -> None:
@@ -243,7 +433,14 @@ class Node(NodeCore):
         self.work.tick(now)
         if now >= self.documents.wake_at:
             self.documents.tick(now)
-        self.queries.tick(now)
+        self.questions.tick(now)
+
+    def wall(self, now: float) -> float:
+        """Return seconds since 1970 for a monotonic time."""
+        return now + self._wall_offset
+
+    def _wall_now(self) -> float:
+        return self._now + self._wall_offset
 
     # ---- effects
 
@@ -322,7 +519,7 @@ class Node(NodeCore):
                 self.work.attached(term, now)
                 self.letters.attached(now)
                 self.documents.attached(term, host, self.place.parent_id or "", now)
-                self.queries.attached(now)
+                self.questions.attached(now)
             case placing.Detached():
                 self.work.detached(now)
             case placing.MemberRemoved(member):
@@ -419,3 +616,19 @@ class Node(NodeCore):
             self.documents.received(event.origin, event.epoch, payload, now)
         else:
             self._effects.events.append(ClusterMessage(event.origin, event.epoch, event.sequence, kind, payload))
+
+    def _warn(self, line: str) -> None:
+        if (said := self._log_lines.add(line, self._now)) is not None:
+            self._effects.warnings.append(said)
+
+    def _send(self, link: int, frame: bytes, *, droppable: bool = False) -> None:
+        """Queue a frame for a neighbour, beside others that go the same way."""
+        sends = self._effects.sends
+        if sends and sends[-1][0] == link and sends[-1][2] == droppable:
+            sends[-1][1].append(frame)
+        else:
+            sends.append((link, [frame], droppable))
+
+    def report(self, event: object) -> None:
+        """Tell the program something."""
+        self._effects.events.append(event)

@@ -1,30 +1,54 @@
 """Questions of a node to the host, and its answers: joined, status, tree, drain. Pure.
 
-::
-
-    [0, number, what, argument]         node -> host, and host -> node for "drain"
-    [1, number, answer]                 the answer; [2, number, why] a refusal
-
 A question without an answer is sent again: at a new way to the host, and each `AGAIN` seconds, until it is forgotten.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from nngkit.cluster.frames import Channel
+from msgspec import Meta
+
+from nngkit.cluster.frames import Channel, Kind
+from nngkit.cluster.jobs.part import WorkPart
+from nngkit.cluster.node.values import NodeConfig, NodeStats
 from nngkit.cluster.status import ClusterMember, ClusterStatus, ClusterTree, JobCounts, VoterState
-from nngkit.errors import BadMessage
+from nngkit.cluster.tree.place import Place
+from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import ANY_TEXT, Natural, Row, Rows
 
-if TYPE_CHECKING:
-    from nngkit.cluster.node.core import NodeCore
-
-__all__ = ["Answered", "DrainOrdered", "QueryPart"]
+__all__ = ["KINDS", "Answer", "Answered", "Denial", "DrainOrdered", "Question", "Questions"]
 
 AGAIN: Final = 1.0  # seconds until a question is sent again
 MOST: Final = 1024  # questions without an answer: a program that asks more waits for them
-_ASK, _ANSWER, _REFUSE = range(3)
+
+
+class Question(Row, frozen=True, tag=0):
+    """Question of a node to the host, and of the host to the node that a drain is for."""
+
+    number: Natural
+    what: Kind
+    argument: Annotated[str, Meta(max_length=MOST_ORIGIN)]
+
+
+class Answer(Row, frozen=True, tag=1):
+    """Answer to the question of this number."""
+
+    number: Natural
+    content: Any
+
+
+class Denial(Row, frozen=True, tag=2):
+    """Refusal of the question of this number."""
+
+    number: Natural
+    why: Annotated[str, Meta(max_length=1024, extra=ANY_TEXT)]
+
+
+Message: TypeAlias = Question | Answer | Denial
+KINDS: Final = Rows[Message]("question", Question, Answer, Denial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +66,46 @@ class DrainOrdered:
     """Order to this node to leave the cluster."""
 
 
-class QueryPart:
-    """Asks the host; as host, answers."""
+class Questions:
+    """Questions of one node, and those of others to it, which it answers from its parts.
 
-    def __init__(self, node: NodeCore) -> None:
+    `voter_link`: returns the link to a voter; `grants`: returns True if this host may grant work now; `post`: sends a
+    row to one node; `report`: tells the program.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        place: Place,
+        work: WorkPart,
+        stats: NodeStats,
+        voter_link: Callable[[str], int | None],
+        grants: Callable[[float], bool],
+        post: Callable[[Channel, str, Sequence[object], float], object],
+        report: Callable[[Answered | DrainOrdered], None],
+    ) -> None:
         self.wake_at = float("inf")
-        self._node = node
+        self._config = config
+        self._place, self._work, self._stats = place, work, stats
+        self._voter_link, self._grants = voter_link, grants
+        self._post, self._report = post, report
         self._next = 0
-        self._waiting: dict[int, tuple[str, list[Any]]] = {}
+        self._waiting: dict[int, tuple[str, Question]] = {}
 
     def ask(self, what: str, argument: str, now: float, *, to: str = "") -> int:
         """Ask the host, or one node; return the number of the question."""
         if len(self._waiting) >= MOST:
             self._waiting.pop(next(iter(self._waiting)))
         self._next += 1
-        row = [_ASK, self._next, what, argument]
-        self._waiting[self._next] = to, row
+        question = Question(self._next, what, argument)
+        self._waiting[self._next] = to, question
         self.wake_at = min(self.wake_at, now + AGAIN)
-        self._node.post(Channel.QUERY, to, row, now)
-        return self._next
+        self._send(to, question, now)
+        return question.number
+
+    def _send(self, to: str, message: Message, now: float) -> None:
+        self._post(Channel.QUERY, to, KINDS.pack(message), now)
 
     def forget(self, number: int) -> None:
         """Wait for an answer no longer."""
@@ -68,8 +113,8 @@ class QueryPart:
 
     def attached(self, now: float) -> None:
         """Repeat the questions over a new way."""
-        for to, row in list(self._waiting.values()):
-            self._node.post(Channel.QUERY, to, row, now)
+        for to, question in list(self._waiting.values()):
+            self._send(to, question, now)
 
     def tick(self, now: float) -> None:
         """Repeat the questions. Sets `wake_at`."""
@@ -79,75 +124,81 @@ class QueryPart:
 
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a question or an answer. Raises BadMessage."""
-        match row:
-            case [0, int(number), str(what), str(argument), *_]:
-                answer = self._answer(what, argument, sender, now)
-                if answer is not None:
-                    self._node.post(Channel.QUERY, sender, [answer[0], number, answer[1]], now)
-            case [1, int(number), content, *_]:
+        match KINDS.parse(row, sender):
+            case Question() as question:
+                if (answer := self._answer(question, sender, now)) is not None:
+                    self._send(sender, answer, now)
+            case Answer(number, content):
                 if self._waiting.pop(number, None) is not None:
-                    self._node.report(Answered(number, content, sender))
-            case [2, int(number), str(why), *_]:
+                    self._report(Answered(number, content, sender))
+            case Denial(number, why):
                 if self._waiting.pop(number, None) is not None:
-                    self._node.report(Answered(number, None, sender, why))
-            case _:
-                raise BadMessage("question", "neither a question nor an answer", sender)
+                    self._report(Answered(number, None, sender, why))
+            case None:
+                pass
 
-    def _answer(self, what: str, argument: str, sender: str, now: float) -> tuple[int, Any] | None:
-        node = self._node
+    def _answer(self, question: Question, sender: str, now: float) -> Answer | Denial | None:
+        number, what, argument = question.number, question.what, question.argument
+        place = self._place
         if what == "drain":
-            if argument == node.id:
-                node.report(DrainOrdered())
-                return _ANSWER, {}
-            if not node.is_host:
+            if argument == self._config.id:
+                self._report(DrainOrdered())
+                return Answer(number, {})
+            if not place.leading:
                 return None  # the host has changed: the question comes again
-            if node.place.member(argument) is None:
-                return _REFUSE, f"no node {argument!r} in the cluster"
+            if place.member(argument) is None:
+                return Denial(number, f"no node {argument!r} in the cluster")
             self.ask("drain", argument, now, to=argument)
-            return _ANSWER, {}
-        if not node.is_host:
+            return Answer(number, {})
+        if not place.leading:
             return None
         if what == "echo":
-            return _ANSWER, {}
+            return Answer(number, {})
         if what == "joined":  # no answer before its parents have told of it; it asks again
-            member = node.place.member(sender)
+            member = place.member(sender)
             known = member is not None and str(member.epoch) == argument
-            return (_ANSWER, argument) if known and not node.place.has_earlier(sender, int(argument)) else None
+            return Answer(number, argument) if known and not place.has_earlier(sender, int(argument)) else None
         if what == "status":
-            return _ANSWER, self.status(now).fields()
+            return Answer(number, self.status(now).fields())
         if what == "tree":
-            return _ANSWER, self.tree().fields()
-        return _REFUSE, f"{what!r} is not a question that this version knows"
+            return Answer(number, self.tree().fields())
+        return Denial(number, f"{what!r} is not a question that this version knows")
 
     # ---- at the host
 
     def status(self, now: float) -> ClusterStatus:
         """Return the state of the cluster, as this node sees it; at the host, all of it."""
-        node = self._node
+        config, place = self._config, self._place
         members = self.tree().members
-        connected = {node.id} | {name for name in node.config.voters if node.greetings.voter_link(name) is not None}
-        place = {name: value for name, value in asdict(node.place.stats).items() if value}
+        connected = {config.id} | {name for name in config.voters if self._voter_link(name) is not None}
+        counters = {name: value for name, value in asdict(place.stats).items() if value}
         return ClusterStatus(
-            cluster=node.config.cluster,
-            term=node.place.term,
-            host=node.place.host or "",
+            cluster=config.cluster,
+            term=place.term,
+            host=place.host or "",
             members=len(members),
             depth=max((member.depth for member in members), default=0),
-            grants=node.voting is not None and node.voting.holds_lease(now),
-            voters=tuple(VoterState(name, at, name in connected) for name, at in sorted(node.config.voters.items())),
-            jobs=tuple(JobCounts(*row) for row in node.work.counts()),
-            counters={**place, **asdict(node.stats), **node.work.counters()},
+            grants=self._grants(now),
+            voters=tuple(VoterState(name, at, name in connected) for name, at in sorted(config.voters.items())),
+            jobs=tuple(JobCounts(*row) for row in self._work.counts()),
+            counters={**counters, **asdict(self._stats), **self._work.counters()},
         )
 
     def tree(self) -> ClusterTree:
         """Return the members below this node, and itself; parents before their children."""
-        node = self._node
-        voters = node.config.voters
+        config, place = self._config, self._place
+        voters = config.voters
         root = ClusterMember(
-            node.id, "", node.config.address, 0, node.work.crew.slots, tuple(sorted(node.work.kinds)), node.id in voters
+            config.id,
+            "",
+            config.address,
+            0,
+            self._work.crew.slots,
+            tuple(sorted(self._work.kinds)),
+            config.id in voters,
         )
         children: dict[str, list[Any]] = {}
-        for member in node.place.members():
+        for member in place.members():
             children.setdefault(member.parent, []).append(member)
         found = [root]
         for parent in found:
@@ -164,4 +215,4 @@ class QueryPart:
                         member.id in voters,
                     )
                 )
-        return ClusterTree(node.config.cluster, node.place.term, tuple(found))
+        return ClusterTree(config.cluster, place.term, tuple(found))

@@ -348,8 +348,8 @@ class ShellCore(UnderTrio):
 
     async def _confirmed(self) -> bool:
         """Return True once the host has answered that this run is a member; False to look at the place again."""
-        queries = self._node.queries
-        number = queries.ask("joined", str(self.epoch), trio.current_time())
+        questions = self._node.questions
+        number = questions.ask("joined", str(self.epoch), trio.current_time())
         event, found = self._answers[number] = trio.Event(), list[Answered]()
         pause = FIRST_PAUSE
         try:
@@ -359,10 +359,10 @@ class ShellCore(UnderTrio):
                     await event.wait()
                 if not event.is_set():
                     pause = min(LONGEST_PAUSE, 2 * pause)
-                    queries.attached(trio.current_time())
+                    questions.attached(trio.current_time())
         finally:
             del self._answers[number]
-            queries.forget(number)
+            questions.forget(number)
         # another answer is one to the other node of this id; an earlier version refuses the question
         return any(answer.content == str(self.epoch) or answer.why is not None for answer in found)
 

@@ -423,7 +423,7 @@ class NodeShell(ShellCore):
 
     async def _ask(self, what: str, argument: str, timeout: float | None) -> Answered:
         self._check_open()
-        number = self._node.queries.ask(what, argument, trio.current_time())
+        number = self._node.questions.ask(what, argument, trio.current_time())
         event, found = self._answers[number] = trio.Event(), list[Answered]()
         self._act_soon()
         try:
@@ -431,7 +431,7 @@ class NodeShell(ShellCore):
                 await event.wait()
         finally:
             del self._answers[number]
-            self._node.queries.forget(number)
+            self._node.questions.forget(number)
         if not found:
             self._check_open()
             raise TimedOut(f"{self!r}: the host has not answered {what!r} in {timeout} s", timeout)

@@ -2,7 +2,7 @@
 
 ::
 
-    Join -> accept    if the tree is low here (see tree.py): "pending" until it attaches
+    Join -> accept    if the tree is low here (see shape.py): "pending" until it attaches
             refer     to the host, if the joiner is new; else to the child with the smallest subtree
             wait      without a path, or with an older one than the joiner has seen; answered when that changes
             refuse    if the joiner is above, this node has no address, or the cluster is full

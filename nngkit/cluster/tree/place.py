@@ -8,28 +8,31 @@
     place.link_up(7, now, dialed="tcp://a:7000")    # after `dial`; None: accepted
     place.link_up(8, now, dialed="tcp://c:7000", purpose="voter")    # the shell's own dials: "voter" or "look"
     place.dial_failed("tcp://c:7000", now)          # a dial has led to no connection
-    place.receive(7, message, now)                  # place_messages.parse(row, peer), when it is not None
+    place.receive(7, message, now)                  # messages.KINDS.parse(row, peer), when not None
     place.heard(7, now)                             # anything else came: the peer is alive
     place.link_down(7, now)                         # not after a drop of ours
     place.lead(term, now); place.follow(term, host, address, now)        # news of the election, at voters
     place.leave(now)                                # drain: children go first, then Left
     place.set_facts({...}, now)
     if now >= place.wake_at: place.tick(now)
-    effects = place.take()                          # sends, drop, dial, events: see place_events.py
+    effects = place.take()                          # sends, drop, dial, events: see values.py
 
     place.term, place.host, place.path              # path: ids from the root to this node, () without one
     place.parent                                    # link, or None
     place.children                                  # {link: id}
     place.route("c")                                # link of the child below which a node is, or None
     place.members() -> list[Member]                 # below this node; at the root all but itself
-    place.shape() -> tree.Shape                     # at the root the whole tree
+    place.shape() -> shape.Shape                    # at the root the whole tree
     place.links() -> {link: (role, id, address)}    # for a status page
     place.stats
 
-The tree heals by itself: each node looks for a parent when it has lost its own, with its whole subtree. `place_paths`
-explains why that makes no loops, `place_search` how a parent is found, `place_children` how joiners are answered,
-`place_members` how routes are kept, and `tree` what shape comes out of it. This file is the public face of `place_core`
-(state) and `place_receiving` (messages).
+The tree heals by itself: each node looks for a parent when it has lost its own, with its whole subtree. path.py
+explains why that makes no loops, search.py how a parent is found, children.py how joiners are answered,
+members.py how routes are kept, and shape.py what shape comes out of it.
+
+A Path comes from the parent, or from a node that has accepted this one; Members, Fresh and Alive come from children;
+Move, Probe and Expel from the parent; answers from nodes that were asked. All else is ignored, and most of it counted
+in `PlaceStats.unexpected`: some of it is only late.
 
 Events and links: broadcast messages may go over the links of `ParentUp` and `ChildUp`, until `ParentDown`, `ChildDown`.
 During a move the node has two parent links for a round trip, so nothing is missed.
@@ -46,41 +49,153 @@ Invariants (with those of the other files):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from nngkit.cluster.tree.links import Link
+from nngkit.cluster.tree.children import Children
+from nngkit.cluster.tree.links import Link, Neighbours
+from nngkit.cluster.tree.members import MemberTable
 from nngkit.cluster.tree.messages import (
+    MOST_FACTS,
+    Accept,
+    Alive,
+    Ancestry,
     Attach,
+    Expel,
+    Fresh,
+    Hello,
+    Join,
     Leave,
     Leaving,
     Member,
+    Members,
+    Message,
     Move,
+    Path,
     Probe,
     Purpose,
+    Refer,
+    Refuse,
+    Settled,
+    Wait,
 )
-from nngkit.cluster.tree.receiving import Receiving
-from nngkit.cluster.tree.search import Candidate
+from nngkit.cluster.tree.path import Standing
+from nngkit.cluster.tree.root import Balance, Doubles, shape_of
+from nngkit.cluster.tree.search import Candidate, Random, Search
+from nngkit.cluster.tree.shape import Shape
+from nngkit.cluster.tree.standbys import Standbys
 from nngkit.cluster.tree.values import (
+    Attached,
+    ChildDown,
+    Detached,
+    Greeted,
     Left,
     MemberAdded,
     MemberRemoved,
+    OtherVoters,
+    ParentDown,
+    ParentUp,
     PlaceEffects,
+    PlaceLimits,
+    PlaceStats,
+    Refused,
     Silent,
+    TermChanged,
 )
+from nngkit.envelope import encode
+from nngkit.errors import ConfigError
+from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import MOST_NUMBER
 
 __all__ = ["Place"]
 
-NEVER = float("inf")
-FRESH_PAUSE = 0.02  # seconds between two numbers of a root: each is a message to every node of the tree
-DRAIN = 5.0  # seconds that children have to find another parent, before this node leaves anyway
+NEVER: Final = float("inf")
+FRESH_PAUSE: Final = 0.02  # seconds between two numbers of a root: each is a message to every node of the tree
+FRESH_AGAIN: Final = 0.3  # seconds until an equal request for a number is passed on again: the first one may be lost
+DRAIN: Final = 5.0  # seconds that children have to find another parent, before this node leaves anyway
 
 
-class Place(Receiving):
+class Place:
     """Place of one node. `epoch` must differ between the runs of an id: microseconds since 1970.
 
     `address`: where it accepts links; None: it has no children. `seeds`: addresses of some nodes. `voters`: addresses
     by id. `may_host`: it is one of the voters. `fanout`: most children. Raises ConfigError.
     """
+
+    def __init__(
+        self,
+        id: str,
+        epoch: int,
+        *,
+        address: str | None,
+        seeds: Sequence[str],
+        voters: Mapping[str, str],
+        fanout: int,
+        may_host: bool,
+        now: float,
+        rng: Random,
+        limits: PlaceLimits | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not id or len(id.encode()) > MOST_ORIGIN or not id.isprintable():
+            raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
+        if not 0 <= epoch <= MOST_NUMBER:
+            raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)
+        if fanout < 1:
+            raise ConfigError("fanout", f"{fanout!r} is not a number of children from 1", fanout)
+        self.id, self.epoch, self.address = id, epoch, address
+        self.may_host = may_host
+        self.limits = limits or PlaceLimits()
+        self.stats = PlaceStats()
+        self.fanout = fanout if address is not None else 0
+        self._seeds = tuple(seeds)
+        self._facts = self._checked(facts or {})
+        self._rng = rng
+        self._near = Neighbours(self.limits, self.stats)
+        self._standing = Standing(id)
+        self._table = MemberTable(self.limits.members)
+        self._children = Children(self._near, self._standing, self._table, self.fanout)
+        self._children.voters = dict(voters)
+        self._voters = frozenset(voters)
+        self._search = Search(
+            self._near,
+            rng,
+            address,
+            join=self._join,
+            sources=self._sources,
+        )
+        self._standbys = Standbys(self._near, self._search, rng, address)
+        self._balance = Balance(self.limits, self.stats)
+        self._doubles = Doubles(self._table, self.stats)
+        self._parent: Link | None = None
+        self._offer: Ancestry | None = None  # the parent's last path
+        self._hint: tuple[int, str] | None = None  # term and address of a host that is newer than the path
+        self._lost: str | None = None
+        self._lost_address: str | None = None
+        self._moves = 0
+        self._attached: tuple[int, str, int | None] | None = None
+        self._started = self._stopped = False
+        self._check_at = now
+        self._news_at = now
+        self._number_at = now
+        self._number_wanted = False
+        self._fresh: tuple[int, int, float] = (0, 0, 0.0)  # the last request for a number that was passed on, and when
+        self._parent_leaves = False
+        self._held_back = False
+        self._patience_at = NEVER
+        self._leave_at = NEVER
+        self._near.now = now
+
+    # ---- what the node reads
+
+    @property
+    def parent(self) -> int | None:
+        """Link to the parent."""
+        return self._parent.number if self._parent else None
+
+    @property
+    def parent_id(self) -> str | None:
+        """Id of the parent."""
+        return self._parent.id if self._parent else None
 
     @property
     def term(self) -> int:
@@ -139,6 +254,12 @@ class Place(Receiving):
     def links(self) -> dict[int, tuple[str, str, str | None]]:
         """Return role, id and address of each link."""
         return {link.number: (link.role, link.id, link.address) for link in self._near}
+
+    def shape(self) -> Shape:
+        """Return the shape of the tree below this node."""
+        return shape_of(self.id, self.fanout, self._facts, self._table)
+
+    # ---- what the node tells
 
     @property
     def wake_at(self) -> float:
@@ -315,6 +436,360 @@ class Place(Receiving):
             near.effects.events.append(Left())
             self._stop("the node leaves")
 
+    # ---- messages of neighbours
+
+    def receive(self, link: int, message: Message, now: float) -> None:
+        """Take in a message."""
+        near = self._near
+        near.now = now
+        found = near.links.get(link)
+        if found is None or self._stopped:
+            return
+        found.heard = now
+        if isinstance(message, Hello):
+            self._greeted(found, message, now)
+        elif found.hello is None:
+            self.stats.unexpected += 1
+            near.drop(found)
+            self._ended(found, now, "it did not introduce itself")
+        elif isinstance(message, Path):
+            self._placed(found, message, now)
+        elif isinstance(message, Members):
+            self._members(found, message, now)
+        elif isinstance(message, Join):
+            self._children.asked(found, message, now)
+        elif isinstance(message, Attach):
+            self._children.attached(found, message, now)
+            self._lost = None if self._lost == found.id else self._lost
+        elif isinstance(message, Settled):
+            for old in near.having("left"):
+                near.send(old, Leave("attached elsewhere"))
+        elif isinstance(message, Leave):
+            self._told_to_leave(found, message, now)
+        elif isinstance(message, Fresh):
+            self._fresh_wanted(found, message, now)
+        elif isinstance(message, Move | Probe | Expel):
+            self._from_above(found, message, now)
+        elif isinstance(message, Alive):
+            self._alive(found, message)
+        elif isinstance(message, Leaving):
+            if found is self._parent:
+                self._parent_leaves = True
+                candidates = [Candidate(each, hops=1) for each in message.addresses]
+                self._search.start([*self._standbys.candidates(), *candidates], now)
+        elif isinstance(message, Accept | Refer | Refuse | Wait):
+            self._answered(found, message, now)
+
+    def _greeted(self, link: Link, hello: Hello, now: float) -> None:
+        if link.hello is not None:
+            self.stats.unexpected += 1
+            return
+        if hello.id == self.id and hello.epoch == self.epoch:  # dialed itself by another of its addresses
+            self._near.drop(link)
+            self._ended(link, now, "it leads to this node")
+            return
+        link.hello = hello
+        if link.dialed is None:
+            link.purpose = hello.purpose
+            roles = {"voter": "voter", "look": "look", "standby": "standby"}
+            link.turn(roles.get(hello.purpose, "guest"), now)  # type: ignore[arg-type]
+        self._near.effects.events.append(
+            Greeted(link.number, hello.id, hello.epoch, link.purpose or "look", hello.address, hello.term)
+        )
+
+    def _answered(self, link: Link, answer: Accept | Refer | Refuse | Wait, now: float) -> None:
+        """Take in the answer to a request of this node."""
+        attempt = self._search.of(link)
+        if attempt is None:
+            return  # it came after the end of the attempt
+        if isinstance(answer, Accept):
+            if self.may_host and self._voters != answer.voters.keys():
+                self._near.effects.events.append(OtherVoters(link.id, tuple(sorted(answer.voters))))
+            self._children.voters |= answer.voters
+            self._offered(link, answer.place, now)
+        elif isinstance(answer, Wait):
+            self._search.waits(attempt, answer.soon, now)
+        elif isinstance(answer, Refer):
+            self._standing.hear(answer.term)
+            self._search.referred(attempt, answer.addresses, now)
+        else:
+            self._search.end(attempt, now, answered=True)
+            self._near.effects.events.append(Refused(answer.why, answer.final))
+            if answer.final:
+                self._stop(answer.why)
+
+    def _offered(self, link: Link, place: Ancestry, now: float) -> None:
+        """Attach to a node that has accepted this one, or wait for a path that the label allows."""
+        attempt = self._search.of(link)
+        if attempt is None:
+            return
+        self._standing.hear(place.term if place.path else 0)
+        if self._standing.allows(place, childless=self._children.childless):
+            self._attach(link, place, now)
+        elif not self._standing.usable(place):
+            if attempt.state != "waiting":
+                attempt.state, attempt.since = "waiting", now
+        else:
+            if attempt.state != "offered":
+                attempt.state, attempt.since = "offered", now
+            label = self._standing.label
+            if label is not None:
+                self._near.send(link, Fresh(label.term, label.number))
+
+    def _placed(self, link: Link, place: Ancestry, now: float) -> None:
+        if link is self._parent:
+            self._offer = place
+            self._follow_parent(now)
+        elif self._search.of(link) is not None:
+            self._offered(link, place, now)
+
+    def _members(self, link: Link, news: Members, now: float) -> None:
+        if link.role != "child":
+            self.stats.unexpected += 1
+            return
+        for name in news.removed:
+            if name != link.id:
+                self._table.remove(link.number, name)
+        for member in news.added:
+            if member.id == self.id:
+                self._own_id_below(link, member, now)
+            elif member.id != link.id:
+                if member.id not in self._table:
+                    self._children.kept(link)
+                self._table.add(link.number, member)
+
+    def _told_to_leave(self, link: Link, message: Leave, now: float) -> None:
+        if link is self._parent:
+            self._near.drop(link)
+            self._parent_lost(now, f"the parent has left: {message.why}")
+        elif link.role in ("child", "pending", "waiter"):
+            self._children.left(link, now)
+        elif link.role not in ("voter", "look"):
+            self._near.drop(link)
+            self._ended(link, now, message.why)
+
+    def _fresh_wanted(self, link: Link, request: Fresh, now: float) -> None:
+        """Give a new number, or pass the request on, unless it has been met."""
+        label = self._standing.label
+        if link.role not in ("child", "pending") or label is None or request.term != label.term:
+            return
+        if self._standing.leading:
+            self._number_wanted = self._number_wanted or request.number >= label.number
+        elif self._parent is not None and request.number >= label.number:
+            term, number, at = self._fresh
+            if (request.term, request.number) > (term, number) or now >= at + FRESH_AGAIN:
+                self._fresh = request.term, request.number, now
+                self._near.send(self._parent, request)
+
+    def _from_above(self, link: Link, message: Move | Probe | Expel, now: float) -> None:
+        """Do what the root, or a node above, has ordered, or pass it on."""
+        if link is not self._parent:
+            self.stats.unexpected += 1
+        elif message.id != self.id or message.epoch != self.epoch:
+            self._pass_down(message)
+        elif isinstance(message, Move):
+            if message.parent != self.parent_id:
+                self._search.order(message.address, now)
+        elif isinstance(message, Probe):
+            self._near.send(link, Alive(self.id, self.epoch, self.address or "a node that does not listen"))
+        else:
+            self._expelled(message.why)
+
+    def _own_id_below(self, link: Link, member: Member, now: float) -> None:
+        self.stats.doubles += 1
+        if member.epoch > self.epoch:
+            self._near.send(link, Expel(member.id, member.epoch, self._in_use(self.id, self.address)))
+        elif member.epoch < self.epoch:
+            self._near.send(link, Probe(member.id, member.epoch))
+
+    def _alive(self, link: Link, message: Alive) -> None:
+        """Expel the later nodes of the id of a node that has answered; above them, if they are not below this one."""
+        why = self._in_use(message.id, message.address)
+        if message.id == self.id and message.epoch < self.epoch:
+            self._expelled(why)
+            return
+        later = self._doubles.later(message.id, message.epoch)
+        for number, member in later:
+            below = self._near.links.get(number)
+            if below is not None:
+                self._near.send(below, Expel(member.id, member.epoch, why))
+        if not later and self._parent is not None and link.role == "child":
+            self._near.send(self._parent, message)
+
+    @staticmethod
+    def _in_use(name: str, address: str | None) -> str:
+        return f"the id {name[:40]} is in use by {address or 'another node'}"
+
+    def _expelled(self, why: str) -> None:
+        self._near.effects.events.append(Refused(why, final=True))
+        self._stop(why)
+
+    # ---- parent and path
+
+    def _ended(self, link: Link, now: float, why: str) -> None:
+        """Forget a link, which is not in the table any more."""
+        attempt = self._search.of(link)
+        if attempt is not None:
+            self._search.end(attempt, now, link_ended=True)
+        if link.role == "child":
+            self._children.gone(link, now)
+            self._children.serve_waiters(now)
+        elif link.role == "pending":
+            self._children.serve_waiters(now)
+        elif link.role == "left":
+            self._near.effects.events.append(ParentDown(link.number, link.id))
+        elif link is self._parent:
+            self._parent_lost(now, why)
+        elif link.role == "standby" and link.dialed is not None:
+            self._standbys.again(now)
+
+    def _stop(self, why: str) -> None:
+        """End all links."""
+        self._search.stop()
+        for link in self._near:
+            if link.role in ("parent", "child", "pending", "left"):
+                self._near.send(link, Leave(why))
+            if link.role in ("parent", "left"):
+                self._near.effects.events.append(ParentDown(link.number, link.id))
+            elif link.role == "child":
+                self._near.effects.events.append(ChildDown(link.number, link.id))
+            if link.role not in ("voter", "look"):
+                self._near.drop(link)
+        self._parent = None
+        self._standing.lose()
+        self._report_path(why)
+        self._stopped = True
+
+    def _pass_down(self, message: Move | Probe | Expel) -> None:
+        for number, member in self._table.claims(message.id):
+            below = self._near.links.get(number)
+            if member.epoch == message.epoch and below is not None:
+                self._near.send(below, message)
+
+    def _attach(self, link: Link, place: Ancestry, now: float) -> None:
+        """Make a node the parent, which the label allows."""
+        old, self._parent = self._parent, link
+        attempt = self._search.of(link)
+        if attempt is not None:
+            self._search.attempts.remove(attempt)
+        link.turn("parent", now)
+        self._moves += 1
+        self.stats.attached += 1
+        self._near.send(link, Attach(self._moves, self.fanout, self._facts))
+        self._table.forget_told()
+        self._news_at = now
+        self._standing.attach(place)
+        self._offer = place
+        self._lost = self._lost_address = None
+        self._parent_leaves = False
+        self._search.stop()
+        self._search.avoid = link.address
+        if old is not None:
+            old.turn("left", now)
+        self._near.effects.events.append(ParentUp(link.number, link.id))
+        self._path_changed(now)
+
+    def _follow_parent(self, now: float) -> None:
+        """Take the parent's path, or lose the own one with it."""
+        place = self._offer
+        if place is None:
+            return
+        if self.id in place.path:
+            self.stats.loops += 1
+            link = self._parent
+            if link is not None:
+                self._near.send(link, Leave("its path contains this node"))
+                self._near.drop(link)
+            self._parent_lost(now, "the parent's path contained this node")
+        elif place.path and self._standing.follow(place, frozen=self._search.offered):
+            self._held_back = self._search.offered
+            self._path_changed(now)
+        elif self._standing.path:
+            self._path_lost("the parent has no path", now)
+
+    def _parent_lost(self, now: float, why: str) -> None:
+        link, self._parent = self._parent, None
+        self._offer = None
+        if link is None:
+            return
+        self.stats.lost += 1
+        self._lost, self._lost_address = link.id, link.address
+        self._search.avoid = None
+        self._near.effects.events.append(ParentDown(link.number, link.id))
+        self._path_lost(why, now)
+        standbys = self._standbys.candidates()
+        back = [Candidate(self._lost_address, hops=1)] if self._lost_address else []
+        self._search.start([*standbys[:1], *back, *standbys[1:]], now)
+
+    def _path_lost(self, why: str, now: float) -> None:
+        self._standing.lose()
+        self._balance.stop()
+        self._number_wanted = False
+        self._report_path(why)
+        self._children.parent_address = None
+        self._children.announce()
+        self._watch_patience(now)
+
+    def _path_changed(self, now: float) -> None:
+        """Report and announce the path."""
+        self._report_path("")
+        offer, parent = self._offer, self._parent
+        self._children.parent_address = parent.address if parent else None
+        self._search.avoid = parent.address if parent else None
+        self._update_hint()
+        self._children.announce()
+        self._children.serve_waiters(now)
+        if parent is not None and offer is not None:
+            wanted = [each for each in (offer.grandparent, offer.sibling) if each != parent.address]
+            self._standbys.want(wanted, now)
+        self._watch_patience(now)
+
+    def _report_path(self, why: str) -> None:
+        events, before = self._near.effects.events, self._attached
+        path = self._standing.path
+        if not path:
+            self._attached = None
+            if before is not None:
+                events.append(Detached(why))
+            return
+        present = self._standing.term, path[0], self.parent
+        if present != before:
+            self._attached = present
+            if before is None or before[0] != present[0]:
+                events.append(TermChanged(present[0], present[1]))
+            events.append(Attached(*present))
+
+    def _update_hint(self) -> None:
+        standing = self._standing
+        if self._hint is not None and standing.path and standing.term >= self._hint[0]:
+            self._hint = None
+        self._children.hint = self._hint[1] if self._hint else None
+
+    def _watch_patience(self, now: float) -> None:
+        """Look for another parent after a while, if the path is missing or of a past term."""
+        standing = self._standing
+        if standing.leading or self._parent is None or (standing.path and not standing.stale):
+            self._patience_at = NEVER
+            if self._search.wanted and standing.path and not standing.stale and not self._parent_leaves:
+                self._search.stop()
+        elif self._patience_at == NEVER and not self._search.wanted:
+            self._patience_at = now + self.limits.patience * (1 + self._rng.random())
+
+    def _hello(self, purpose: Purpose) -> Hello:
+        return Hello(self.id, self.epoch, purpose, self.address, self._standing.known)
+
+    def _join(self, hops: int, direct: bool, ordered: bool) -> Join:
+        label = None if self._children.childless else self._standing.label
+        size = len(self._table) + 1
+        return Join(label, self._standing.term, hops, direct, self.fanout, size, self._lost, ordered)
+
+    def _sources(self) -> list[str]:
+        hint = [self._hint[1]] if self._hint else []
+        known = [*hint, *self._children.voters.values(), *self._seeds]
+        return [each for each in known if each != self.address] + ([self._lost_address] if self._lost_address else [])
+
+    # ---- after each call
+
     def _after(self) -> None:
         """Report changes of the members, and do the duties of the root."""
         near, now = self._near, self._near.now
@@ -354,3 +829,8 @@ class Place(Receiving):
         address = self.address if parent == self.id else above.address if above else None
         if member is not None and address is not None:
             self._pass_down(Move(node, member.epoch, parent, address))
+
+    def _checked(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        if len(encode(dict(facts))) > MOST_FACTS:
+            raise ConfigError("facts", f"they have more than {MOST_FACTS} bytes")
+        return dict(facts)
