@@ -33,7 +33,7 @@ KINDS = {
     "place": set(range(len(place_messages._KINDS))),
     "election": set(range(len(election_messages._KINDS))),
     "work": set(work_messages.KINDS.kinds),
-    "documents": set(documents_messages._KINDS),
+    "documents": set(documents_messages.KINDS.kinds),
 }
 
 

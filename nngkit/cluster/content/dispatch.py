@@ -109,9 +109,9 @@ class DocumentsDispatch(ABC):
                 if (replica := self._object(message.name)) is not None:
                     replica.gather(origin, message, now)
             case Positions(of):
-                for name, position in of:
-                    if self._is_host(origin, position.term) and (replica := self._object(name)) is not None:
-                        replica.heard_position(position, now)
+                for each in of:
+                    if self._is_host(origin, each.position.term) and (replica := self._object(each.name)) is not None:
+                        replica.heard_position(each.position, now)
             case _:
                 raise BadMessage("broadcast", f"a {type(message).__name__} is not for all nodes", origin)
 

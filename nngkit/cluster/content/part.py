@@ -55,10 +55,11 @@ from nngkit.cluster.content.dispatch import MOST_OPEN, DocumentsDispatch
 from nngkit.cluster.content.holders import Holders
 from nngkit.cluster.content.messages import (
     BODY_LIMIT,
+    MOST_POSITIONS,
     Closing,
     Message,
     Partner,
-    Position,
+    PositionOf,
     Positions,
     Presence,
     decode,
@@ -486,12 +487,12 @@ class ClusterDocuments(DocumentsDispatch):
     def _send_positions(self, now: float) -> None:
         """Broadcast the positions of objects that changed lately."""
         self._positions_at = now + POSITIONS
-        found: list[tuple[str, Position]] = []
+        found: list[PositionOf] = []
         for name, replica in self._objects.items():
             times = self._quiet.get(name, 0)
-            if times < CHECK and not replica.behind_host and len(found) < 512:
+            if times < CHECK and not replica.behind_host and len(found) < MOST_POSITIONS:
                 self._quiet[name] = times + 1
-                found.append((name, replica.order.position))
+                found.append(PositionOf(name, replica.order.position))
         if found:
             self._send(None, Positions(tuple(found)))
 
