@@ -50,8 +50,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from nngkit.cluster.jobs.credit import Asked, Credit, take_demand
-from nngkit.cluster.jobs.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
+from nngkit.cluster.jobs.credit import Asked, Credit, Passed, take_demand
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_ERROR,
@@ -75,11 +74,11 @@ from nngkit.cluster.jobs.messages import (
     Taken,
     Wanted,
 )
-from nngkit.cluster.jobs.passed import Passed
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
 from nngkit.cluster.jobs.sharing import Decide, Offer, evenly
 from nngkit.cluster.jobs.slots import Kinds, Places
+from nngkit.cluster.jobs.values import CrewEffects, CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.jobs.waiting import Waiting
 
 __all__ = ["Crew"]
