@@ -120,7 +120,6 @@ class ClusterCopy:
         self.me = me
         self.parent = ""
         self.partner: str | None = None  # None: not known yet; "": this copy is the one that others compare with
-        self.partner_at = -NEVER  # when the host named it
         self.holders = 1
         self.wake_at = now
         self.replica = Replica(name, me, rng=rng)
@@ -251,7 +250,6 @@ class ClusterCopy:
         self._opened_at = now + REST * self._rng.uniform(1.0, 1.5)  # the host may have lost its table
         self._opened_pause = ANSWER
         self.holders = max(1, message.holders)
-        self.partner_at = now
         if message.node == self.node:
             message = Partner(message.name, "", message.holders)
         same = message.node == self.partner and not self._unanswered and self._catching is None

@@ -11,7 +11,7 @@
                             take (3, 7, 5)        applied, and 6 after it
                             after((3, 7, 4))      [5, 6]; None for a position that the log does not follow
 
-Of the invariants of `shared_object.py` it keeps the first: only the change after the present position is applied, and a
+Of the invariants of `replica.py` it keeps the first: only the change after the present position is applied, and a
 change for which the object raises counts as applied at every node. For the second it keeps the table, by which the host
 numbers a change once. Knows no time, no host and no request: `SharedReplica` requests missing changes.
 """

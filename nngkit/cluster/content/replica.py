@@ -17,7 +17,7 @@ Invariants, with one host for each term (tests/cluster/documents_network.py chec
 1. Two copies at the same position have the same content.
 2. Each change of a writer is in that content at most once, and in the writer's order.
 3. A writer that stays gets each change into the content in the end, also one that a dead host had confirmed: see
-   `documents_writer.py`.
+   `writer.py`.
 4. All copies reach the position of the host, once messages arrive for long enough.
 """
 

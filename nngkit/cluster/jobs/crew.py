@@ -40,7 +40,7 @@ Invariants:
 7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
    Stop came there lists it again; so a Stop is answered with Lost, which follows that on the link. What is listed
    wrongly for another reason (a result was dropped, and its worker died) the host stops after the next attachment.
-8. A grant that waits behind a longer job than expected goes back after `PATIENCE`: see crew_waiting.py. One that waits
+8. A grant that waits behind a longer job than expected goes back after `PATIENCE`: see waiting.py. One that waits
    until it is alone goes back after `HOLD`, doubled with each of its grants: first another node may be idle, but in the
    end one has to become it.
 """

@@ -3,7 +3,7 @@
     submitter   --unicast-->  the host's queue  --grants-->  crew of the host  -->  crews of the children  -->  workers
 
 The queue exists while this node is host. Its own crew is on the link `LOCAL` of the queue; a message between a crew and
-the one above it goes over the link of the tree. Rows are those of `work_messages`.
+the one above it goes over the link of the tree. Rows are those of `messages.py`.
 """
 
 from __future__ import annotations
