@@ -27,9 +27,10 @@ A map has its version as `v`, and its kind, if there are several, as `type`::
 Readers ignore further items of rows, and unknown keys, so versions can differ; a missing item takes its default, and
 is an error without one. Limits are `msgspec.Meta` in the annotation: `ge` and `le` of numbers, `max_length` of arrays,
 maps and bytes. The `max_length` of text counts bytes of UTF-8, and text is printable, unless the annotation has one of
-`ADDRESS`, `ANY_TEXT` as `extra`; `packed(n)` bounds what a value has as CBOR. Floats are finite. What concerns several
-fields is checked by a method `check` of the class, which raises ValueError. Every error is a BadMessage that names
-sender, message and field. Pure: `envelope` limits size and depth before anything is built.
+`ADDRESS`, `ANY_TEXT` as `extra`; `packed(n)` bounds what a value has as CBOR. Floats are finite. A function that raises
+ValueError is the `check` of a type's `extra`; of a class, for what concerns several fields, it is a method `check`.
+Every error is a BadMessage that names sender, message and field. Pure: `envelope` limits size and depth before anything
+is built.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ def _check(info: types.Type, inside: tuple[type[Any], ...]) -> _Check | None:
     while isinstance(info, types.Metadata):
         extra |= info.extra or {}
         info = info.type
-    return _limited(_checked(info, extra, inside), extra.get("packed"))
+    return extra.get("check") or _limited(_checked(info, extra, inside), extra.get("packed"))
 
 
 def _checked(info: types.Type, extra: dict[str, Any], inside: tuple[type[Any], ...]) -> _Check | None:

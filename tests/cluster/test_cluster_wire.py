@@ -33,7 +33,7 @@ KINDS = {
     "place": set(place_messages.KINDS.kinds),
     "election": set(election_messages.KINDS.kinds),
     "work": set(work_messages.KINDS.kinds),
-    "documents": set(documents_messages._KINDS),
+    "documents": set(documents_messages.KINDS.kinds),
 }
 
 

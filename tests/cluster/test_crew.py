@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.crew_limits import CrewEffects, CrewLimits
 from nngkit.cluster.jobs.messages import (
     Block,
     Demand,
@@ -25,6 +24,7 @@ from nngkit.cluster.jobs.messages import (
     Taken,
     Wanted,
 )
+from nngkit.cluster.jobs.values import CrewEffects, CrewLimits
 
 NOW = 10.0
 

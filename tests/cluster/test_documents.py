@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from random import Random
+from typing import Any, Final
 
 import pytest
 
@@ -39,10 +42,16 @@ from nngkit.cluster.content.messages import (
     OrderedFragments,
     Partner,
     Position,
+    PositionOf,
     Positions,
     Presence,
+    Run,
+    Stream,
+    Version,
     decode,
     encode,
+    pack,
+    parse,
 )
 from nngkit.cluster.content.part import BODY_LIMIT, ClusterDocuments
 from nngkit.cluster.shell.document import ClusterDocument
@@ -56,10 +65,11 @@ from tests.cluster.documents_network import Cluster, history
 HISTORIES = int(os.environ.get("NNGKIT_HISTORIES", "4"))
 STREAM = EditStream(origin_of("a"), 7)
 AT = Position(2, 10, 3)
-RUN = OrderedFragments("x", Position(2, 10, 0), Position(1, 5, 9), (Entry("a", 7, 1, b"one"),))
+RUN = Run("x", Position(2, 10, 0), Position(1, 5, 9), (Entry("a", 7, 1, b"one"),))
+WIRE: Final = json.loads((Path(__file__).parent / "content_wire_of_0_1.json").read_text())["messages"]
 MESSAGES: list[Message] = [
     Fragment("d", b"content"),
-    FragmentPart("d", STREAM, 3, 1, 2, {STREAM: 2}, b"data"),
+    FragmentPart("d", Stream(*STREAM), 3, 1, 2, (Version(*STREAM, 2),), b"data"),
     Presence("d", b"content"),
     Opened("d", "parent", "", True),
     Partner("d", "b", 3),
@@ -74,13 +84,13 @@ MESSAGES: list[Message] = [
     Chunk(bytes(16), 4, b"data"),
     Changes("x", AT, 7, 3, 4, (b"one", b"two")),
     Behind("x", 7, 3),
-    RUN,
+    OrderedFragments(RUN.name, RUN.first, RUN.base, RUN.entries),
     FullObjectRequest(1, "x", START),
     MissingFragments(1, "x", AT, (RUN,)),
     FullObject(1, "x", AT, b"content"),
     Gather("x", 2, 10, START),
     Offer("x", AT),
-    Positions((("x", AT), ("y", START))),
+    Positions((PositionOf("x", AT), PositionOf("y", START))),
 ]
 BROKEN_ONCE = [  # seeds as they were numbered then; the choices of a history depend on the number of messages
     16,  # edits that depend on those of a crashed node, which reached no living one, were held forever
@@ -144,6 +154,24 @@ def test_each_message_is_decoded_as_it_was(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
+def test_bytes_of_version_0_1_are_read_and_written() -> None:
+    messages = [decode(bytes.fromhex(data)) for _, data in WIRE]
+    assert messages == MESSAGES
+    assert [[type(message).__name__, encode(message).hex()] for message in messages if message is not None] == WIRE
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_items_of_a_later_version_are_ignored(message: Message) -> None:
+    def later(value: Any) -> Any:
+        """Return a row with one more item, and so each row in it."""
+        if type(value) is not list or not value or type(value[0]) is bytes:  # the origin of a stream, or a column
+            return [*value, 9] if type(value) is list and len(value) in (2, 3) and type(value[-1]) is int else value
+        items = [later(item) for item in value]
+        return items if type(value[0]) is list else [*items, "later"]
+
+    assert parse(later(pack(message))) == message
+
+
 def test_mutilated_messages_are_refused_or_decoded() -> None:
     rng = Random(1)
     documents = ClusterDocuments("n", 1, now=0.0, rng=Random(1))
@@ -171,7 +199,7 @@ def test_a_message_in_the_name_of_another_node_is_refused() -> None:
     cluster, _ = real(2)
     cluster.run(1.0)
     node = cluster.nodes["n1"].documents
-    part = FragmentPart("minutes", EditStream(origin_of("n0"), 5), 1, 0, 1, {}, b"")
+    part = FragmentPart("minutes", Stream(origin_of("n0"), 5), 1, 0, 1, (), b"")
     node.received("n2", 1, encode(part), cluster.now)
     (event,) = node.take(cluster.now).events
     assert (event.node, event.what) == ("n2", "document minutes")

@@ -44,13 +44,13 @@ def host(count: int, size: int = 1) -> Copy:
 
 def run(first: int, *numbers: int) -> OrderedFragments:
     entries = tuple(Entry("w", 1, n, bytes([n])) for n in numbers)
-    return OrderedFragments("x", FIRST._replace(number=first), None, entries)
+    return OrderedFragments("x", FIRST.at(first), None, entries)
 
 
 def behind(number: int) -> Copy:
     """Return a copy that has loaded the state at a position of the host."""
     copy = Copy()
-    assert copy.order.load("host", FIRST._replace(number=number), host(number).order.full_state())
+    assert copy.order.load("host", FIRST.at(number), host(number).order.full_state())
     return copy
 
 
@@ -78,7 +78,7 @@ def test_an_object_as_its_program_made_it_takes_no_change_before_a_full_state() 
     copy.order.take(OrderedFragments("x", FIRST, START, (Entry("w", 1, 1, b"a"),)))
     assert copy.order.position == START
     assert copy.order.load("host", FIRST, host(0).order.full_state())
-    assert copy.order.position == FIRST._replace(number=1)  # held meanwhile
+    assert copy.order.position == FIRST.at(1)  # held meanwhile
     assert copy.log.changes == [b"a"]
 
 
@@ -103,8 +103,8 @@ def test_the_changes_after_a_position_lead_to_the_same_content() -> None:
 
 def test_changes_after_a_position_are_known_as_far_as_the_log_goes() -> None:
     order = host(LOG_CHANGES + 2).order
-    assert order.after(FIRST._replace(number=1)) is None
-    assert order.after(FIRST._replace(number=2)) is not None
+    assert order.after(FIRST.at(1)) is None
+    assert order.after(FIRST.at(2)) is not None
     assert order.after(Position(1, 2, 3)) is None
     assert order.after(START) is None
 

@@ -310,7 +310,7 @@ def test_what_is_proposed_after_a_cancellation_under_a_key_leaves_nothing_behind
     assert bench.host.table.jobs[serial].outcome == 3
     assert bench.last(Taken) == Taken([serial], [])
     assert not bench.host._finishing
-    assert not bench.host._running[30.0]
+    assert not bench.host._jobs.running[30.0]
 
 
 def test_a_submitter_beyond_its_window_waits() -> None:

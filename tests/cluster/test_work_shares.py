@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.jobs.crew_limits import CrewJob
+from nngkit.cluster.jobs.values import CrewJob
 from tests.cluster.work_network import Cluster, Node
 
 

@@ -24,7 +24,6 @@ from random import Random
 from typing import Any
 
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits
 from nngkit.cluster.jobs.messages import Grant, Message, pack, parse
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.slots import Kinds
@@ -37,7 +36,7 @@ from nngkit.cluster.jobs.submitter import (
     Submitter,
 )
 from nngkit.cluster.jobs.table import JobTable
-from nngkit.cluster.jobs.values import QUEUED, JobEnd, WorkLimits
+from nngkit.cluster.jobs.values import QUEUED, CrewJob, CrewLimits, JobEnd, WorkLimits
 from nngkit.cluster.log_clock import LogClock
 from nngkit.envelope import decode, encode
 from nngkit.testing.clock import VirtualClock
@@ -594,11 +593,11 @@ class Cluster:
                 assert not node.crew.passed, f"{node.name} still has jobs at children"
                 assert not node.crew._results._parts
                 assert not node.crew._results.part_bytes
-        assert not any(host.host._running.values())
-        assert not host.host._lost
-        assert not host.host._stopping
+        assert not any(host.host._jobs.running.values())
+        assert not host.host._jobs.lost
+        assert not host.host._jobs.stopping
         assert not host.host._finishing
-        assert not host.host._recording
+        assert not host.host._grants._recording
         sizes = [
             len(job.payload) if job.outcome < 0 else len(job.result) + (sum(map(len, job.error)) if job.outcome else 0)
             for job in host.host.table.jobs.values()

@@ -37,6 +37,8 @@ from nngkit.cluster.content.messages import (
     Opened,
     Partner,
     Send,
+    Stream,
+    Version,
 )
 from nngkit.cluster.content.transfers import Downloads
 from nngkit.documents.sync import wire
@@ -45,7 +47,7 @@ from nngkit.documents.sync.messages import BUS_LIMIT, Diff, Manifest, Nack, Rese
 from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
 from nngkit.documents.sync.replica import Ask, AskAll, Replica
 from nngkit.documents.sync.transfers import Transfers
-from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions
+from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions, to_wire
 from nngkit.errors import BadMessage, TooLarge
 
 __all__ = ["TELLING", "ClusterCopy", "CopyRng", "origin_of"]
@@ -158,8 +160,8 @@ class ClusterCopy:
         if len(pieces) > MOST_PARTS:
             return  # other nodes get it as a full document
         for index, data in enumerate(pieces):
-            deps = {} if index else edit.deps
-            self._send(None, FragmentPart(self.name, stream, seq, index, len(pieces), deps, data))
+            deps = () if index else tuple(Version(*each) for each in to_wire(edit.deps))
+            self._send(None, FragmentPart(self.name, Stream(*stream), seq, index, len(pieces), deps, data))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
         """Record an applied full document. Interface of EditLog; a cluster keeps no log of its own."""
@@ -191,23 +193,25 @@ class ClusterCopy:
 
     def fragment_part(self, node: str, part: FragmentPart, now: float) -> None:
         """Take a part of a large edit. Parts come in order, or there is a gap and the edit is requested."""
-        if part.stream.origin != origin_of(node):
+        stream = EditStream(part.stream.origin, part.stream.epoch)
+        if stream.origin != origin_of(node):
             self._refused(node, "an edit in the name of another node")
             return
-        parts = self._parts.get(part.stream)
+        parts = self._parts.get(stream)
         if part.part == 0:
-            parts = self._parts[part.stream] = _Parts(part.seq, part.parts, part.deps, [], 0)
+            deps = {EditStream(each.origin, each.epoch): each.seq for each in part.deps}
+            parts = self._parts[stream] = _Parts(part.seq, part.parts, deps, [], 0)
         elif parts is None or (parts.seq, parts.count, len(parts.data)) != (part.seq, part.parts, part.part):
-            self._parts.pop(part.stream, None)
+            self._parts.pop(stream, None)
             return
         parts.data.append(part.data)
         parts.size += len(part.data)
         if len(parts.data) == parts.count:
-            del self._parts[part.stream]
+            del self._parts[stream]
             edit = Edit(b"".join(parts.data), parts.deps)
-            self.fragment(node, Updates(part.stream, self.name, part.seq, (edit,)), now)
+            self.fragment(node, Updates(stream, self.name, part.seq, (edit,)), now)
         elif sum(one.size for one in self._parts.values()) > ASSEMBLED:
-            del self._parts[part.stream]  # its number is missing then, and requested
+            del self._parts[stream]  # its number is missing then, and requested
 
     def gap(self, node: str, now: float) -> None:
         """Compare soon: broadcasts of a node are missing."""
@@ -247,7 +251,7 @@ class ClusterCopy:
         self._opened_pause = ANSWER
         self.holders = max(1, message.holders)
         if message.node == self.node:
-            message = message._replace(node="")
+            message = Partner(message.name, "", message.holders)
         same = message.node == self.partner and not self._unanswered and self._catching is None
         if message.node != self.partner:
             self._unanswered = 0

@@ -15,25 +15,31 @@ Three kinds carry content: fragments (a change), documents (the full state), and
     Closing(name='minutes')
 
 A message is a CBOR array that begins with its kind. `content` is a message of `nngkit.documents.sync.wire`, so edits,
-version vectors and manifests have one encoding in the project. Decoding validates hostile input: BadMessage, TooLarge.
+version vectors and manifests have one encoding in the project. Decoding validates hostile input: BadMessage, TooLarge;
+items that a later version has appended to any row are ignored.
 Knows neither time nor the content of updates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
+
+from msgspec import Meta
 
 from nngkit import envelope
-from nngkit.documents.sync.wire_reader import WireReader
-from nngkit.documents.versions import EditStream, Versions, to_wire
-from nngkit.errors import BadMessage
+from nngkit.documents.names import LONGEST, check_name
+from nngkit.documents.versions import ORIGIN, STREAMS
+from nngkit.errors import ConfigError
+from nngkit.messages import MOST_NUMBER, Flag, Natural, Row, Rows
 
 __all__ = [
     "BODY_LIMIT",
     "FRAGMENT_LIMIT",
+    "KINDS",
     "MOST_ENTRIES",
     "MOST_PARTS",
+    "MOST_POSITIONS",
     "START",
     "Behind",
     "Changes",
@@ -59,9 +65,13 @@ __all__ = [
     "OrderedFragments",
     "Partner",
     "Position",
+    "PositionOf",
     "Positions",
     "Presence",
+    "Run",
     "Send",
+    "Stream",
+    "Version",
     "decode",
     "encode",
     "pack",
@@ -74,220 +84,282 @@ MOST_ENTRIES: Final = 1024  # changes in one message; more of them, of 100 bytes
 MOST_PARTS: Final = 1024  # parts of a large edit: 256 MiB, as `max_document` of a DocumentPeer
 MOST_POSITIONS: Final = 512  # shared objects in one message of the host
 MOST_NODE: Final = 64  # bytes of a node's id, as in the mesh
-_WHAT: Final = "documents message"
 
 
-class Position(NamedTuple):
+def _name(value: str) -> None:
+    try:
+        check_name(value)
+    except ConfigError as refused:
+        raise ValueError(envelope.shown(refused)) from None
+
+
+Name: TypeAlias = Annotated[str, Meta(max_length=LONGEST, extra={"check": _name})]
+Node: TypeAlias = Annotated[str, Meta(max_length=MOST_NODE)]
+Nth: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
+Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+Transfer: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Position(Row, frozen=True, order=True):
     """State of a shared object: the number of the last change, in the order of one host's reign.
 
-    Tuples compare as reigns follow each other. Number 0 is the begin of a reign, with the content of its base.
+    They compare as reigns follow each other. Number 0 is the begin of a reign, with the content of its base.
     """
 
-    term: int
-    epoch: int
-    number: int
+    term: Natural
+    epoch: Natural
+    number: Natural
+
+    def at(self, number: int) -> Position:
+        """Return the position of another change of the same reign."""
+        return Position(self.term, self.epoch, number)
 
 
 START: Final = Position(0, 0, 0)  # an object as its program made it
 
 
-class Entry(NamedTuple):
+class Entry(Row, frozen=True):
     """A change in the host's order: number `n` of the writer `origin`, `epoch`."""
 
-    origin: str
-    epoch: int
-    n: int
+    origin: Node
+    epoch: Natural
+    n: Nth
     data: bytes
 
 
-class Fragment(NamedTuple):
+class Stream(Row, frozen=True):
+    """The edits of one node since it has opened a document."""
+
+    origin: Origin
+    epoch: Natural
+
+
+class Version(Row, frozen=True):
+    """The number of the last edit of a stream."""
+
+    origin: Origin
+    epoch: Natural
+    seq: Nth
+
+
+class Fragment(Row, frozen=True, tag=0):
     """Edits of a document; content: Updates."""
 
-    name: str
+    name: Name
     content: bytes
 
 
-class FragmentPart(NamedTuple):
+class FragmentPart(Row, frozen=True, tag=1):
     """One part of an edit that is too large for a Fragment. Part 0 has the dependencies."""
 
-    name: str
-    stream: EditStream
-    seq: int
-    part: int
-    parts: int
-    deps: Versions
+    name: Name
+    stream: Stream
+    seq: Nth
+    part: Natural
+    parts: Annotated[int, Meta(ge=1, le=MOST_PARTS)]
+    deps: Annotated[tuple[Version, ...], Meta(max_length=STREAMS + 1)]
     data: bytes
 
+    def check(self) -> None:
+        """Raise ValueError unless it is one of its parts, and each stream is named once."""
+        if self.part >= self.parts:
+            raise ValueError("the index of a part is out of range")
+        if len({(each.origin, each.epoch) for each in self.deps}) < len(self.deps):
+            raise ValueError("a stream is named twice")
 
-class Presence(NamedTuple):
+
+class Presence(Row, frozen=True, tag=2):
     """Awareness state; content: Aware."""
 
-    name: str
+    name: Name
     content: bytes
 
 
-class Opened(NamedTuple):
+class Opened(Row, frozen=True, tag=3):
     """The sender has the document open, and asks for a partner to compare with, other than `avoid`.
 
     `filled`: it has compared with one before, or was the one that others compared with.
     """
 
-    name: str
-    parent: str
-    avoid: str
-    filled: bool
+    name: Name
+    parent: Node
+    avoid: Node
+    filled: Flag
 
 
-class Partner(NamedTuple):
-    """Node to compare states with; "" makes the receiver the reference. `holders`: nodes that have it."""
+class Partner(Row, frozen=True, tag=4):
+    """The node to compare with; "": the receiver is the one that others compare with. `holders`: nodes that have it."""
 
-    name: str
-    node: str
-    holders: int
+    name: Name
+    node: Node
+    holders: Natural
 
 
-class Closing(NamedTuple):
+class Closing(Row, frozen=True, tag=5):
     """The sender closes the document."""
 
-    name: str
+    name: Name
 
 
-class Heartbeat(NamedTuple):
+class Heartbeat(Row, frozen=True, tag=6):
     """State of the sender's copy; content: a Heartbeat with one document. `answer`: one is wanted."""
 
-    name: str
+    name: Name
     content: bytes
-    answer: bool
+    answer: Flag
 
 
-class FullDocumentRequest(NamedTuple):
+class FullDocumentRequest(Row, frozen=True, tag=7):
     """Request for the full document, or all that is missing at a state; content: Want."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     content: bytes
 
 
-class FragmentRequest(NamedTuple):
+class FragmentRequest(Row, frozen=True, tag=8):
     """Request for single edits; content: Nack."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     content: bytes
 
 
-class Document(NamedTuple):
+class Document(Row, frozen=True, tag=9):
     """The full document, or all that was missing; content: Diff."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     content: bytes
 
 
-class Fragments(NamedTuple):
+class Fragments(Row, frozen=True, tag=10):
     """The requested edits; content: Resent."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     content: bytes
 
 
-class NotOpen(NamedTuple):
+class NotOpen(Row, frozen=True, tag=11):
     """Reply: the node does not have the document, or the shared object."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
 
 
-class ChunkRequest(NamedTuple):
+class ChunkRequest(Row, frozen=True, tag=12):
     """Request for a chunk of a large document, by the name of its transfer."""
 
-    transfer: bytes
-    chunk: int
+    transfer: Transfer
+    chunk: Natural
 
 
-class Chunk(NamedTuple):
+class Chunk(Row, frozen=True, tag=13):
     """A chunk; empty if the transfer is not kept any more."""
 
-    transfer: bytes
-    chunk: int
+    transfer: Transfer
+    chunk: Natural
     data: bytes
 
 
-class Changes(NamedTuple):
+class Changes(Row, frozen=True, tag=20):
     """Changes `first`, `first + 1` ... of a writer, for the host of `reign`. `after`: those already in its content."""
 
-    name: str
+    name: Name
     reign: Position
-    epoch: int
-    after: int
-    first: int
-    fragments: tuple[bytes, ...]
+    epoch: Natural
+    after: Natural
+    first: Nth
+    fragments: Annotated[
+        tuple[Annotated[bytes, Meta(max_length=FRAGMENT_LIMIT)], ...], Meta(min_length=1, max_length=MOST_ENTRIES)
+    ]
 
 
-class Behind(NamedTuple):
+class Behind(Row, frozen=True, tag=21):
     """The host has the writer's changes up to `last`, and received later ones."""
 
-    name: str
-    epoch: int
-    last: int
+    name: Name
+    epoch: Natural
+    last: Natural
 
 
-class OrderedFragments(NamedTuple):
+class Run(Row, frozen=True):
     """Changes in the order of a reign, from `first` on. Number 0 has no entry: it begins the reign, at `base`."""
 
-    name: str
+    name: Name
     first: Position
     base: Position | None
-    entries: tuple[Entry, ...]
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=MOST_ENTRIES)]
+
+    def check(self) -> None:
+        """Raise ValueError unless it begins as it says."""
+        if (self.base is None) != (self.first.number > 0) or (self.base is not None and self.base >= self.first):
+            raise ValueError("a reign begins with number 0 and an earlier base")
 
 
-class FullObjectRequest(NamedTuple):
+class OrderedFragments(Run, frozen=True, tag=22):
+    """Changes that the host has ordered."""
+
+
+class FullObjectRequest(Row, frozen=True, tag=23):
     """Request for what is missing at `position`; START: for the full state."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     position: Position
 
 
-class MissingFragments(NamedTuple):
+class MissingFragments(Row, frozen=True, tag=24):
     """The changes that were missing, up to some size; `head`: the sender's position."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     head: Position
-    runs: tuple[OrderedFragments, ...]
+    runs: Annotated[tuple[Run, ...], Meta(max_length=MOST_ENTRIES)]
+
+    def check(self) -> None:
+        """Raise ValueError if a run is about another object."""
+        if any(run.name != self.name for run in self.runs):
+            raise ValueError("a run is about another object")
 
 
-class FullObject(NamedTuple):
+class FullObject(Row, frozen=True, tag=25):
     """The full state of a shared object; content: a Diff without versions."""
 
-    number: int
-    name: str
+    number: Natural
+    name: Name
     position: Position
     content: bytes
 
 
-class Gather(NamedTuple):
+class Gather(Row, frozen=True, tag=26):
     """A new host is at `position`, and asks the nodes that are ahead of it, before it begins the reign."""
 
-    name: str
-    term: int
-    epoch: int
+    name: Name
+    term: Natural
+    epoch: Natural
     position: Position
 
 
-class Offer(NamedTuple):
+class Offer(Row, frozen=True, tag=27):
     """The sender's copy is at `position`, ahead of the new host's."""
 
-    name: str
+    name: Name
     position: Position
 
 
-class Positions(NamedTuple):
+class PositionOf(Row, frozen=True):
+    """Position of a shared object."""
+
+    name: Name
+    position: Position
+
+
+class Positions(Row, frozen=True, tag=28):
     """Positions of the host's shared objects."""
 
-    of: tuple[tuple[str, Position], ...]
+    of: Annotated[tuple[PositionOf, ...], Meta(max_length=MOST_POSITIONS)]
 
 
 Message: TypeAlias = (
@@ -316,6 +388,10 @@ Message: TypeAlias = (
     | Positions
 )
 
+KINDS: Final = Rows[Message]("documents message", *get_args(Message))
+pack = KINDS.pack
+parse = KINDS.parse
+
 Send: TypeAlias = Callable[[str | None, Message], None]
 """Send a message to a node; "": to the host; None: to all nodes."""
 
@@ -327,150 +403,4 @@ def encode(message: Message) -> bytes:
 
 def decode(body: bytes, peer: str | None = None) -> Message | None:
     """Return the message in `body`; None for a kind of a newer version. Raises BadMessage, TooLarge."""
-    return parse(envelope.decode(body, what=_WHAT, limit=BODY_LIMIT, peer=peer), peer)
-
-
-def pack(message: Message) -> list[Any]:
-    """Return a message as an array of what CBOR has."""
-    kind = _NUMBERS[type(message)]
-    match message:
-        case FragmentPart():
-            return [kind, message.name, list(message.stream), *message[2:5], to_wire(message.deps), message.data]
-        case OrderedFragments():
-            return [kind, *_plain(message)]
-        case MissingFragments(number, name, head, runs):
-            return [kind, number, name, list(head), [_plain(run) for run in runs]]
-        case Changes(name, reign):
-            return [kind, name, list(reign), *message[2:]]
-        case FullObjectRequest(number, name, position):
-            return [kind, number, name, list(position)]
-        case FullObject(number, name, position, content):
-            return [kind, number, name, list(position), content]
-        case Gather(name, term, epoch, position):
-            return [kind, name, term, epoch, list(position)]
-        case Offer(name, position):
-            return [kind, name, list(position)]
-        case Positions(of):
-            return [kind, [[name, list(position)] for name, position in of]]
-        case _:
-            return [kind, *message]
-
-
-def _plain(run: OrderedFragments) -> list[Any]:
-    base = None if run.base is None else list(run.base)
-    return [run.name, list(run.first), base, [list(entry) for entry in run.entries]]
-
-
-def parse(row: object, peer: str | None = None) -> Message | None:
-    """Return the message of an array; None for a kind of a newer version. Raises BadMessage."""
-    if type(row) is not list or not row or type(row[0]) is not int:
-        raise BadMessage(_WHAT, "it must be a list that begins with a kind", peer)
-    read = _READERS.get(row[0])
-    if read is None:
-        return None
-    reader = WireReader(row, _WHAT, peer)
-    reader.at = 1
-    return read(reader)
-
-
-def _node(reader: WireReader) -> str:
-    node = reader.text(MOST_NODE)
-    if not node.isprintable():
-        raise reader.bad(f"item {reader.at} is not a printable id")
-    return node
-
-
-def _flag(reader: WireReader) -> bool:
-    value: bool = reader.of(bool)
-    return value
-
-
-def _inner(reader: WireReader, value: Any) -> WireReader:
-    if type(value) is not list:
-        raise reader.bad(f"item {reader.at} must be a list")
-    return WireReader(value, reader.what, reader.peer)
-
-
-def _position(reader: WireReader) -> Position:
-    inner = _inner(reader, reader.next())
-    return Position(inner.whole(), inner.whole(), inner.whole())
-
-
-def _part(reader: WireReader) -> FragmentPart:
-    name, stream, seq = reader.doc(), reader.stream(), reader.seq()
-    index, count = reader.whole(0, MOST_PARTS - 1), reader.whole(1, MOST_PARTS)
-    if index >= count:
-        raise reader.bad("the index of a part is out of range")
-    return FragmentPart(name, stream, seq, index, count, reader.versions(), reader.blob())
-
-
-def _changes(reader: WireReader) -> Changes:
-    name, reign = reader.doc(), _position(reader)
-    epoch, after, first = reader.whole(), reader.whole(), reader.whole(1)
-    inner = WireReader(reader.entries(MOST_ENTRIES, 1), reader.what, reader.peer)
-    fragments = tuple(inner.blob() for _ in inner.items)
-    if any(len(data) > FRAGMENT_LIMIT for data in fragments):
-        raise reader.bad(f"a change is longer than {FRAGMENT_LIMIT} bytes")
-    return Changes(name, reign, epoch, after, first, fragments)
-
-
-def _ordered(reader: WireReader) -> OrderedFragments:
-    name, first = reader.doc(), _position(reader)
-    base = None
-    if reader.at < len(reader.items) and reader.items[reader.at] is None:
-        reader.at += 1
-    else:
-        base = _position(reader)
-    if (base is None) != (first.number > 0) or (base is not None and base >= first):
-        raise reader.bad("a reign begins with number 0 and an earlier base")
-    entries: list[Entry] = []
-    for inner in reader.each(MOST_ENTRIES):
-        entries.append(Entry(_node(inner), inner.whole(), inner.whole(1), inner.blob()))
-    return OrderedFragments(name, first, base, tuple(entries))
-
-
-def _missing(reader: WireReader) -> MissingFragments:
-    number, name, head = reader.whole(), reader.doc(), _position(reader)
-    runs = []
-    for inner in reader.each(MOST_ENTRIES):
-        run = _ordered(inner)
-        if run.name != name:
-            raise reader.bad("a run is about another object")
-        runs.append(run)
-    return MissingFragments(number, name, head, tuple(runs))
-
-
-def _positions(reader: WireReader) -> Positions:
-    found = []
-    for inner in reader.each(MOST_POSITIONS):
-        found.append((inner.doc(), _position(inner)))
-    return Positions(tuple(found))
-
-
-_KINDS: Final[dict[int, tuple[type[Message], Callable[[WireReader], Message]]]] = {
-    0: (Fragment, lambda r: Fragment(r.doc(), r.blob())),
-    1: (FragmentPart, _part),
-    2: (Presence, lambda r: Presence(r.doc(), r.blob())),
-    3: (Opened, lambda r: Opened(r.doc(), _node(r), _node(r), _flag(r))),
-    4: (Partner, lambda r: Partner(r.doc(), _node(r), r.whole())),
-    5: (Closing, lambda r: Closing(r.doc())),
-    6: (Heartbeat, lambda r: Heartbeat(r.doc(), r.blob(), _flag(r))),
-    7: (FullDocumentRequest, lambda r: FullDocumentRequest(r.whole(), r.doc(), r.blob())),
-    8: (FragmentRequest, lambda r: FragmentRequest(r.whole(), r.doc(), r.blob())),
-    9: (Document, lambda r: Document(r.whole(), r.doc(), r.blob())),
-    10: (Fragments, lambda r: Fragments(r.whole(), r.doc(), r.blob())),
-    11: (NotOpen, lambda r: NotOpen(r.whole(), r.doc())),
-    12: (ChunkRequest, lambda r: ChunkRequest(r.blob(16), r.whole())),
-    13: (Chunk, lambda r: Chunk(r.blob(16), r.whole(), r.blob())),
-    20: (Changes, _changes),
-    21: (Behind, lambda r: Behind(r.doc(), r.whole(), r.whole())),
-    22: (OrderedFragments, _ordered),
-    23: (FullObjectRequest, lambda r: FullObjectRequest(r.whole(), r.doc(), _position(r))),
-    24: (MissingFragments, _missing),
-    25: (FullObject, lambda r: FullObject(r.whole(), r.doc(), _position(r), r.blob())),
-    26: (Gather, lambda r: Gather(r.doc(), r.whole(), r.whole(), _position(r))),
-    27: (Offer, lambda r: Offer(r.doc(), _position(r))),
-    28: (Positions, _positions),
-}
-_NUMBERS: Final = {kind: number for number, (kind, _) in _KINDS.items()}
-_READERS: Final = {number: read for number, (_, read) in _KINDS.items()}
+    return parse(envelope.decode(body, what=KINDS.what, limit=BODY_LIMIT, peer=peer), peer)

@@ -11,7 +11,7 @@
                             take (3, 7, 5)        applied, and 6 after it
                             after((3, 7, 4))      [5, 6]; None for a position that the log does not follow
 
-Of the invariants of `shared_object.py` it keeps the first: only the change after the present position is applied, and a
+Of the invariants of `replica.py` it keeps the first: only the change after the present position is applied, and a
 change for which the object raises counts as applied at every node. For the second it keeps the table, by which the host
 numbers a change once. Knows no time, no host and no request: `SharedReplica` requests missing changes.
 """
@@ -29,8 +29,8 @@ from nngkit.cluster.content.messages import (
     MOST_ENTRIES,
     START,
     Entry,
-    OrderedFragments,
     Position,
+    Run,
 )
 from nngkit.cluster.content.writer import ENTRY, RUN_BYTES
 from nngkit.cluster.frames import as_bytes
@@ -115,7 +115,7 @@ class SharedOrder:
     @property
     def next(self) -> Position:
         """Position of the next change of this reign."""
-        return self.position._replace(number=self.position.number + 1)
+        return self.position.at(self.position.number + 1)
 
     def last(self, node: str, epoch: int) -> int | None:
         """Return the number of a writer's last change in the content; None if it is not remembered."""
@@ -132,18 +132,18 @@ class SharedOrder:
         """Take a position of the host."""
         self.known = max(self.known, position)
 
-    def take(self, message: OrderedFragments) -> None:
+    def take(self, message: Run) -> None:
         """Take changes in the host's order: apply those that follow, hold those ahead of missing ones."""
         position = message.first
         before = message.base
         if before is None:
-            before = position._replace(number=position.number - 1)
+            before = position.at(position.number - 1)
         else:
             self._take(position, before, None)
-            before, position = position, position._replace(number=1)
+            before, position = position, position.at(1)
         for entry in message.entries:
             self._take(position, before, entry)
-            before, position = position, position._replace(number=position.number + 1)
+            before, position = position, position.at(position.number + 1)
 
     def _take(self, position: Position, before: Position, entry: Entry | None) -> None:
         if position <= self.position:
@@ -189,14 +189,14 @@ class SharedOrder:
 
     # ------------------------------------------------------------------ catching up
 
-    def after(self, position: Position) -> list[OrderedFragments] | None:
+    def after(self, position: Position) -> list[Run] | None:
         """Return the kept changes after `position`, up to 256 KiB; None if they do not follow it."""
         if position == self.position:
             return []
         start = next((index for index, (_, before, _) in enumerate(self._log) if before == position), None)
         if position == START or start is None:
             return None
-        runs: list[OrderedFragments] = []
+        runs: list[Run] = []
         entries: list[Entry] = []
         size, first, base = 0, START, None
         for index in range(start, len(self._log)):
@@ -253,21 +253,21 @@ def _size(entry: Entry | None) -> int:
     return ENTRY + (0 if entry is None else len(entry.data))
 
 
-def runs_of(name: str, first: Position, base: Position | None, entries: Iterable[Entry]) -> list[OrderedFragments]:
+def runs_of(name: str, first: Position, base: Position | None, entries: Iterable[Entry]) -> list[Run]:
     """Return changes as messages of at most 256 KiB and 1,024 changes."""
-    runs: list[OrderedFragments] = []
+    runs: list[Run] = []
     at = first
     group: list[Entry] = []
     size = 0
     for entry in entries:
         size += len(entry.data) + ENTRY
         if group and (size > FRAGMENT_LIMIT or len(group) == MOST_ENTRIES):
-            runs.append(OrderedFragments(name, at, base, tuple(group)))
-            at = at._replace(number=at.number + len(group) + (at.number == 0))
+            runs.append(Run(name, at, base, tuple(group)))
+            at = at.at(at.number + len(group) + (at.number == 0))
             base, group, size = None, [], len(entry.data) + ENTRY
         group.append(entry)
     if group or base is not None:
-        runs.append(OrderedFragments(name, at, base, tuple(group)))
+        runs.append(Run(name, at, base, tuple(group)))
     return runs
 
 

@@ -38,9 +38,8 @@ Two kinds of content have the same messages: fragments (a change), documents (th
 Broadcasts are delivered exactly once and in order per (origin, epoch), or reported as a gap; they do not come back.
 Unicasts may be lost, repeated and reordered. A node that joins gets only later broadcasts, and the rest as documents.
 
-`documents_dispatch.py` routes messages within the node, `documents_copy.py` decides about a document,
-`shared_object.py`, `shared_order.py` and `documents_writer.py` about a shared object, `documents_holders.py` where
-documents are. `documents_transfers.py` moves large ones; `documents_opened.py` is the shell of an open document.
+`copy.py` decides about a document, `replica.py`, `order.py` and `writer.py` about a shared object, `holders.py` where
+documents are. `transfers.py` moves large ones; `nngkit.cluster.shell.document` is the shell of an open document.
 """
 
 from __future__ import annotations
@@ -51,14 +50,33 @@ from importlib import import_module
 from typing import Any, Final
 
 from nngkit.cluster.content.copy import TELLING, ClusterCopy, CopyRng, origin_of
-from nngkit.cluster.content.dispatch import MOST_OPEN, DocumentsDispatch
 from nngkit.cluster.content.holders import Holders
 from nngkit.cluster.content.messages import (
     BODY_LIMIT,
+    MOST_POSITIONS,
+    Behind,
+    Changes,
+    Chunk,
+    ChunkRequest,
     Closing,
+    Document,
+    Fragment,
+    FragmentPart,
+    FragmentRequest,
+    Fragments,
+    FullDocumentRequest,
+    FullObject,
+    FullObjectRequest,
+    Gather,
+    Heartbeat,
     Message,
+    MissingFragments,
+    NotOpen,
+    Offer,
+    Opened,
+    OrderedFragments,
     Partner,
-    Position,
+    PositionOf,
     Positions,
     Presence,
     decode,
@@ -72,10 +90,11 @@ from nngkit.cluster.content.transfers import Downloads
 from nngkit.cluster.content.values import DocumentEffects, DocumentLimits, OpenedDocument, Refused
 from nngkit.documents.names import check_name
 from nngkit.documents.sync import wire
-from nngkit.documents.sync.messages import Aware
-from nngkit.documents.sync.transfers import Transfers
+from nngkit.documents.sync.messages import Aware, Nack, Updates, Want
+from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
+from nngkit.documents.sync.transfers import CHUNK, Transfers
 from nngkit.documents.versions import EPOCHS, EditStream
-from nngkit.errors import BadMessage, ConfigError, Full, TooLarge
+from nngkit.errors import BadMessage, ConfigError, Full, NngkitError, TooLarge
 
 __all__ = [
     "BODY_LIMIT",
@@ -87,6 +106,7 @@ __all__ = [
     "SharedObject",
 ]
 
+MOST_OPEN: Final = 4096  # documents, and as many shared objects, of one node
 AWARENESS: Final = 10.0  # seconds between renewals of awareness states, as in nngkit.documents
 POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
 CHECK: Final = 3  # positions broadcast after the last change of an object, in case it was lost on all ways
@@ -96,7 +116,7 @@ NEVER: Final = float("inf")
 _SHELL: Final = "nngkit.cluster.shell.document"  # imports an engine, so not before the first document is opened
 
 
-class ClusterDocuments(DocumentsDispatch):
+class ClusterDocuments:
     """See the module. `id` and `epoch` are the node's; `epoch` is new at each start, in microseconds since 1970.
 
     Args:
@@ -424,6 +444,166 @@ class ClusterDocuments(DocumentsDispatch):
         self._tune(now)
         return effects
 
+    # ------------------------------------------------------------------ what a message is for
+
+    # broadcast    -> copies (Fragment, FragmentPart), open documents (Presence), objects, if the host sent it
+    # unicast      -> requests are answered or refused with NotOpen; replies go to the copy or object that asked
+    # to the host  -> the table of holders, and the order of objects
+
+    def _broadcast_received(self, origin: str, message: Message, now: float) -> None:
+        match message:
+            case Fragment(name, content):
+                if (copy := self._find(name, now)) is not None:
+                    updates = wire.decode_bus(content, peer=origin)
+                    if not isinstance(updates, Updates):
+                        raise BadMessage("fragment", "it has no edits", origin)
+                    copy.fragment(origin, updates, now)
+            case FragmentPart():
+                if (copy := self._find(message.name, now)) is not None:
+                    copy.fragment_part(origin, message, now)
+            case Presence(name, content):
+                if name in self._opened:
+                    aware = wire.decode_bus(content, peer=origin)
+                    if not isinstance(aware, Aware) or aware.doc != name or aware.sender.origin != origin_of(origin):
+                        raise BadMessage("presence", "it is not the state of its sender", origin)
+                    self._opened[name].receive_awareness(aware, now)
+            case OrderedFragments():
+                if (replica := self._object(message.name)) is not None and self._is_host(origin, message.first.term):
+                    replica.ordered(message)
+            case Gather():
+                if (replica := self._object(message.name)) is not None:
+                    replica.gather(origin, message, now)
+            case Positions(of):
+                for each in of:
+                    if self._is_host(origin, each.position.term) and (replica := self._object(each.name)) is not None:
+                        replica.heard_position(each.position, now)
+            case _:
+                raise BadMessage("broadcast", f"a {type(message).__name__} is not for all nodes", origin)
+
+    def _is_host(self, origin: str, term: int) -> bool:
+        """Return True unless a node that is known not to be the host of `term` acts as such."""
+        if term == self.term and self.host is not None and origin != self.host:
+            self._refuse(origin, "order", f"{self.host} is the host of term {term}")
+            return False
+        return True
+
+    def _unicast_received(self, sender: str, message: Message, now: float) -> None:
+        match message:
+            case Heartbeat(name, content, answer):
+                copy = self._copies.get(name)
+                heartbeat = wire.decode_bus(content, peer=sender)
+                if not isinstance(heartbeat, WireHeartbeat):
+                    raise BadMessage("heartbeat", "it is none", sender)
+                if copy is None:
+                    self.count["not_open"] += 1
+                    if answer and self._find(name, now) is None:
+                        self._send(sender, NotOpen(0, name))
+                else:
+                    copy.heartbeat(sender, heartbeat, answer, now)
+                    self._dirty[copy] = None
+            case FullDocumentRequest() | FragmentRequest():
+                self._answer(sender, message, now)
+            case NotOpen(0, name):
+                if (copy := self._copies.get(name)) is not None:
+                    copy.not_open(sender, now)
+                    self._dirty[copy] = None
+            case Document() | Fragments() | NotOpen() | FullObject() | MissingFragments():
+                self._replied(sender, message, now)
+            case ChunkRequest(transfer, index):
+                chunks = self._transfers.chunks(transfer, (index,), now)
+                data = chunks[0][1] if chunks else b""
+                self._send(sender, Chunk(transfer, index, data))
+            case Chunk():
+                if len(message.data) > CHUNK:
+                    raise BadMessage("chunk", f"it has {len(message.data)} bytes", sender)
+                self._downloads.receive(sender, message, now)
+            case Opened() | Closing() | Changes() | Offer():
+                self._host_received(sender, message, now)
+            case Partner():
+                if (copy := self._copies.get(message.name)) is not None:
+                    copy.named_partner(message, now)
+                    self._dirty[copy] = None
+            case Behind(name):
+                if (replica := self._object(name)) is not None:
+                    replica.behind(message)
+            case FullObjectRequest(number, name):
+                if (replica := self._object(name)) is not None:
+                    replica.requested(sender, message, now)
+                else:
+                    self._send(sender, NotOpen(number, name))
+            case _:
+                raise BadMessage("message", f"a {type(message).__name__} is for all nodes", sender)
+
+    def _host_received(self, sender: str, message: Opened | Closing | Changes | Offer, now: float) -> None:
+        if not self.leading:
+            self.count["not_host"] += 1
+            return
+        match message:
+            case Opened(name, parent, avoid, filled):
+                self._find(name, now)
+                found = self._holders.opened(name, sender, now, parent=parent, avoid=avoid, filled=filled)
+                if found is not None:
+                    self._send(sender, Partner(name, *found))
+            case Closing(name):
+                self._holders.closed(name, sender)
+            case Changes(name):
+                if (replica := self._object(name)) is not None:
+                    replica.changes(sender, message)
+            case Offer(name):
+                if (replica := self._object(name)) is not None:
+                    replica.offer(sender, message, now)
+
+    def _answer(self, sender: str, message: FullDocumentRequest | FragmentRequest, now: float) -> None:
+        copy = self._find(message.name, now)
+        request = wire.decode_request(message.content, peer=sender)
+        if not isinstance(request, Want | Nack) or request.doc != message.name:
+            raise BadMessage("request", "it is about another document", sender)
+        if copy is None:
+            self.count["not_open"] += 1
+            self._send(sender, NotOpen(message.number, message.name))
+        elif isinstance(message, FullDocumentRequest) and isinstance(request, Want):
+            copy.full_document_request(sender, message, request, now)
+        elif isinstance(message, FragmentRequest) and isinstance(request, Nack):
+            copy.fragment_request(sender, message, request)
+        else:
+            raise BadMessage("request", "its kind is not that of its content", sender)
+
+    def _replied(
+        self, sender: str, message: Document | Fragments | NotOpen | FullObject | MissingFragments, now: float
+    ) -> None:
+        # numbers of requests are unique to a node, so a NotOpen is taken by the one that asked
+        if isinstance(message, Document | Fragments | NotOpen) and (copy := self._copies.get(message.name)) is not None:
+            copy.replied(sender, message, now)
+            self._dirty[copy] = None
+        if (
+            isinstance(message, FullObject | MissingFragments | NotOpen)
+            and (replica := self._object(message.name)) is not None
+        ):
+            replica.replied(sender, message, now)
+
+    def _find(self, name: str, now: float) -> ClusterCopy | None:
+        """Return the copy of a document, opened if `accept` agrees; it is stepped afterwards."""
+        copy = self._copies.get(name)
+        if copy is None:
+            if self._accept is None or len(self._copies) >= MOST_OPEN or not self._accept(name):
+                return None
+            try:
+                self.open(name, now)
+            except NngkitError as error:
+                self._refuse(self.id, f"document {name}", f"not opened: {error}")
+                return None
+            copy = self._copies[name]
+        self._dirty[copy] = None
+        return copy
+
+    def _object(self, name: str) -> SharedReplica | None:
+        replica = self._objects.get(name)
+        if replica is None:
+            self.count["not_open"] += 1
+        else:
+            self._dirty[replica] = None
+        return replica
+
     # ------------------------------------------------------------------ work
 
     def _send(self, to: str | None, message: Message) -> None:
@@ -481,12 +661,12 @@ class ClusterDocuments(DocumentsDispatch):
     def _send_positions(self, now: float) -> None:
         """Broadcast the positions of objects that changed lately."""
         self._positions_at = now + POSITIONS
-        found: list[tuple[str, Position]] = []
+        found: list[PositionOf] = []
         for name, replica in self._objects.items():
             times = self._quiet.get(name, 0)
-            if times < CHECK and not replica.behind_host and len(found) < 512:
+            if times < CHECK and not replica.behind_host and len(found) < MOST_POSITIONS:
                 self._quiet[name] = times + 1
-                found.append((name, replica.order.position))
+                found.append(PositionOf(name, replica.order.position))
         if found:
             self._send(None, Positions(tuple(found)))
 

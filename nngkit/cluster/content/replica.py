@@ -17,7 +17,7 @@ Invariants, with one host for each term (tests/cluster/documents_network.py chec
 1. Two copies at the same position have the same content.
 2. Each change of a writer is in that content at most once, and in the writer's order.
 3. A writer that stays gets each change into the content in the end, also one that a dead host had confirmed: see
-   `documents_writer.py`.
+   `writer.py`.
 4. All copies reach the position of the host, once messages arrive for long enough.
 """
 
@@ -40,6 +40,7 @@ from nngkit.cluster.content.messages import (
     Offer,
     OrderedFragments,
     Position,
+    Run,
     Send,
 )
 from nngkit.cluster.content.order import SharedObject, SharedOrder, runs_of
@@ -142,10 +143,10 @@ class SharedReplica:
                     self._append(self.node, self.epoch, writer.next, writer[writer.next])  # confirms it too
             return
         position = self.order.position
-        if not self._connected or position.term != self.term or position[:2] < self.order.known[:2]:
+        if not self._connected or position.term != self.term or position.at(0) < self.order.known.at(0):
             return
         if (batch := writer.batch()) is not None:
-            self._send("", Changes(self.name, position._replace(number=0), self.epoch, *batch))
+            self._send("", Changes(self.name, position.at(0), self.epoch, *batch))
         if self._resend_at == NEVER:
             self._resend_at = now + self._resend_pause * self._rng.uniform(1.0, 1.5)
 
@@ -219,7 +220,7 @@ class SharedReplica:
         """Broadcast the changes ordered in this turn, in messages of 256 KiB."""
         entries, self._ordered = self._ordered, []
         for run in runs_of(self.name, self._ordered_from, None, entries):
-            self._send(None, run)
+            self._send(None, OrderedFragments(run.name, run.first, run.base, run.entries))
 
     # ------------------------------------------------------------------ catching up
 
@@ -237,7 +238,7 @@ class SharedReplica:
         self._ask_soon(now + after + self._rng.uniform(0.0, spread))
         self.wake_at = min(self.wake_at, now)
 
-    def ordered(self, message: OrderedFragments) -> None:
+    def ordered(self, message: Run) -> None:
         """Take changes in the host's order."""
         if not self._refuses(message.first):
             self.order.take(message)

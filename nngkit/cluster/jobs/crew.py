@@ -40,7 +40,7 @@ Invariants:
 7. A grant is not listed as at a child for ever. A Stop takes it off the list, and what the child said of it before the
    Stop came there lists it again; so a Stop is answered with Lost, which follows that on the link. What is listed
    wrongly for another reason (a result was dropped, and its worker died) the host stops after the next attachment.
-8. A grant that waits behind a longer job than expected goes back after `PATIENCE`: see crew_waiting.py. One that waits
+8. A grant that waits behind a longer job than expected goes back after `PATIENCE`: see waiting.py. One that waits
    until it is alone goes back after `HOLD`, doubled with each of its grants: first another node may be idle, but in the
    end one has to become it.
 """
@@ -50,8 +50,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from nngkit.cluster.jobs.credit import Asked, Credit, take_demand
-from nngkit.cluster.jobs.crew_limits import CrewEffects, CrewJob, CrewLimits, CrewStats
+from nngkit.cluster.jobs.credit import Asked, Credit, Passed, take_demand
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_ERROR,
@@ -75,11 +74,11 @@ from nngkit.cluster.jobs.messages import (
     Taken,
     Wanted,
 )
-from nngkit.cluster.jobs.passed import Passed
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
 from nngkit.cluster.jobs.sharing import Decide, Offer, evenly
 from nngkit.cluster.jobs.slots import Kinds, Places
+from nngkit.cluster.jobs.values import CrewEffects, CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.jobs.waiting import Waiting
 
 __all__ = ["Crew"]

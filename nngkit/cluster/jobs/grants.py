@@ -1,4 +1,16 @@
-"""Grants of the host's queue: which jobs go where, and what is reported of them. Pure. See work.py."""
+"""Grants of the host's queue: which jobs go where, and what is reported of them. Pure. See queue.py.
+
+::
+
+    grants = HostGrants(jobs)                # jobs: JobStates
+    grants.demand(link, message)             # credit
+    grants.grant(now)
+    operations = grants.operations()         # starts to be recorded
+    grants.recorded(job)                     # once that is committed
+    grants.holding(link, refs, now); grants.starting(link, refs, now); grants.lose(refs, now)
+    grants.give_back(refs, now); grants.link_down(link, now)
+    messages = grants.take()                 # pairs of link and Grant, Stop or Start
+"""
 
 from __future__ import annotations
 
@@ -6,25 +18,23 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from nngkit.cluster.jobs.credit import Credit, take_demand
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_GROUPS,
     MOST_ROWS,
     Block,
+    Demand,
     Grant,
+    Message,
     Ref,
+    Start,
+    Stop,
 )
-from nngkit.cluster.jobs.states import DEAD, NO_TERM, HostJobs
-from nngkit.cluster.jobs.table import (
-    Job,
-)
-from nngkit.cluster.jobs.values import (
-    FINISHING,
-    GRANTED,
-    LOST,
-    QUEUED,
-    RECORDING,
-)
+from nngkit.cluster.jobs.operations import Op, tries_op
+from nngkit.cluster.jobs.states import DEAD, NO_TERM, JobStates
+from nngkit.cluster.jobs.table import Job
+from nngkit.cluster.jobs.values import FINISHING, GRANTED, LOST, QUEUED, RECORDING
 
 __all__ = ["HostGrants"]
 
@@ -34,10 +44,63 @@ AT_ONCE: Final = 0.02  # seconds after the grant: a node that returns a job as i
 PLACING: Final = 1.0  # seconds that a worker may take to say that it has a job that runs alone: then it is an old one
 
 
-class HostGrants(HostJobs):
+class HostGrants:
     """Grants of one term, and the reports about them."""
 
-    def _grant(self, now: float) -> None:
+    def __init__(self, jobs: JobStates) -> None:
+        self._jobs = jobs
+        self._links: dict[int, dict[int, Credit]] = {}
+        self._to_record: list[Job] = []
+        self._recording = 0  # jobs whose start is proposed
+        self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
+        self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
+        self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
+        self._starts: dict[int, list[Ref]] = {}
+        self._grants: list[tuple[int, Message]] = []
+
+    def demand(self, link: int, message: Demand) -> None:
+        """Change the credit of a link."""
+        take_demand(self._links.setdefault(link, {}), message, MOST_GROUPS)
+
+    def link_down(self, link: int, now: float) -> None:
+        """Forget the credit of a link; what was granted over it is lost, unless it is reported."""
+        self._links.pop(link, None)
+        self._jobs.stops.pop(link, None)
+        gone = [job for jobs in self._jobs.running.values() for job in jobs.values() if job.link == link]
+        self.lose([Ref(job.serial, job.term, job.fence, job.attempts) for job in gone], now)
+
+    def operations(self) -> list[Op]:
+        """Return the operations that record starts."""
+        operations = []
+        self._recording += len(self._to_record)
+        for jobs in (self._to_record, self._to_count):
+            if jobs:
+                operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
+                jobs.clear()
+        return operations
+
+    def recorded(self, job: Job) -> None:
+        """Grant a job whose start is recorded, or let it start."""
+        if (grant := self._counting.pop(job.serial, None)) is not None:
+            self._counted(job, grant)
+            return
+        self._recording -= 1
+        if job.status == RECORDING:
+            self._jobs.queue_first(job)
+
+    def take(self) -> list[tuple[int, Message]]:
+        """Return the messages since the last call: grants, what is to be stopped, and what may start."""
+        messages, self._grants = self._grants, []
+        rows: tuple[tuple[dict[int, list[Ref]], type[Stop] | type[Start]], ...]
+        rows = (self._jobs.stops, Stop), (self._starts, Start)
+        for by_link, kind in rows:
+            for link, refs in by_link.items():
+                messages += [(link, kind(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
+            by_link.clear()
+        return messages
+
+    def grant(self, now: float) -> None:
+        """Grant what may be granted."""
         for link, groups in self._links.items():
             blocks: list[Block] = []
             size = 0
@@ -48,7 +111,7 @@ class HostGrants(HostJobs):
                     credit.jobs -= 1
                     blocks.append(block)
                 while room > 0:
-                    ready, several = self._queue.best(credit.kinds)
+                    ready, several = self._jobs.queue.best(credit.kinds)
                     if ready is None:
                         break
                     most = min(room, RUN if several else MOST_ROWS)
@@ -59,10 +122,10 @@ class HostGrants(HostJobs):
                         blocks.append(block)
                         size += sum(map(len, block.payloads))
                         if size > MOST_BATCH_BYTES or len(blocks) >= MOST_GROUPS:
-                            self._grants.append((link, Grant(self.term, blocks)))
+                            self._grants.append((link, Grant(self._jobs.term, blocks)))
                             blocks, size = [], 0
             if blocks:
-                self._grants.append((link, Grant(self.term, blocks)))
+                self._grants.append((link, Grant(self._jobs.term, blocks)))
 
     def _take_alone(self, group: int, kinds: Collection[str], link: int, now: float) -> Block | None:
         """Grant a job whose worker was lost: it runs alone at the next, so one is placed after the other.
@@ -72,23 +135,23 @@ class HostGrants(HostJobs):
         """
         if self._placing is not None and now < self._placing[2] + PLACING:
             return None
-        ready, _ = self._suspects.best(kinds)
+        ready, _ = self._jobs.suspects.best(kinds)
         if ready is None:
             return None
         _, block = self._take_block(group, ready, 1, link, now)
         if block is not None:
             self._placing = block.serials[0], block.fences[0], now
-            self.wake_at = min(self.wake_at, now + PLACING)
+            self._jobs.wake_at = min(self._jobs.wake_at, now + PLACING)
         return block
 
     def _take_block(self, group: int, ready: deque[Job], most: int, link: int, now: float) -> tuple[int, Block | None]:
         """Grant jobs of one spec from the head of a queue; return how much credit they use, recorded ones included."""
         spec = ready[0].spec
         visibility, tries = spec.visibility, spec.tries
-        due, term, inherited = now + visibility, self.term, self._inherited
-        running = self._running.get(visibility)
+        due, term, inherited = now + visibility, self._jobs.term, self._jobs.inherited
+        running = self._jobs.running.get(visibility)
         if running is None:
-            running = self._running[visibility] = {}
+            running = self._jobs.running[visibility] = {}
         serials: list[int] = []
         fences: list[int] = []
         attempts: list[int] = []
@@ -106,7 +169,7 @@ class HostGrants(HostJobs):
                 attempt = 0
             elif attempt > job.tries and (attempt > 1 or job.serial <= inherited):
                 if attempt > tries:
-                    self._end(job, DEAD, "lost", f"{tries} tries were lost with their workers")
+                    self._jobs.end(job, DEAD, "lost", f"{tries} tries were lost with their workers")
                     continue
                 job.status = RECORDING
                 self._to_record.append(job)
@@ -130,46 +193,47 @@ class HostGrants(HostJobs):
             size += len(job.payload)
         if not serials:
             return used, None
-        if due < self.wake_at:
-            self.wake_at = due
-        self.stats.granted += len(serials)
+        if due < self._jobs.wake_at:
+            self._jobs.wake_at = due
+        self._jobs.stats.granted += len(serials)
         return used, Block(group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout)
 
-    def _holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
+    def holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
+        """Take note of the grants that a subtree has; those that are void are stopped."""
         for ref in refs:
             serial, term, fence = ref.serial, ref.term, ref.fence
-            job = self.table.jobs.get(serial)
-            if job is None or job.outcome >= 0 or not self._counts(job, term, fence):
-                self._down.setdefault(link, []).append(ref)
+            job = self._jobs.table.jobs.get(serial)
+            if job is None or job.outcome >= 0 or not self._jobs.counts(job, term, fence):
+                self._jobs.stops.setdefault(link, []).append(ref)
             elif job.status == FINISHING:
-                self._stopping[serial] = link, ref
+                self._jobs.stopping[serial] = link, ref
             elif job.status == GRANTED:
                 job.link = link
                 self._placed(serial, fence)
-                self._renew(job, now)
+                self._jobs.renew(job, now)
             else:
-                self._leave(job)
-                self.stats.reported += 1
+                self._jobs.leave(job)
+                self._jobs.stats.reported += 1
                 job.status, job.term, job.fence, job.link = GRANTED, term, fence, link
                 job.attempts = max(job.attempts, ref.attempt)
                 job.counted = job.counted or ref.attempt > 0
                 job.due = now + job.spec.visibility
-                self._running.setdefault(job.spec.visibility, {})[serial] = job
-                self.wake_at = min(self.wake_at, job.due)
+                self._jobs.running.setdefault(job.spec.visibility, {})[serial] = job
+                self._jobs.wake_at = min(self._jobs.wake_at, job.due)
 
-    def _starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
+    def starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
         """Have the starts of jobs counted that ask before they start."""
-        self._holding(link, refs, now)
+        self.holding(link, refs, now)
         for ref in refs:
             serial, term, fence = ref.serial, ref.term, ref.fence
-            job = self._present(serial, term, fence)
+            job = self._jobs.present(serial, term, fence)
             if job is None or job.status != GRANTED:
                 continue
             if job.counted:
                 self._allow(job)
             elif job.attempts >= job.spec.tries:  # an earlier host has counted this start, and died
-                self._void(job)
-                self._end(job, DEAD, "lost", f"{job.spec.tries} tries were lost with their workers")
+                self._jobs.void(job)
+                self._jobs.end(job, DEAD, "lost", f"{job.spec.tries} tries were lost with their workers")
             elif serial not in self._counting:
                 self._counting[serial] = term, fence
                 self._to_count.append(job)
@@ -189,30 +253,37 @@ class HostGrants(HostJobs):
         if self._placing is not None and self._placing[:2] == (serial, fence):
             self._placing = None
 
-    def _lose(self, refs: Iterable[Ref], now: float) -> None:
-        at = now + self.limits.grace
+    def lose(self, refs: Iterable[Ref], now: float) -> None:
+        """Wait for a while whether a worker reports grants that are not where they were."""
+        at = now + self._jobs.limits.grace
         for ref in refs:
-            job = self.table.jobs.get(ref.serial)
+            job = self._jobs.table.jobs.get(ref.serial)
             if job is None or job.status != GRANTED or job.term != ref.term or job.fence != ref.fence:
                 continue
-            self._leave(job)
-            self.stats.lost += 1
+            self._jobs.leave(job)
+            self._jobs.stats.lost += 1
             job.status = LOST
-            self._lost[job.serial] = at, job
-            self.wake_at = min(self.wake_at, at)
+            self._jobs.lost[job.serial] = at, job
+            self._jobs.wake_at = min(self._jobs.wake_at, at)
 
-    def _return(self, refs: Iterable[Ref], now: float) -> None:
+    def give_back(self, refs: Iterable[Ref], now: float) -> None:
+        """Queue jobs again that were not started."""
         for ref in reversed(list(refs)):  # each goes to the head of its queue
             self._placed(ref.serial, ref.fence)
-            job, attempt = self.table.jobs.get(ref.serial), ref.attempt
-            if job is None or job.outcome >= 0 or job.status == FINISHING or not self._counts(job, ref.term, ref.fence):
+            job, attempt = self._jobs.table.jobs.get(ref.serial), ref.attempt
+            if (
+                job is None
+                or job.outcome >= 0
+                or job.status == FINISHING
+                or not self._jobs.counts(job, ref.term, ref.fence)
+            ):
                 continue
             at_once = job.status == GRANTED and now < job.due - job.spec.visibility + AT_ONCE
-            self._leave(job)
-            self.stats.returned += 1
+            self._jobs.leave(job)
+            self._jobs.stats.returned += 1
             job.term = NO_TERM
             job.attempts = min(job.attempts, attempt - 1) if attempt else job.attempts
             if at_once and not job.suspect and job.grants > job.attempts + 2:
-                self._delay(job, now + RETURN_PAUSE)
+                self._jobs.delay(job, now + RETURN_PAUSE)
             else:
-                self._queue_first(job)
+                self._jobs.queue_first(job)

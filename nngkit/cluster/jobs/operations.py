@@ -1,27 +1,40 @@
-"""Operations on the table of jobs, as the host writes them into the log: see work_state.py. Pure."""
+"""Operations on the table of jobs, as the host writes them into the log: see table.py. Pure.
+
+::
+
+    operations += result_ops(wall, [(job, b"result"), ...])
+    overdue, more = forgetting_ops(table, limits, now, wall)
+    entries = entries_of(operations)              # each under 256 KiB, or with one larger operation
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nngkit.cluster.jobs.messages import Spec
-from nngkit.cluster.jobs.table import VERSION, Source
+from nngkit.cluster.jobs.table import VERSION, Job, JobTable, Source
+from nngkit.cluster.jobs.values import ENTRY_BYTES, FORGETTING, WorkLimits
 from nngkit.envelope import encode
 
 __all__ = [
     "Op",
     "cancel_op",
     "end_op",
+    "entries_of",
     "entry",
     "finish_op",
     "forget_op",
+    "forgetting_ops",
     "pause_op",
     "received_op",
+    "result_ops",
     "sources_op",
     "submit_op",
     "tries_op",
 ]
+
+MOST_FORGOTTEN: Final = 5000  # finished jobs forgotten at once: an entry of 80 KiB
 
 Op = list[Any]
 
@@ -88,3 +101,90 @@ def forget_op(serials: Sequence[int]) -> Op:
 def sources_op(sources: Iterable[Source]) -> Op:
     """Return the operation that forgets submitters without jobs."""
     return [7, [[source.origin, source.epoch] for source in sources]]
+
+
+def result_ops(wall: float, done: Sequence[tuple[Job, bytes]]) -> list[Op]:
+    """Return the operations that end jobs with results."""
+    operations = []
+    start = size = 0
+    for place, (_, result) in enumerate(done):
+        more = len(result) + 16
+        if place > start and size + more > ENTRY_BYTES:
+            operations.append(_finish(wall, done[start:place]))
+            start, size = place, 0
+        size += more
+    operations.append(_finish(wall, done[start:]))
+    return operations
+
+
+def _finish(wall: float, done: Sequence[tuple[Job, bytes]]) -> Op:
+    serials = [job.serial for job, _ in done]
+    return finish_op(wall, serials, [result for _, result in done], [job.attempts for job, _ in done])
+
+
+def forgetting_ops(table: JobTable, limits: WorkLimits, now: float, wall: float) -> tuple[int, list[Op]]:
+    """Return the operations for finished jobs that were kept long enough, and for submitters without jobs.
+
+    The first value counts jobs whose submitter has not come for the result. What is proposed is marked.
+    """
+    operations = []
+    serials: list[int] = []
+    for serial, job in table.kept.items():
+        if job.finished > wall - limits.keep_results or len(serials) >= MOST_FORGOTTEN:
+            break
+        if job.status != FORGETTING:
+            job.status = FORGETTING
+            serials.append(serial)
+    overdue = len(serials)
+    surplus = len(table.kept_keys) - limits.keys
+    for serial, job in table.kept_keys.items():
+        if (job.finished > wall - limits.keep_keys and surplus <= 0) or len(serials) >= MOST_FORGOTTEN:
+            break
+        surplus -= 1
+        if job.status != FORGETTING:
+            job.status = FORGETTING
+            serials.append(serial)
+    if serials:
+        operations.append(forget_op(serials))
+    idle = [
+        source
+        for source in table.sources.values()
+        if source.used < now - limits.forget_sources and not source.jobs and not source.pending
+    ]
+    if idle:
+        for source in idle:
+            source.used = now  # it is proposed once
+        operations.append(sources_op(idle))
+    return overdue, operations
+
+
+def entries_of(operations: Sequence[Op]) -> list[bytes]:
+    """Return the operations as entries of the log, in their order."""
+    entries = []
+    batch: list[Op] = []
+    size = 0
+    for operation in operations:
+        more = _size(operation)
+        if batch and size + more > ENTRY_BYTES:
+            entries.append(entry(batch))
+            batch, size = [], 0
+        batch.append(operation)
+        size += more
+    if batch:
+        entries.append(entry(batch))
+    return entries
+
+
+def _size(operation: Op) -> int:
+    """Return about the bytes of an operation: 8 for an integer of a column, and what it carries."""
+    match operation[0]:
+        case 1:
+            return 8 * len(operation[7]) + sum(map(len, operation[8])) + sum(map(len, filter(None, operation[9] or ())))
+        case 2:
+            return 16 * len(operation[2]) + sum(map(len, operation[3]))
+        case 8:
+            return 192 * len(operation[2])  # two ids of 64 bytes
+        case 3:
+            return sum(len(row[3]) + 32 for row in operation[2])
+        case _:
+            return 16 * len(operation[-1])

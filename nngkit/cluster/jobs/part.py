@@ -3,7 +3,7 @@
     submitter   --unicast-->  the host's queue  --grants-->  crew of the host  -->  crews of the children  -->  workers
 
 The queue exists while this node is host. Its own crew is on the link `LOCAL` of the queue; a message between a crew and
-the one above it goes over the link of the tree. Rows are those of `work_messages`.
+the one above it goes over the link of the tree. Rows are those of `messages.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.crew_limits import CrewJob
 from nngkit.cluster.jobs.messages import (
     Accepted,
     Cancel,
@@ -34,7 +33,7 @@ from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.sharing import Decide
 from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.jobs.table import JobTable
-from nngkit.cluster.jobs.values import JobEnd, Rng
+from nngkit.cluster.jobs.values import CrewJob, JobEnd, Rng
 from nngkit.cluster.log_clock import LogClock
 
 __all__ = ["JobStart", "JobStop", "JobsEnded", "RoomForJobs", "WorkEvent", "WorkNodeEffects", "WorkPart"]

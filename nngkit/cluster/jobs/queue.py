@@ -27,11 +27,12 @@ Invariants:
    not reported when a term ended. A job whose worker was lost is granted without a start: the worker asks once it has
    nothing else to do, and the start is recorded then. So jobs that were beside one that kills its workers, or waited
    there, lose the first try at most.
-5. An unfinished job is in a queue, in `_delayed`, `_lost` or `_running`, or an operation about it is proposed.
+5. An unfinished job is in a queue, delayed, lost or running (see `JobStates`), or an operation about it is proposed.
 6. The visibility of a grant ends without a sign of its worker's node; so each job of one that is gone is granted again,
    or ends.
 
-This file has what comes in and goes out, `work_grants` the grants, `work_jobs` the states of jobs and their times.
+`JobStates` has the states of jobs and their times, `HostGrants` the grants, `Intake` the submitters; here is what comes
+in and goes out, results, and ends.
 
 Times: `now` is monotonic. Those in the table are of the log's clock, which is `now` plus the difference at the start of
 the term; those of JobEnd are of the host's wall clock, which is `ahead` seconds before that.
@@ -40,13 +41,12 @@ the term; those of JobEnd are of the host's wall clock, which is `ahead` seconds
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import ceil
+from math import ceil, floor
 from typing import Final
 
-from nngkit.cluster.jobs.credit import take_demand
 from nngkit.cluster.jobs.grants import HostGrants
+from nngkit.cluster.jobs.intake import Intake
 from nngkit.cluster.jobs.messages import (
-    MOST_GROUPS,
     MOST_ROWS,
     OUTCOMES,
     Cancel,
@@ -57,28 +57,27 @@ from nngkit.cluster.jobs.messages import (
     Parts,
     Progress,
     Received,
-    Ref,
     Results,
     Returned,
-    Start,
     Starting,
-    Stop,
     Submit,
     Taken,
     Waiting,
 )
-from nngkit.cluster.jobs.operations import cancel_op, end_op, pause_op, tries_op
-from nngkit.cluster.jobs.proposing import entries_of, result_ops
-from nngkit.cluster.jobs.states import CANCELLED, DEAD, FAILED, NO_TERM
-from nngkit.cluster.jobs.table import Job
+from nngkit.cluster.jobs.operations import Op, cancel_op, end_op, entries_of, forgetting_ops, pause_op, result_ops
+from nngkit.cluster.jobs.states import DEAD, FAILED, NO_TERM, SWEEP, JobStates
+from nngkit.cluster.jobs.table import Job, JobTable
 from nngkit.cluster.jobs.values import (
+    CANCELLED,
     FINISHING,
     GRANTED,
     LOST,
-    RECORDING,
     UNKNOWN,
     JobEnd,
+    Rng,
     WorkEffects,
+    WorkLimits,
+    WorkStats,
 )
 
 __all__ = ["LOCAL", "WorkHost"]
@@ -87,25 +86,73 @@ LOCAL: Final = -1
 """Link between the host's queue and the crew of the same node; links to other nodes count from 0."""
 
 
-class WorkHost(HostGrants):
+class WorkHost:
     """The queue of one term. `wall`: the log's clock at `now`, in seconds; `ahead`: the wall clock's lead over it."""
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        term: int,
+        table: JobTable,
+        now: float,
+        wall: float,
+        rng: Rng,
+        limits: WorkLimits | None = None,
+        ahead: float = 0.0,
+    ) -> None:
+        self.id, self.term, self.table = id, term, table
+        self.limits = limits or WorkLimits()
+        self.stats = WorkStats()
+        self.granting = False
+        self._rng = rng
+        self._wall = wall - now
+        self._ahead = ahead
+        self._operations: list[Op] = []
+        self._intake = Intake(term, table, self.limits, self.stats, self._operations)
+        self._jobs = JobStates(table, term=term, now=now, wall=wall, limits=self.limits, stats=self.stats)
+        self._grants = HostGrants(self._jobs)
+        self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
+        self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
+        self._results: list[tuple[Job, bytes]] = []  # to be proposed
+        self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
+        self._taken: dict[str, tuple[list[int], list[int]]] = {}
+        self._effects = WorkEffects()
+        self._sweep_at = now + SWEEP
+        self.tell_time(now)
+
+    @property
+    def wake_at(self) -> float:
+        """When to call `tick`, in seconds of `now`."""
+        return min(self._jobs.wake_at, self._sweep_at)
+
+    def tell_time(self, now: float) -> None:
+        """Write the time of the log's clock: a voter that becomes host goes on from the last one that it heard."""
+        self._operations.append(end_op(self._time(now), []))
+
+    def _time(self, now: float) -> float:
+        """Return the time of the log's clock, in whole milliseconds, rounded down: nothing is to start early."""
+        return floor((now + self._wall) * 1000) / 1000
+
+    def tick(self, now: float) -> None:
+        """Do what is due. Sets `wake_at`."""
+        self._jobs.tick(now)
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP
+            overdue, operations = forgetting_ops(self.table, self.limits, now, now + self._wall)
+            self.stats.overdue += overdue
+            self._operations += operations
+            self._jobs.sweep()
 
     # ---- what the node does
 
     def take(self, now: float) -> WorkEffects:
         """Grant what may be granted; return what is to be done since the last call."""
         if self.granting:
-            self._grant(now)
+            self._grants.grant(now)
         self._propose(now)
         effects, self._effects = self._effects, WorkEffects()
-        effects.down += self._grants
-        self._grants = []
-        for link, refs in self._down.items():
-            effects.down += [(link, Stop(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
-        self._down.clear()
-        for link, refs in self._starts.items():
-            effects.down += [(link, Start(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
-        self._starts.clear()
+        effects.down = self._grants.take()
         effects.unicasts = self._intake.take()
         for worker, (taken, refused) in self._taken.items():
             for at in range(0, max(len(taken), len(refused)), MOST_ROWS):
@@ -130,33 +177,30 @@ class WorkHost(HostGrants):
         if isinstance(message, Results):
             self._take_results(message, now)
         elif isinstance(message, Demand):
-            take_demand(self._links.setdefault(link, {}), message, MOST_GROUPS)
+            self._grants.demand(link, message)
         elif isinstance(message, Holding):
-            self._holding(link, message.refs, now)
+            self._grants.holding(link, message.refs, now)
         elif isinstance(message, Lost):
-            self._lose(message.refs, now)
+            self._grants.lose(message.refs, now)
         elif isinstance(message, Returned):
-            self._return(message.refs, now)
+            self._grants.give_back(message.refs, now)
         elif isinstance(message, Starting):
-            self._starting(link, message.refs, now)
+            self._grants.starting(link, message.refs, now)
         elif isinstance(message, Parts):
             for part in message.rows:
-                if (job := self._present(part.serial, part.term, part.fence)) is not None:
-                    self._renew(job, now)
+                if (job := self._jobs.present(part.serial, part.term, part.fence)) is not None:
+                    self._jobs.renew(job, now)
                     if job.spec.stream:
                         self._intake.part(job, part.place, part.data)
         elif isinstance(message, Progress):
             for row in message.rows:
-                if (job := self._present(row.serial, row.term, row.fence)) is not None:
-                    self._renew(job, now)
+                if (job := self._jobs.present(row.serial, row.term, row.fence)) is not None:
+                    self._jobs.renew(job, now)
                     self._intake.progress(job, row.fraction)
 
     def link_down(self, link: int, now: float) -> None:
         """Forget the credit of a link; what was granted over it is lost, unless it is reported."""
-        self._links.pop(link, None)
-        self._down.pop(link, None)
-        gone = [job for jobs in self._running.values() for job in jobs.values() if job.link == link]
-        self._lose([Ref(job.serial, job.term, job.fence, job.attempts) for job in gone], now)
+        self._grants.link_down(link, now)
 
     def depths(self) -> dict[str, list[int]]:
         """Return the numbers of jobs that wait, and that are granted, by kind. It looks at every job."""
@@ -175,40 +219,24 @@ class WorkHost(HostGrants):
             changes = self.table.apply(data)
             self._intake.committed(changes)
             for job, before in changes.cancelled:
-                self._void(job)
-                self._leave(job)
+                self._jobs.void(job)
+                self._jobs.leave(job)
                 if before and before != job.worker:  # its result has come since the cancellation was proposed
                     self._rows(before)[0].append(job.serial)
             for jobs in changes.accepted:
                 stats.accepted += len(jobs)
-                self._accept(jobs, now)
+                self._jobs.accept(jobs, now)
             if changes.finished:
                 self._finished(changes.finished, changes.payloads)
             for job in changes.paused:
                 self._rows(self._failed.pop(job.serial))[0].append(job.serial)
             for job in changes.recorded:
-                if (grant := self._counting.pop(job.serial, None)) is not None:
-                    self._counted(job, grant)
-                    continue
-                self._recording -= 1
-                if job.status == RECORDING:
-                    self._queue_first(job)
+                self._grants.recorded(job)
             stats.forgotten += changes.forgotten
-
-    def _accept(self, jobs: list[Job], now: float) -> None:
-        spec = jobs[0].spec
-        if spec.deadline is not None:
-            for job in jobs:
-                self._set_deadline(job, now)
-        if spec.delay:
-            for job in jobs:
-                self._delay(job, now + spec.delay)
-        else:
-            self._queue.add(jobs)
 
     def _finished(self, jobs: Sequence[Job], payloads: Sequence[bytes]) -> None:
         ends, term, reporting, ahead = self._effects.ended, self.term, self.limits.ends, self._ahead
-        taken, finishing, stopping = self._taken, self._finishing, self._stopping
+        taken, finishing, stopping = self._taken, self._finishing, self._jobs.stopping
         results = 0
         for job, payload in zip(jobs, payloads, strict=True):
             outcome, serial, worker = job.outcome, job.serial, job.worker
@@ -222,7 +250,7 @@ class WorkHost(HostGrants):
                 self._count_end(outcome)
             if stopping and serial in stopping:
                 link, ref = stopping.pop(serial)
-                self._down.setdefault(link, []).append(ref)
+                self._jobs.stops.setdefault(link, []).append(ref)
             if worker:
                 rows = taken.get(worker)
                 if rows is None:
@@ -262,21 +290,21 @@ class WorkHost(HostGrants):
 
     def _take_results(self, message: Results, now: float) -> None:
         worker, term = message.worker, message.term
-        jobs, ready, finishing = self.table.jobs, self._results, self._finishing
+        states, jobs, ready, finishing = self._jobs, self.table.jobs, self._results, self._finishing
         most, wall = self.limits.payload_bytes, now + self._wall
         rows = zip(message.serials, message.fences, message.results, message.took, strict=True)
         for serial, fence, result, took in rows:
             job = jobs.get(serial)
-            if job is None or job.status == FINISHING or not self._counts(job, term, fence):
+            if job is None or job.status == FINISHING or not self._jobs.counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
                 continue
             if job.status == GRANTED:
-                self._running[job.spec.visibility].pop(serial, None)
-            elif self._lost:
-                self._lost.pop(serial, None)
+                states.running[job.spec.visibility].pop(serial, None)
+            elif states.lost:
+                states.lost.pop(serial, None)
             job.worker = worker
             if len(result) > most:
-                self._end(job, FAILED, "TooLarge", f"result of {len(result)} bytes, over {most}")
+                self._jobs.end(job, FAILED, "TooLarge", f"result of {len(result)} bytes, over {most}")
                 continue
             job.status = FINISHING
             job.term, job.fence, job.attempts = term, fence, max(1, job.attempts)
@@ -285,24 +313,40 @@ class WorkHost(HostGrants):
         for failed in message.failures:
             serial, fence = failed.serial, failed.fence
             job = jobs.get(serial)
-            if job is None or job.status == FINISHING or not self._counts(job, term, fence):
+            if job is None or job.status == FINISHING or not self._jobs.counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
                 continue
             job.worker = worker
             job.attempts = max(1, job.attempts)  # 0: of an earlier term, its start was not recorded
             finishing[serial] = wall - failed.took / 1000, wall
-            self._leave(job)
+            self._jobs.leave(job)
             job.term, job.fence = term, fence
             if failed.retry and job.attempts < job.spec.tries:
                 job.term, job.worker, job.suspect = NO_TERM, "", False
                 finishing.pop(serial)
                 self.stats.retried += 1
                 pause = min(self.limits.longest_backoff, self.limits.backoff * 2.0 ** (job.attempts - 1))
-                self._delay(job, now + pause * self._rng.random())
+                self._jobs.delay(job, now + pause * self._rng.random())
                 self._pauses.append((job, ceil((job.due + self._wall) * 1000)))
                 self._failed[serial] = worker
             else:
-                self._end(job, DEAD if failed.retry else FAILED, failed.error, failed.text)
+                self._jobs.end(job, DEAD if failed.retry else FAILED, failed.error, failed.text)
+
+    def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
+        """Tell the worker that it need not keep a result, unless it, or a failure of the job, is being committed."""
+        if job is not None and job.outcome < 0 and job.status == FINISHING and self._jobs.counts(job, term, fence):
+            return
+        if serial in self._failed:
+            return
+        done = job is not None and job.outcome == 0 and self._jobs.counts(job, term, fence)
+        self._rows(worker)[not done].append(serial)
+        self.stats.refused_results += not done
+
+    def _rows(self, worker: str) -> tuple[list[int], list[int]]:
+        rows = self._taken.get(worker)
+        if rows is None:
+            rows = self._taken[worker] = ([], [])
+        return rows
 
     def _cancel(self, sender: str, message: Cancel, now: float) -> None:
         """Have jobs cancelled. What becomes of one with a key is known at the commit only: others may wait for it."""
@@ -316,8 +360,8 @@ class WorkHost(HostGrants):
                 if job.key is not None:
                     shared.append((sender, message.epoch, number, job.attempts, job.worker))
                     continue
-                self._void(job)
-                self._end(job, CANCELLED, "cancelled", f"by {sender}")
+                self._jobs.void(job)
+                self._jobs.end(job, CANCELLED, "cancelled", f"by {sender}")
         if shared:
             wall = self._time(now)
             self._operations += [cancel_op(wall, shared[at : at + 500]) for at in range(0, len(shared), 500)]  # 100 KB
@@ -328,22 +372,14 @@ class WorkHost(HostGrants):
         """Write what is to be committed into entries."""
         wall = self._time(now)
         operations = self._operations
-        if self._to_record:
-            jobs, self._to_record = self._to_record, []
-            self._recording += len(jobs)
-            operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
-        if self._to_count:
-            jobs, self._to_count = self._to_count, []
-            operations.append(tries_op([job.serial for job in jobs], [job.attempts + 1 for job in jobs]))
+        operations += self._grants.operations()
         if self._pauses:
             paused, self._pauses = self._pauses, []
             jobs, dues = [job for job, _ in paused], [due for _, due in paused]
             operations.append(pause_op([job.serial for job in jobs], [job.attempts for job in jobs], dues))
-        if self._ends:
-            rows = [
-                (job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in self._ends
-            ]
-            self._ends = []
+        if ends := self._jobs.ends:
+            rows = [(job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in ends]
+            ends.clear()
             operations += [end_op(wall, rows[at : at + 40]) for at in range(0, len(rows), 40)]  # 40 texts of 4 KiB
         if self._results:
             done, self._results = self._results, []

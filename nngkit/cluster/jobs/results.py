@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from nngkit.cluster.jobs.crew_limits import CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_ROWS,
@@ -17,6 +16,7 @@ from nngkit.cluster.jobs.messages import (
     Progressed,
     Results,
 )
+from nngkit.cluster.jobs.values import CrewJob, CrewLimits, CrewStats
 
 __all__ = ["CrewResults", "Failure"]
 

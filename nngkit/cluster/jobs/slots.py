@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from nngkit.cluster.jobs.crew_limits import CrewJob
+from nngkit.cluster.jobs.values import CrewJob
 
 __all__ = ["Kinds", "Places"]
 

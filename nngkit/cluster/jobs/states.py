@@ -1,100 +1,74 @@
-"""Jobs of the host's queue in one term: their states, and what time does to them. Pure. See work.py."""
+"""States of the host's jobs in one term: the queues, and what time does to jobs. Pure.
+
+::
+
+    jobs = JobStates(table, term=7, now=now, wall=clock, limits=limits, stats=stats)
+    jobs.accept(new, now)                   # jobs of one spec
+    ready, _ = jobs.queue.best({"render"})  # the deque of the best job: highest priority, then lowest serial; or None
+    job = ready.popleft()                   # `job.status` is QUEUED: best() has dropped the others from the head
+    jobs.delay(job, at); jobs.renew(job, now); jobs.requeue(job, "lost", "why"); jobs.end(job, outcome, "kind", "text")
+    if now >= jobs.wake_at:
+        jobs.tick(now)
+    jobs.ends                               # to be proposed
+    jobs.stops                              # grants that are void, by link
+
+A job that is granted, cancelled or finished in another way stays in its deque until it comes to the head: removal in
+the middle would cost a search. A job may so be in a deque twice; its status says whether it is still queued.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
-from math import floor
 from typing import Final
 
-from nngkit.cluster.jobs.credit import Credit
-from nngkit.cluster.jobs.intake import Intake
-from nngkit.cluster.jobs.messages import (
-    Message,
-    Ref,
-)
-from nngkit.cluster.jobs.operations import Op, end_op
-from nngkit.cluster.jobs.proposing import forgetting_ops
+from nngkit.cluster.jobs.messages import PRIORITIES, Ref
 from nngkit.cluster.jobs.table import Job, JobTable
 from nngkit.cluster.jobs.values import (
-    CANCELLED,
     DELAYED,
     FINISHING,
     GRANTED,
     LOST,
     QUEUED,
     UNKNOWN,
-    Rng,
-    WorkEffects,
     WorkLimits,
     WorkStats,
 )
-from nngkit.cluster.jobs.waiting_jobs import WorkQueue
 
-__all__ = ["CANCELLED", "DEAD", "FAILED", "NO_TERM", "HostJobs"]
+__all__ = ["DEAD", "FAILED", "NO_TERM", "SWEEP", "JobStates", "WorkQueue"]
 
 NO_TERM: Final = -1  # of a job whose grant was void before the next one: no result counts
 SWEEP: Final = 1.0  # seconds between two searches for what may be forgotten
 FAILED, DEAD = 1, 2  # indices of OUTCOMES, as CANCELLED
 
 
-class HostJobs:
-    """State of the queue, and the moves of a job between `_lost`, `_running`, `_delayed`, the queue and its end."""
+class JobStates:
+    """The moves of a job between `lost`, `running`, the delayed ones, the queues and its end. Times are monotonic."""
 
     def __init__(
-        self,
-        id: str,
-        *,
-        term: int,
-        table: JobTable,
-        now: float,
-        wall: float,
-        rng: Rng,
-        limits: WorkLimits | None = None,
-        ahead: float = 0.0,
+        self, table: JobTable, *, term: int, now: float, wall: float, limits: WorkLimits, stats: WorkStats
     ) -> None:
-        self.id, self.term, self.table = id, term, table
-        self.limits = limits or WorkLimits()
-        self.stats = WorkStats()
-        self.granting = False
+        self.table, self.term, self.limits, self.stats = table, term, limits, stats
         self.wake_at = now
-        self._rng = rng
-        self._wall = wall - now
-        self._ahead = ahead
-        self._operations: list[Op] = []
-        self._intake = Intake(term, table, self.limits, self.stats, self._operations)
-        self._queue = WorkQueue()
-        self._suspects = WorkQueue()  # jobs that are to run alone
-        self._links: dict[int, dict[int, Credit]] = {}
-        self._running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
-        self._lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
+        self.lead = wall - now  # of the log's clock over the monotonic one
+        self.queue = WorkQueue()
+        self.suspects = WorkQueue()  # jobs that are to run alone
+        self.running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
+        self.lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
+        self.ends: list[tuple[Job, int, str, str]] = []  # to be proposed
+        self.stopping: dict[int, tuple[int, Ref]] = {}  # grants to stop after the commit of another end
+        self.stops: dict[int, list[Ref]] = {}
+        self.inherited = max(table.jobs, default=-1)  # a serial above it is of this term
         self._delayed: list[tuple[float, int, Job]] = []
         self._deadlines: list[tuple[float, int, Job]] = []
-        self._to_record: list[Job] = []
-        self._recording = 0  # jobs whose start is proposed
-        self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
-        self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
-        self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
-        self._starts: dict[int, list[Ref]] = {}
-        self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
-        self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
-        self._ends: list[tuple[Job, int, str, str]] = []  # to be proposed
-        self._results: list[tuple[Job, bytes]] = []  # to be proposed
-        self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
-        self._stopping: dict[int, tuple[int, Ref]] = {}  # grants to stop after the commit of another end
-        self._down: dict[int, list[Ref]] = {}
-        self._grants: list[tuple[int, Message]] = []
-        self._taken: dict[str, tuple[list[int], list[int]]] = {}
-        self._effects = WorkEffects()
-        self._sweep_at = now + SWEEP
         self._inherit(now)
-        self.tell_time(now)
 
     def _inherit(self, now: float) -> None:
         """Begin the term with the table's jobs: workers may have any of the unfinished ones."""
         for source in self.table.sources.values():
             source.top, source.used = source.last, now
             source.pending.clear()
-        self._inherited = max(self.table.jobs, default=-1)  # a serial above it is of this term
         for serial, job in self.table.jobs.items():
             job.term = job.fence = job.grants = 0
             job.suspect = job.counted = False
@@ -102,48 +76,48 @@ class HostJobs:
                 job.status = FINISHING
                 continue
             job.attempts = job.tries
-            if (due := job.not_before - self._wall) > now:
+            if (due := job.not_before - self.lead) > now:
                 if job.tries:  # its last start has failed: no worker has it
                     job.term = NO_TERM
-                self._delay(job, due)
+                self.delay(job, due)
             else:
                 job.status = UNKNOWN
-                self._lost[serial] = now + self.limits.grace, job
+                self.lost[serial] = now + self.limits.grace, job
             self._set_deadline(job, now)
 
-    def tell_time(self, now: float) -> None:
-        """Write the time of the log's clock: a voter that becomes host goes on from the last one that it heard."""
-        self._operations.append(end_op(self._time(now), []))
-
-    def _time(self, now: float) -> float:
-        """Return the time of the log's clock, in whole milliseconds, rounded down: nothing is to start early."""
-        return floor((now + self._wall) * 1000) / 1000
+    def accept(self, jobs: list[Job], now: float) -> None:
+        """Queue new jobs of one spec."""
+        spec = jobs[0].spec
+        if spec.deadline is not None:
+            for job in jobs:
+                self._set_deadline(job, now)
+        if spec.delay:
+            for job in jobs:
+                self.delay(job, now + spec.delay)
+        else:
+            self.queue.add(jobs)
 
     def tick(self, now: float) -> None:
-        """Do what is due: lost jobs, visibilities, delays, deadlines, forgetting. Sets `wake_at`."""
-        wake = self._sweep_at
-        wake = min(wake, self._tick_lost(now), self._tick_running(now))
+        """Do what is due: lost jobs, visibilities, delays, deadlines. Sets `wake_at`."""
+        wake = min(self._tick_lost(now), self._tick_running(now))
         delayed, deadlines = self._delayed, self._deadlines
         while delayed and delayed[0][0] <= now:
             _, _, job = heappop(delayed)
             if job.status == DELAYED and job.due <= now:
                 job.status = QUEUED
-                self._queue.add([job])
+                self.queue.add([job])
         while deadlines and deadlines[0][0] <= now:
             _, _, job = heappop(deadlines)
             if job.outcome < 0 and job.status != FINISHING:
-                self._void(job)
-                self._end(job, FAILED, "deadline", f"not finished within {job.spec.deadline} s")
-        if now >= self._sweep_at:
-            self._sweep_at = now + SWEEP
-            self._sweep(now)
+                self.void(job)
+                self.end(job, FAILED, "deadline", f"not finished within {job.spec.deadline} s")
         for heap in (delayed, deadlines):
             if heap:
                 wake = min(wake, heap[0][0])
-        self.wake_at = min(wake, self._sweep_at)
+        self.wake_at = wake
 
     def _tick_lost(self, now: float) -> float:
-        lost = self._lost
+        lost = self.lost
         due = []
         wake = now + SWEEP
         for serial, (at, _) in lost.items():
@@ -156,12 +130,12 @@ class HostJobs:
             # Most jobs of an earlier term that no worker reports were only queued: without a recorded start they may
             # run beside others, as may those whose last start has failed.
             job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
-            self._requeue(job, "lost", "the worker was lost")
+            self.requeue(job, "lost", "the worker was lost")
         return wake
 
     def _tick_running(self, now: float) -> float:
         wake = now + SWEEP
-        for visibility, running in self._running.items():
+        for visibility, running in self.running.items():
             due = []
             for job in running.values():
                 if job.due > now:
@@ -172,96 +146,132 @@ class HostJobs:
                 del running[job.serial]
                 self.stats.expired += 1
                 ref = Ref(job.serial, job.term, job.fence, job.attempts)
-                self._down.setdefault(job.link, []).append(ref)
+                self.stops.setdefault(job.link, []).append(ref)
                 job.suspect = True
-                self._requeue(job, "lost", f"no sign of its worker for {visibility:g} s")
+                self.requeue(job, "lost", f"no sign of its worker for {visibility:g} s")
         return wake
 
-    def _sweep(self, now: float) -> None:
-        """Forget finished jobs that were kept long enough, and submitters without jobs."""
-        overdue, operations = forgetting_ops(self.table, self.limits, now, now + self._wall)
-        self.stats.overdue += overdue
-        self._operations += operations
+    def sweep(self) -> None:
+        """Drop what is left of jobs that have ended."""
         for heap, status in ((self._delayed, DELAYED), (self._deadlines, None)):
             live = [row for row in heap if row[2].outcome < 0 and status in (None, row[2].status)]
             if len(live) < len(heap) // 2:
                 heap[:] = live
                 heapify(heap)
-        for visibility in [each for each, jobs in self._running.items() if not jobs]:
-            del self._running[visibility]
+        for visibility in [each for each, jobs in self.running.items() if not jobs]:
+            del self.running[visibility]
 
-    def _counts(self, job: Job, term: int, fence: int) -> bool:
+    def counts(self, job: Job, term: int, fence: int) -> bool:
         """Return True if a result under this grant counts."""
         if job.term:
             return job.term == term and job.fence == fence
-        return job.serial <= self._inherited and term < self.term
+        return job.serial <= self.inherited and term < self.term
 
-    def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
-        """Tell the worker that it need not keep a result, unless it, or a failure of the job, is being committed."""
-        if job is not None and job.outcome < 0 and job.status == FINISHING and self._counts(job, term, fence):
-            return
-        if serial in self._failed:
-            return
-        done = job is not None and job.outcome == 0 and self._counts(job, term, fence)
-        self._rows(worker)[not done].append(serial)
-        self.stats.refused_results += not done
-
-    def _rows(self, worker: str) -> tuple[list[int], list[int]]:
-        rows = self._taken.get(worker)
-        if rows is None:
-            rows = self._taken[worker] = ([], [])
-        return rows
-
-    def _present(self, serial: int, term: int, fence: int) -> Job | None:
+    def present(self, serial: int, term: int, fence: int) -> Job | None:
+        """Return the job of a grant that counts, unless it has ended or waits."""
         job = self.table.jobs.get(serial)
         held = job is not None and job.status in (GRANTED, LOST, UNKNOWN)
-        return job if job is not None and held and self._counts(job, term, fence) else None
+        return job if job is not None and held and self.counts(job, term, fence) else None
 
-    def _leave(self, job: Job) -> None:
+    def leave(self, job: Job) -> None:
         """Take a job out of the table that belongs to its status; queues drop it by themselves."""
         if job.status == GRANTED:
-            self._running[job.spec.visibility].pop(job.serial, None)
+            self.running[job.spec.visibility].pop(job.serial, None)
         elif job.status in (LOST, UNKNOWN):
-            self._lost.pop(job.serial, None)
+            self.lost.pop(job.serial, None)
 
-    def _end(self, job: Job, outcome: int, kind: str, text: str) -> None:
+    def end(self, job: Job, outcome: int, kind: str, text: str) -> None:
         """Have an end proposed."""
-        self._leave(job)
+        self.leave(job)
         job.status = FINISHING
-        self._ends.append((job, outcome, kind, text))
+        self.ends.append((job, outcome, kind, text))
 
-    def _requeue(self, job: Job, kind: str, text: str) -> None:
+    def requeue(self, job: Job, kind: str, text: str) -> None:
         """Queue a job whose worker is lost or too slow, or end it if that was its last try."""
         if job.attempts >= job.spec.tries:
-            self._end(job, DEAD, kind, text)
+            self.end(job, DEAD, kind, text)
             return
-        self._queue_first(job)
+        self.queue_first(job)
 
-    def _queue_first(self, job: Job) -> None:
+    def queue_first(self, job: Job) -> None:
         """Put a job before the others."""
         job.status = QUEUED
-        (self._suspects if job.suspect else self._queue).add_first(job)
+        (self.suspects if job.suspect else self.queue).add_first(job)
 
-    def _renew(self, job: Job, now: float) -> None:
+    def renew(self, job: Job, now: float) -> None:
         """Begin the visibility anew: the worker has reported."""
         if job.status == GRANTED:
-            running = self._running[job.spec.visibility]
+            running = self.running[job.spec.visibility]
             running.pop(job.serial, None)
             running[job.serial] = job
             job.due = now + job.spec.visibility
 
-    def _void(self, job: Job) -> None:
+    def void(self, job: Job) -> None:
         """Have the worker of a job told to stop it, once its end is committed."""
         if job.status == GRANTED:
-            self._stopping[job.serial] = job.link, Ref(job.serial, job.term, job.fence, job.attempts)
+            self.stopping[job.serial] = job.link, Ref(job.serial, job.term, job.fence, job.attempts)
 
-    def _delay(self, job: Job, at: float) -> None:
+    def delay(self, job: Job, at: float) -> None:
+        """Have a job wait until a time."""
         job.status, job.due = DELAYED, at
         heappush(self._delayed, (at, job.serial, job))
         self.wake_at = min(self.wake_at, at)
 
     def _set_deadline(self, job: Job, now: float) -> None:
         if job.spec.deadline is not None:
-            at = max(now, job.queued - self._wall + job.spec.deadline)
+            at = max(now, job.queued - self.lead + job.spec.deadline)
             heappush(self._deadlines, (at, job.serial, job))
             self.wake_at = min(self.wake_at, at)
+
+
+class WorkQueue:
+    """All queued jobs."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[int, deque[Job]]] = {}  # by kind and priority; empty ones are removed
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Append jobs of one spec."""
+        spec = jobs[0].spec
+        self._of(spec.kind, spec.priority).extend(jobs)
+
+    def add_first(self, job: Job) -> None:
+        """Put a job at the head: it was queued before."""
+        self._of(job.spec.kind, job.spec.priority).appendleft(job)
+
+    def _of(self, kind: str, priority: int) -> deque[Job]:
+        by_priority = self._kinds.get(kind)
+        if by_priority is None:
+            by_priority = self._kinds[kind] = {}
+        ready = by_priority.get(priority)
+        if ready is None:
+            ready = by_priority[priority] = deque()
+        return ready
+
+    def best(self, kinds: Collection[str]) -> tuple[deque[Job] | None, bool]:
+        """Return the deque whose head is to be granted next, and whether other kinds compete with it."""
+        found: deque[Job] | None = None
+        rank = (PRIORITIES, 0)
+        several = False
+        for kind in kinds if len(kinds) <= len(self._kinds) else [each for each in self._kinds if each in kinds]:
+            ready = self._first_of(kind)
+            if ready is not None:
+                head = ready[0]
+                this = -head.spec.priority, head.serial
+                several = found is not None
+                if found is None or this < rank:
+                    found, rank = ready, this
+        return found, several
+
+    def _first_of(self, kind: str) -> deque[Job] | None:
+        by_priority = self._kinds.get(kind)
+        while by_priority:
+            priority = max(by_priority)
+            ready = by_priority[priority]
+            while ready:
+                if ready[0].status == QUEUED:
+                    return ready
+                ready.popleft()
+            del by_priority[priority]
+        self._kinds.pop(kind, None)
+        return None

@@ -8,7 +8,7 @@
     snapshot = table.snapshot()           # bytes; equal tables have equal snapshots
     table.restore(snapshot)
 
-    # the host writes entries with work_operations:
+    # the host writes entries with operations.py:
     entry([submit_op(...), finish_op(...), end_op(...), ...])
 
 | operation | content | effect |
@@ -135,7 +135,7 @@ class Job:
         self.outcome = _UNFINISHED
         self.also: list[tuple[Source, int]] | None = None
         # set when the job ends: result, error, finished
-        self.status = 0  # queued; the values are those of work_limits
+        self.status = 0  # queued; the values are those of values.py
         self.attempts = 0  # starts known to this host
         self.grants = 0  # grants by this host: its fences
         self.term = 0  # of the last grant; 0: none

@@ -21,8 +21,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from nngkit.cluster.jobs.crew_limits import CrewJob
 from nngkit.cluster.jobs.slots import Places
+from nngkit.cluster.jobs.values import CrewJob
 
 __all__ = ["PATIENCE", "Waiting"]
 

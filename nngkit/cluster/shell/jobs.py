@@ -10,8 +10,8 @@ from typing import Final, Protocol
 import trio
 
 from nngkit.cluster.frames import as_bytes
-from nngkit.cluster.jobs.crew_limits import CrewJob
 from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES
+from nngkit.cluster.jobs.values import CrewJob
 from nngkit.errors import Closed, JobFailed, TimedOut
 
 __all__ = ["Job", "JobRun", "Running", "Submitting"]
