@@ -8,7 +8,7 @@
     python3 dev.py pythons [ARGS]  run the quick tests of ROOMS with each of OTHER_PYTHONS that is installed
     python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
-    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter and codespell, all of them
+    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell, docs/cddl.py
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
     python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm
@@ -389,6 +389,7 @@ def lint(arguments: list) -> list:
         ("mypy --strict", [bin_ / "mypy"]),
         ("import-linter", [bin_ / "lint-imports", "--no-logo"]),
         ("codespell", [bin_ / "codespell"]),
+        ("docs/wire.md", [PYTHON, ROOT / "docs" / "cddl.py", "--check"]),
     ]
 
 
