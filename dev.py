@@ -11,6 +11,7 @@
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
     python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell and faces --check
     python3 dev.py faces           write nngkit.aio and nngkit.blocking from the classes under trio, or --check them
+    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell, docs/cddl.py
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
     python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm
@@ -396,6 +397,7 @@ def lint(arguments: list) -> list:
         ("import-linter", [bin_ / "lint-imports", "--no-logo"]),
         ("codespell", [bin_ / "codespell"]),
         *faces(["--check"]),
+        ("docs/wire.md", [PYTHON, ROOT / "docs" / "cddl.py", "--check"]),
     ]
 
 

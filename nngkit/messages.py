@@ -40,7 +40,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, msgpack, to_builtins
+from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, field, msgpack, to_builtins
 from msgspec import inspect as types
 from msgspec.structs import asdict
 
@@ -61,6 +61,7 @@ __all__ = [
     "Row",
     "Rows",
     "Seconds",
+    "always",
     "packed",
 ]
 
@@ -70,6 +71,11 @@ ADDRESS: Final = {"text": "address"}
 """`extra` of text that is an address: printable, with a space only in a path."""
 ANY_TEXT: Final = {"text": "any"}
 """`extra` of text that may have control characters, such as line ends."""
+
+
+def always(value: Any) -> Any:
+    """Return the default of a field that is written even if it has that value, in a class with `omit_defaults`."""
+    return field(default_factory=lambda: value)
 
 
 def packed(most: int) -> dict[str, Any]:
@@ -148,8 +154,9 @@ class Rows(Generic[M]):
 class Maps(Generic[M]):
     """Reader and writer of maps. `kinds`: one class, or several with tags. `limit`: bytes of an encoded message.
 
-    `version`: what `v` says, and the highest that is read; None: the messages have no version. A class may declare `v`
-    itself; then its default is written. `version_what`: the name in the error about a version that is too new.
+    `version`: what `v` says; None: the messages have no version. A class may declare `v` itself; then its default is
+    written. `reads`: the highest version that is read, if it is another. `version_what`: the name in the error about a
+    version that is too new.
     """
 
     def __init__(
@@ -157,12 +164,13 @@ class Maps(Generic[M]):
         what: str,
         *kinds: type[Any],
         version: int | None = None,
+        reads: int | None = None,
         limit: int | None = envelope.CONTROL_LIMIT,
         version_what: str | None = None,
     ) -> None:
         self.what = what
         self.kinds = {kind.__struct_config__.tag: kind for kind in kinds}
-        self.version = version
+        self.reads = reads or version
         self.limit = limit
         self.key = kinds[0].__struct_config__.tag_field or "type"
         self._version_what = version_what or what
@@ -180,25 +188,28 @@ class Maps(Generic[M]):
     def parse(self, value: object, peer: str | None = None) -> M:
         """Return the message in a decoded map. Raises BadMessage."""
         message = self.parse_known(value, peer)
-        if message is None:
-            fields = cast(dict[str, Any], value)
-            why = f"unknown {self.key} {envelope.shown(fields[self.key])!r}" if self.key in fields else None
-            raise BadMessage(self.what, why or f"field {self.key!r} is missing", peer)
-        return message
+        if message is not None:
+            return message
+        fields = cast(dict[str, Any], value)
+        self._check_version(fields, peer)
+        if self.key not in fields:
+            raise BadMessage(self.what, f"field {self.key!r} is missing", peer)
+        raise BadMessage(self.what, f"unknown {self.key} {envelope.shown(fields[self.key])!r}", peer)
 
     def parse_known(self, value: object, peer: str | None = None) -> M | None:
         """Return the message in a decoded map; None for a kind that is none of these. Raises BadMessage."""
         fields = envelope.as_map(value, what=self.what, peer=peer)
-        if self.version is not None:
-            envelope.check_version(fields, self.version, what=self._version_what, peer=peer)
-        reader = self._readers.get(None)
+        tag = None if None in self._readers else fields.get(self.key)
+        reader = self._readers.get(tag) if tag is None or type(tag) is str else None
         if reader is None:
-            tag = fields.get(self.key)
-            reader = self._readers.get(tag) if type(tag) is str else None
-            if reader is None:
-                return None
+            return None
+        self._check_version(fields, peer)
         message: M = reader.read(fields, self.what, peer)
         return message
+
+    def _check_version(self, fields: dict[str, Any], peer: str | None) -> None:
+        if self.reads is not None:
+            envelope.check_version(fields, self.reads, what=self._version_what, peer=peer)
 
     def decode(self, data: bytes, peer: str | None = None, *, limit: int | None = None) -> M:
         """Return the message in bytes from a peer. Raises BadMessage, TooLarge."""
@@ -242,7 +253,7 @@ class _Writer:
         info = types.type_info(kind)
         assert isinstance(info, types.StructType)
         config = kind.__struct_config__
-        said = [field.default for field in info.fields if field.encode_name == "v"]
+        said = [each.default for each in info.fields if each.encode_name == "v"]
         version = said[0] if said else version
         self._head = ({} if version is None else {"v": version}) | ({config.tag_field: info.tag} if info.tag else {})
         self._defaults = tuple(
@@ -271,7 +282,7 @@ def _has(info: types.Type, wanted: type[types.Type]) -> bool:
     if isinstance(info, wanted):
         return True
     if isinstance(info, types.StructType):
-        return any(_has(field.type, wanted) for field in info.fields)
+        return any(_has(each.type, wanted) for each in info.fields)
     inside = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
     inside += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
     return any(isinstance(each, types.Type) and _has(each, wanted) for each in inside)

@@ -10,6 +10,9 @@ from typing import Final
 import pytest
 
 from nngkit.calls import messages as calls
+from nngkit.discovery import messages as survey
+from nngkit.discovery import queries, watch
+from nngkit.discovery.questions import messages as questions
 from nngkit.fanout.numbered import messages as numbered
 from nngkit.fanout.outbox import entries as outbox
 from nngkit.journal import ingest
@@ -23,6 +26,17 @@ FAMILIES: Final[dict[str, Again]] = {
     "calls reply cbor": lambda data: calls.parse_reply(data, "cbor", limit=len(data)).encode("cbor"),
     "calls request json": lambda data: calls.parse_request(data, "json", limit=len(data)).encode("json"),
     "calls reply json": lambda data: calls.parse_reply(data, "json", limit=len(data)).encode("json"),
+    "discovery query": lambda data: survey.QUERIES.encode(survey.QUERIES.decode(data)),
+    "discovery reply": lambda data: survey.parse_survey_reply(data).encode(),
+    "discovery text reply": lambda data: survey.parse_survey_reply(data).encode(),
+    "daemon query": lambda data: queries.parse_daemon_query(data).encode(),
+    "daemon reply": lambda data: queries.parse_daemon_reply(data, 100.0).encode(100.0),
+    "watch query": lambda data: watch.QUERIES.encode(watch.QUERIES.decode(data)),
+    "watch reply": lambda data: watch.parse_watch_reply(data, 100.0).encode(100.0),
+    "ask query": lambda data: questions.ASKS.encode(questions.ASKS.decode(data)),
+    "question": lambda data: questions.QUESTIONS.encode(questions.QUESTIONS.decode(data)),
+    "answer": lambda data: questions.parse_survey_answer(data).encode(),
+    "ask reply": lambda data: questions.REPLIES.encode(questions.REPLIES.decode(data)),
     "ingest request": lambda data: ingest.REQUESTS.encode(ingest.parse_request(data)),
     "ingest reply": lambda data: ingest.encode_stored(ingest.parse_reply(data)),
     "ingest refusal": lambda data: ingest.REPLIES.encode(ingest.REPLIES.decode(data)),

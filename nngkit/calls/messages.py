@@ -21,12 +21,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Meta, field
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, RemoteError, TooLarge
-from nngkit.messages import ANY_TEXT, Fields, Flag, Maps
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 
 __all__ = [
     "MAX_PARTS",
@@ -168,7 +168,7 @@ class ErrorReply(_Reply, frozen=True, tag="error", omit_defaults=True):
 
     kind: Kind
     message: Annotated[str, Meta(extra=ANY_TEXT)]
-    ran: Flag = field(default_factory=lambda: True)  # a factory, so that it is always written
+    ran: Flag = always(True)
     error: Kind = ""
     data: Any = None
 

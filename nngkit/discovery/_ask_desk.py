@@ -53,15 +53,14 @@ class AskDesk:
     async def answer(self, body: bytes, pipe: int, peer: str | None) -> bytes | None:
         """Return the encoded reply to a caller's request on the connection `pipe`; None if it is another query."""
         try:
-            parsed = parse_ask_query(body, peer)
+            ask = parse_ask_query(body, peer)
         except (BadMessage, TooLarge) as error:
             return self._refusal("bad message", str(error))
-        if parsed is None:
+        if ask is None:
             return None
-        ask, after = parsed
         asked = self._running.get(ask.id) or self._ended.get(ask.id)
         if asked is None:
-            if after:
+            if ask.after:
                 return self._refusal("unavailable", "this result is not kept any more: ask again")
             mine = sum(each.pipe == pipe for each in self._running.values())
             if mine >= OF_ONE or len(self._running) >= OF_ALL:
@@ -69,8 +68,8 @@ class AskDesk:
             asked = self._running[ask.id] = _Asked(pipe)
             self._background.start(self._ask, ask, asked)
         await asked.done.wait()
-        page = asked.refused or asked.pages.get(after)
-        return page or self._refusal("bad message", f"no page begins after {after}")
+        page = asked.refused or asked.pages.get(ask.after)
+        return page or self._refusal("bad message", f"no page begins after {ask.after}")
 
     async def _ask(self, ask: AskQuery, asked: _Asked) -> None:
         try:

@@ -13,16 +13,20 @@ text form, are of the default domain.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 from nngkit import envelope
 from nngkit.discovery.provider import MAX_WORD
 from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.messages import Fields, Maps
 
-__all__ = ["check_domain", "domain_field", "domain_of", "other_domain", "with_domain"]
+__all__ = ["Domain", "check_domain", "domain_of", "other_domain", "with_domain"]
 
 _KEY: Final = b"\x66domain"  # the key as CBOR has it: a message without these bytes is of the default domain
-_WHAT: Final = "discovery domain"
+
+Domain: TypeAlias = Annotated[str, Meta(max_length=MAX_WORD, pattern=r"^(?! ).*(?<! )\Z")]  # as check_domain
 
 
 def check_domain(text: str) -> str:
@@ -32,12 +36,13 @@ def check_domain(text: str) -> str:
     return text
 
 
-def domain_field(fields: dict[str, object], *, what: str, peer: str | None = None) -> str:
-    """Return the field `domain` of a decoded map, "" without one. Raises BadMessage."""
-    found = envelope.field(fields, "domain", str, what=what, peer=peer, default="")
-    if (why := _wrong(found)) is not None:
-        raise BadMessage(what, why, peer)
-    return found
+class OfDomain(Fields, frozen=True):
+    """Any message, of which nothing but the domain is read."""
+
+    domain: Domain = ""
+
+
+ANY: Final = Maps[OfDomain]("discovery domain", OfDomain)
 
 
 def domain_of(body: bytes, limit: int = envelope.CONTROL_LIMIT) -> str:
@@ -48,8 +53,7 @@ def domain_of(body: bytes, limit: int = envelope.CONTROL_LIMIT) -> str:
     if _KEY not in body:
         return ""
     try:
-        fields = envelope.as_map(envelope.decode(body, what=_WHAT, limit=limit), what=_WHAT)
-        return domain_field(fields, what=_WHAT)
+        return ANY.decode(body, limit=limit).domain
     except (BadMessage, TooLarge):
         return ""
 
@@ -58,7 +62,7 @@ def with_domain(body: bytes, domain: str) -> bytes:
     """Return an encoded map with the field `domain`; unchanged for the default domain."""
     if not domain:
         return body
-    fields = envelope.as_map(envelope.decode(body, what=_WHAT, limit=len(body)), what=_WHAT)
+    fields = envelope.as_map(envelope.decode(body, what=ANY.what, limit=len(body)), what=ANY.what)
     return envelope.encode({**fields, "domain": domain})
 
 

@@ -24,21 +24,27 @@ the loss its reason. The second always arrives, at once, and takes the provider 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from nngkit import envelope
-from nngkit.discovery.domains import domain_field
+from nngkit.discovery.domains import Domain
 from nngkit.discovery.provider import (
     MAX_ADDRESS,
     MAX_NAME,
     PROTOCOL_VERSION,
+    Id,
     Key,
     Provider,
+    Record,
+    Version,
     check_address,
     check_id,
     check_name,
 )
 from nngkit.errors import BadMessage, TooLarge
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
 __all__ = [
     "FIRST_VERSION",
@@ -46,14 +52,17 @@ __all__ = [
     "FLAG_TEXT",
     "MAX_RECORDS",
     "PROTOCOL_VERSION",
+    "QUERIES",
+    "REPLIES",
     "TEXT_QUERY",
+    "ReplyMessage",
     "SurveyQuery",
     "SurveyReply",
     "TextReply",
-    "answer_version",
     "is_cbor",
     "parse_survey_query",
     "parse_survey_reply",
+    "read",
 ]
 
 FIRST_VERSION: Final = 1
@@ -62,7 +71,6 @@ TEXT_QUERY: Final = b"service query"
 MAX_RECORDS: Final = 64
 """Cap on the providers in one reply: more than one process offers."""
 MAX_TEXT: Final = MAX_NAME + 1 + MAX_ADDRESS + 16  # bytes of a text reply; 16 for line ends and padding NULs
-MAX_ROUND: Final = 2**63 - 1
 MAX_FLAGS: Final = 16
 VERSION_WHAT: Final = "discovery version"
 
@@ -79,38 +87,25 @@ def is_cbor(body: bytes) -> bool:
     return bool(body) and body[0] & 0xE0 == 0xA0
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyQuery:
+class SurveyQuery(Fields, frozen=True, tag="query", omit_defaults=True):
     """A daemon's survey query. `daemon`: its id. `round`: its own count, for logs. Unknown flags have no meaning.
 
     `speaks`: the highest version that the daemon reads. `domain`: of the daemon (domains.py). `every`: seconds after
     which the next query follows, at the latest; None: at no certain time. A service that hears none connects again.
     """
 
-    daemon: str
-    round: int
-    flags: frozenset[str] = frozenset()
-    speaks: int = field(default=PROTOCOL_VERSION, compare=False)
-    domain: str = ""
-    every: float | None = None
+    daemon: Id
+    round: Natural63
+    flags: Annotated[frozenset[Annotated[str, Meta(extra=ANY_TEXT)]], Meta(max_length=MAX_FLAGS)] = frozenset()
+    speaks: Version = always(PROTOCOL_VERSION)
+    domain: Domain = ""
+    every: Seconds | None = None
+    v: Version = FIRST_VERSION
 
     def encode(self) -> bytes:
         """Encode the message. Raises ValueError for a daemon id that check_id refuses."""
         check_id(self.daemon, "daemon")
-        fields: dict[str, object] = {
-            "v": FIRST_VERSION,
-            "type": "query",
-            "daemon": self.daemon,
-            "round": self.round,
-            "speaks": self.speaks,
-        }
-        if self.flags:
-            fields["flags"] = sorted(self.flags)
-        if self.domain:
-            fields["domain"] = self.domain
-        if self.every is not None:
-            fields["every"] = self.every
-        return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
+        return QUERIES.encode(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +131,25 @@ class SurveyReply:
         if len(self.providers) > MAX_RECORDS:
             raise ValueError(f"{len(self.providers)} providers in a reply, over the limit of {MAX_RECORDS}")
         _check_records(self.providers)
-        fields: dict[str, object] = {
-            "v": self.version,
-            "type": "reply",
-            "sender": self.sender,
-            "providers": [provider.as_map(self.version) for provider in self.providers],
-        }
-        if self.relay:
-            fields["relay"] = True
-        if self.bye:
-            fields["bye"] = True
-        if self.domain:
-            fields["domain"] = self.domain
-        return envelope.encode(fields, limit=envelope.CONTROL_LIMIT)
+        records = tuple(Record.of(provider, self.version) for provider in self.providers)
+        return REPLIES.encode(ReplyMessage(self.sender, records, self.relay, self.bye, self.domain, self.version))
+
+
+class ReplyMessage(Fields, frozen=True, tag="reply", omit_defaults=True):
+    """SurveyReply on the wire."""
+
+    sender: Id
+    providers: Annotated[tuple[Record, ...], Meta(max_length=MAX_RECORDS)]
+    relay: Flag = False
+    bye: Flag = False
+    domain: Domain = ""
+    v: Version = PROTOCOL_VERSION
+
+
+QUERIES: Final = Maps[SurveyQuery]("discovery query", SurveyQuery, version=PROTOCOL_VERSION, version_what=VERSION_WHAT)
+REPLIES: Final = Maps[ReplyMessage](
+    "discovery reply", ReplyMessage, version=PROTOCOL_VERSION, version_what=VERSION_WHAT
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,58 +175,45 @@ def parse_survey_query(body: bytes, peer: str | None = None) -> SurveyQuery | No
         if len(body) > MAX_TEXT or body.rstrip(_PADDING) != TEXT_QUERY:
             raise BadMessage("discovery query", "neither a CBOR map nor 'service query'", peer)
         return None
-    what = "discovery query"
-    fields, version = _fields(body, "query", what, peer)
-    daemon = envelope.field(fields, "daemon", str, what=what, peer=peer)
-    flags = envelope.field(fields, "flags", list, what=what, peer=peer, default=[], max_len=MAX_FLAGS)
-    if not all(type(flag) is str for flag in flags):
-        raise BadMessage(what, "flags are not texts", peer)
-    try:
-        check_id(daemon, "daemon")
-    except ValueError as error:
-        raise BadMessage(what, str(error), peer) from error
-    number = envelope.field(fields, "round", int, what=what, peer=peer, low=0, high=MAX_ROUND)
-    speaks = answer_version(fields, version, what, peer)
-    domain = domain_field(fields, what=what, peer=peer)
-    every = envelope.field(fields, "every", float, what=what, peer=peer, default=None, low=0)
-    return SurveyQuery(daemon, number, frozenset(flags), speaks, domain, every)
+    return QUERIES.parse(read(QUERIES, body, peer), peer)
 
 
 def parse_survey_reply(body: bytes, peer: str | None = None) -> SurveyReply | TextReply:
     """Decode a reply. Raises BadMessage or TooLarge."""
     if not is_cbor(body):
         return _parse_text(body, peer)
-    what = "discovery reply"
-    fields, version = _fields(body, "reply", what, peer)
-    records = envelope.field(fields, "providers", list, what=what, peer=peer, max_len=MAX_RECORDS)
-    reply = SurveyReply(
-        sender=envelope.field(fields, "sender", str, what=what, peer=peer),
-        providers=tuple(Provider.from_map(record, what=what, peer=peer, version=version) for record in records),
-        relay=envelope.field(fields, "relay", bool, what=what, peer=peer, default=False),
-        bye=envelope.field(fields, "bye", bool, what=what, peer=peer, default=False),
-        version=version,
-        domain=domain_field(fields, what=what, peer=peer),
-    )
+    found = REPLIES.parse(read(REPLIES, body, peer), peer)
     try:
-        check_id(reply.sender, "sender")
-        _check_records(reply.providers)
+        providers = tuple(record.provider() for record in found.providers)
+        _check_records(providers)
     except ValueError as error:
-        raise BadMessage(what, str(error), peer) from error
-    return reply
+        raise BadMessage(REPLIES.what, str(error), peer) from error
+    return SurveyReply(found.sender, providers, found.relay, found.bye, found.v, found.domain)
 
 
-def answer_version(fields: dict[str, object], version: int, what: str, peer: str | None) -> int:
-    """Return the version in which to answer a query of `version` with these fields. Raises BadMessage."""
-    return min(PROTOCOL_VERSION, envelope.field(fields, "speaks", int, what=what, peer=peer, default=version, low=1))
+def read(kinds: Maps[Any], body: bytes, peer: str | None = None) -> Any:
+    """Decode a message for `kinds` to parse; one of version 1 becomes as of version 2. Raises BadMessage, TooLarge.
+
+    Its priorities are dropped, and so read as 8: there the highest was tried first. It speaks 1 unless it says more.
+    """
+    value = envelope.decode(body, what=kinds.what, limit=kinds.limit or envelope.CONTROL_LIMIT, peer=peer)
+    if type(value) is dict:
+        version = value.get("v")
+        if version == FIRST_VERSION and b"\x68priority" in body:
+            _drop_priorities(value)
+        speaks = value.get("speaks", version)
+        if type(speaks) is int:
+            value["speaks"] = min(PROTOCOL_VERSION, speaks)
+    return value
 
 
-def _fields(body: bytes, kind: str, what: str, peer: str | None) -> tuple[dict[str, object], int]:
-    fields = envelope.as_map(envelope.decode(body, what=what, peer=peer), what=what, peer=peer)
-    version = envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
-    found = envelope.field(fields, "type", str, what=what, peer=peer)
-    if found != kind:
-        raise BadMessage(what, f"type is {envelope.shown(found)!r}", peer)
-    return fields, version
+def _drop_priorities(value: Any) -> None:
+    if type(value) is dict:
+        value.pop("priority", None)
+        value = list(value.values())
+    if type(value) is list:
+        for each in value:
+            _drop_priorities(each)
 
 
 def _parse_text(body: bytes, peer: str | None) -> TextReply:

@@ -18,20 +18,30 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
+
+from msgspec import Meta
 
 from nngkit import envelope
-from nngkit.errors import BadMessage
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds
 
 __all__ = [
     "PROTOCOL_VERSION",
     "Event",
+    "Id",
+    "IdText",
     "Key",
     "Provider",
     "Reason",
+    "Record",
     "RoundFigures",
+    "ServiceName",
     "State",
     "Status",
+    "StatusRecord",
+    "Version",
+    "WireKey",
+    "WordText",
     "check_address",
     "check_id",
     "check_name",
@@ -49,12 +59,23 @@ MAX_ADDRESS: Final = 256  # an ipc path is at most 107 bytes, a ws URL may carry
 MAX_ID: Final = 64  # a UUID has 36 characters
 MAX_WORD: Final = 64  # version, zone, one tag
 MAX_TAGS: Final = 16
-MAX_EPOCH: Final = 2**63 - 1  # fits every database's integer
+MAX_EPOCH: Final = 2**63 - 1  # Natural63; fits every database's integer
 PRIORITIES: Final = (1, 16)  # as nanomsg's NN_SNDPRIO and NN_RCVPRIO, which default to 8 as well
 PRIORITY: Final = 8
 WEIGHTS: Final = (0, 65535)  # as in a DNS SRV record (RFC 2782)
 MAX_LOAD: Final = 1e9
+NO_LOAD: Final = 0.0
 MAX_PIPES_SENT: Final = 8  # pipes of a status over the wire: bounds the size of a page of statuses
+
+ServiceName: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^(?! )[^|]+(?<! )\Z")  # as check_name
+]
+Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=r"^[A-Za-z0-9._:@-]+\Z")]  # as check_id
+ServiceText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, extra=ANY_TEXT)]
+IdText: TypeAlias = Annotated[str, Meta(max_length=MAX_ID, extra=ANY_TEXT)]
+WordText: TypeAlias = Annotated[str, Meta(max_length=MAX_WORD, extra=ANY_TEXT)]
+WireKey: TypeAlias = tuple[str, str, str, Natural63]
+Version: TypeAlias = Annotated[int, Meta(ge=1)]
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]+")  # no "/" and no "|": never mistaken for an address or a text reply
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
@@ -190,54 +211,64 @@ class Provider:
         """Identity of the provider; listings are in this order."""
         return (self.name, self.address, self.id, self.epoch)
 
-    def as_map(self, version: int = PROTOCOL_VERSION) -> dict[str, object]:
+    def as_map(self, version: int = PROTOCOL_VERSION) -> dict[str, Any]:
         """Return the record as a map for the wire (docs/wire.md), without fields at their defaults.
 
         For a reader of version 1, also without the priority, whose order was reversed there.
         """
-        fields: dict[str, object] = {"name": self.name, "addr": self.address}
-        optional: tuple[tuple[str, object, object], ...] = (
-            ("id", self.id, ""),
-            ("epoch", self.epoch, 0),
-            ("version", self.version, ""),
-            ("zone", self.zone, ""),
-            ("priority", self.priority if version > 1 else PRIORITY, PRIORITY),
-            ("weight", self.weight, 100),
-            ("tags", sorted(self.tags), []),
-            ("load", self.load, 0.0),
-            ("draining", self.draining, False),
-        )
-        fields.update((wire, value) for wire, value, default in optional if value != default)
-        return fields
+        return RECORDS.pack(Record.of(self, version))
+
+
+class Record(Fields, frozen=True, omit_defaults=True):
+    """Provider on the wire. Names, addresses and ids are checked by Provider."""
+
+    name: ServiceText
+    addr: Annotated[str, Meta(min_length=1, max_length=MAX_ADDRESS, extra=ANY_TEXT)]
+    id: IdText = ""
+    epoch: Natural63 = 0
+    version: WordText = ""
+    zone: WordText = ""
+    priority: Annotated[int, Meta(ge=PRIORITIES[0], le=PRIORITIES[1])] = PRIORITY
+    weight: Annotated[int, Meta(ge=WEIGHTS[0], le=WEIGHTS[1])] = 100
+    tags: Annotated[tuple[WordText, ...], Meta(max_length=MAX_TAGS)] = ()
+    load: Annotated[float, Meta(ge=0, le=MAX_LOAD)] = NO_LOAD
+    draining: Flag = False
 
     @classmethod
-    def from_map(
-        cls, value: object, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
-    ) -> Provider:
-        """Decode a record from the wire; unknown fields are ignored. Raises BadMessage.
+    def of(cls, provider: Provider, version: int = PROTOCOL_VERSION) -> Record:
+        """Return the record of a provider, for a reader of `version`."""
+        return cls(
+            provider.name,
+            provider.address,
+            provider.id,
+            provider.epoch,
+            provider.version,
+            provider.zone,
+            provider.priority if version > 1 else PRIORITY,
+            provider.weight,
+            tuple(sorted(provider.tags)),
+            provider.load or NO_LOAD,  # the same object as the default, which is left out
+            provider.draining,
+        )
 
-        The priority of version 1 is read as 8, whatever its value: there the highest was tried first.
-        """
-        fields = envelope.as_map(value, what=what, peer=peer)
-        tags = fields.get("tags", ())
-        if type(tags) not in (list, tuple) or len(tags) > MAX_TAGS or not all(type(tag) is str for tag in tags):
-            raise BadMessage(what, f"tags are not at most {MAX_TAGS} texts", peer)
-        try:
-            return cls(
-                name=fields.get("name", ""),
-                address=fields.get("addr", ""),
-                id=fields.get("id", ""),
-                epoch=fields.get("epoch", 0),
-                version=fields.get("version", ""),
-                zone=fields.get("zone", ""),
-                priority=fields.get("priority", PRIORITY) if version > 1 else PRIORITY,
-                weight=fields.get("weight", 100),
-                tags=frozenset(tags),
-                load=fields.get("load", 0.0),
-                draining=fields.get("draining", False),
-            )
-        except ValueError as error:
-            raise BadMessage(what, str(error), peer) from error
+    def provider(self) -> Provider:
+        """Return the provider. Raises ValueError."""
+        return Provider(
+            self.name,
+            self.addr,
+            self.id,
+            self.epoch,
+            self.version,
+            self.zone,
+            self.priority,
+            self.weight,
+            frozenset(self.tags),
+            self.load,
+            self.draining,
+        )
+
+
+RECORDS: Final = Maps[Record]("provider record", Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,51 +308,50 @@ class Status:
     pipes: tuple[int, ...] = ()
     round: int = 0
 
-    def as_map(self, now: float, version: int = PROTOCOL_VERSION) -> dict[str, Any]:
-        """Return the status as a map for the wire: times become ages, because two hosts share no clock."""
-        fields: dict[str, Any] = {
-            "provider": self.provider.as_map(version),
-            "state": self.state.value,
-            "reason": self.reason.value,
-            "age": max(0.0, now - self.since),
-            "misses": self.misses,
-            "stale": self.stale,
-            "pipes": list(self.pipes[:MAX_PIPES_SENT]),
-            "round": self.round,
-        }
-        if self.last_reply is not None:
-            fields["silent"] = max(0.0, now - self.last_reply)
-        if self.rtt is not None:
-            fields["rtt"] = self.rtt
-        return fields
+
+class StatusRecord(Fields, frozen=True, omit_defaults=True):
+    """Status on the wire: times become ages, because two hosts share no clock."""
+
+    provider: Record
+    state: State
+    reason: Reason
+    age: Seconds
+    misses: Natural63
+    stale: Flag
+    pipes: Annotated[tuple[int, ...], Meta(max_length=MAX_PIPES_SENT)]
+    round: Natural63
+    silent: Seconds | None = None
+    rtt: Seconds | None = None
 
     @classmethod
-    def from_map(
-        cls, value: object, now: float, *, what: str, peer: str | None = None, version: int = PROTOCOL_VERSION
-    ) -> Status:
-        """Decode a status from the wire, with times on the reader's clock. Raises BadMessage."""
-        fields = envelope.as_map(value, what=what, peer=peer)
-        state = envelope.field(fields, "state", str, what=what, peer=peer)
-        reason = envelope.field(fields, "reason", str, what=what, peer=peer)
-        silent = envelope.field(fields, "silent", float, what=what, peer=peer, default=None, low=0)
-        pipes = envelope.field(fields, "pipes", list, what=what, peer=peer, max_len=MAX_PIPES_SENT)
-        if not all(type(pipe) is int for pipe in pipes):
-            raise BadMessage(what, "pipes are not numbers", peer)
-        try:
-            known_state, known_reason = State(state), Reason(reason)
-        except ValueError as error:
-            raise BadMessage(what, envelope.shown(error), peer) from error
+    def of(cls, status: Status, now: float, version: int = PROTOCOL_VERSION) -> StatusRecord:
+        """Return the record of a status. `now`: the current time on its clock."""
         return cls(
-            provider=Provider.from_map(fields.get("provider"), what=what, peer=peer, version=version),
-            state=known_state,
-            reason=known_reason,
-            since=now - envelope.field(fields, "age", float, what=what, peer=peer, low=0),
-            misses=envelope.field(fields, "misses", int, what=what, peer=peer, low=0),
-            last_reply=None if silent is None else now - silent,
-            rtt=envelope.field(fields, "rtt", float, what=what, peer=peer, default=None, low=0),
-            stale=envelope.field(fields, "stale", bool, what=what, peer=peer),
-            pipes=tuple(pipes),
-            round=envelope.field(fields, "round", int, what=what, peer=peer, low=0),
+            Record.of(status.provider, version),
+            status.state,
+            status.reason,
+            max(0.0, now - status.since),
+            status.misses,
+            status.stale,
+            status.pipes[:MAX_PIPES_SENT],
+            status.round,
+            None if status.last_reply is None else max(0.0, now - status.last_reply),
+            status.rtt,
+        )
+
+    def status(self, now: float) -> Status:
+        """Return the status, with times on the clock of `now`. Raises ValueError."""
+        return Status(
+            self.provider.provider(),
+            self.state,
+            self.reason,
+            now - self.age,
+            self.misses,
+            None if self.silent is None else now - self.silent,
+            self.rtt,
+            self.stale,
+            self.pipes,
+            self.round,
         )
 
 

@@ -16,27 +16,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from nngkit import envelope
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import ANY, MAX_PREFERRED, Preference
-from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, answer_version
+from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, read
 from nngkit.discovery.provider import (
-    MAX_EPOCH,
     MAX_TAGS,
     PROTOCOL_VERSION,
+    IdText,
     Key,
     Provider,
+    Record,
     RoundFigures,
+    ServiceName,
     Status,
-    check_name,
+    StatusRecord,
+    Version,
+    WireKey,
+    WordText,
 )
 from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
 __all__ = [
     "PAGE",
+    "QUERIES",
+    "REPLIES",
     "REPLY_LIMIT",
     "DaemonQuery",
     "DaemonReply",
@@ -59,36 +70,24 @@ PAGE: Final = 256
 REPLY_LIMIT: Final = 1024 * 1024
 MAX_ROUNDS: Final = 64
 MAX_COUNTERS: Final = 64
-_QUERY = "daemon query"
-_REPLY = "daemon reply"
 
 RefusalKind: TypeAlias = Literal["not found", "bad message", "unavailable"]
 
 
-def _message(kind: str, fields: Mapping[str, object], limit: int, version: int = FIRST_VERSION) -> bytes:
-    return envelope.encode({"v": version, "type": kind, **fields}, limit=limit)
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotQuery:
+class SnapshotQuery(Fields, frozen=True, tag="ask-snapshot", omit_defaults=True):
     """Query for the providers of `name` or of all services: the page after the key `after`.
 
     `everything`: include those that cannot be resolved. `speaks`: the highest version understood.
     """
 
-    name: str | None = None
-    everything: bool = False
-    after: Key | None = None
-    speaks: int = field(default=PROTOCOL_VERSION, compare=False)
+    name: ServiceName | None = None
+    everything: Flag = always(False)
+    after: WireKey | None = None
+    speaks: Version = always(PROTOCOL_VERSION)
 
     def encode(self) -> bytes:
         """Encode the message."""
-        fields: dict[str, object] = {"everything": self.everything, "speaks": self.speaks}
-        if self.name is not None:
-            fields["name"] = self.name
-        if self.after is not None:
-            fields["after"] = list(self.after)
-        return _message("ask-snapshot", fields, envelope.CONTROL_LIMIT)
+        return QUERIES.encode(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,50 +102,63 @@ class ResolveQuery:
         """Encode the message."""
         wanted = self.preference
         zone = wanted.prefer[0] if wanted.prefer else ""  # all that daemons without `prefer` know
-        fields: dict[str, object] = {"name": self.name, "zone": zone, "speaks": self.speaks}
-        if len(wanted.prefer) > 1:
-            fields["prefer"] = list(wanted.prefer)
-        if wanted.tags:
-            fields["tags"] = sorted(wanted.tags)
-        if wanted.version:
-            fields["version"] = wanted.version
-        if wanted.suspects != "last":
-            fields["suspects"] = wanted.suspects
-        return _message("ask-resolve", fields, envelope.CONTROL_LIMIT)
+        prefer = wanted.prefer if len(wanted.prefer) > 1 else ()
+        tags = tuple(sorted(wanted.tags))
+        return QUERIES.encode(
+            ResolveMessage(self.name, zone, prefer, tags, wanted.version, wanted.suspects, self.speaks)
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsQuery:
+class ResolveMessage(Fields, frozen=True, tag="ask-resolve", omit_defaults=True):
+    """ResolveQuery on the wire. `suspects`: "last" or "near"."""
+
+    name: ServiceName
+    zone: WordText = always("")
+    prefer: Annotated[tuple[WordText, ...], Meta(max_length=MAX_PREFERRED)] = ()
+    tags: Annotated[tuple[WordText, ...], Meta(max_length=MAX_TAGS)] = ()
+    version: WordText = ""
+    suspects: WordText = "last"
+    speaks: Version = always(PROTOCOL_VERSION)
+
+    def query(self) -> ResolveQuery:
+        """Return the query. Raises ConfigError."""
+        suspects: Literal["last", "near"] = "near" if self.suspects == "near" else "last"
+        preference = Preference(self.prefer or (self.zone,), frozenset(self.tags), self.version, suspects)
+        return ResolveQuery(self.name, preference, self.speaks)
+
+
+class RoundsQuery(Fields, frozen=True, tag="ask-rounds"):
     """Query for the figures of the `last` rounds, at most 64, and for the counters."""
 
-    last: int = 16
+    last: Annotated[int, Meta(ge=1, le=MAX_ROUNDS)] = 16
 
     def encode(self) -> bytes:
         """Encode the message."""
-        return _message("ask-rounds", {"last": self.last}, envelope.CONTROL_LIMIT)
+        return QUERIES.encode(self)
 
 
 DaemonQuery: TypeAlias = SnapshotQuery | ResolveQuery | RoundsQuery
 
+QUERIES: Final = Maps[Any](
+    "daemon query",
+    SnapshotQuery,
+    ResolveMessage,
+    RoundsQuery,
+    version=FIRST_VERSION,
+    reads=PROTOCOL_VERSION,
+    version_what=VERSION_WHAT,
+)
+
 
 def parse_daemon_query(body: bytes, peer: str | None = None) -> DaemonQuery:
     """Decode a query. Raises BadMessage or TooLarge."""
-    fields, kind, version = _fields(body, _QUERY, envelope.CONTROL_LIMIT, peer)
-    if kind == "ask-snapshot":
-        return SnapshotQuery(
-            name=_name(fields, peer) if "name" in fields else None,
-            everything=envelope.field(fields, "everything", bool, what=_QUERY, peer=peer, default=False),
-            after=_key(fields, _QUERY, peer),
-            speaks=answer_version(fields, version, _QUERY, peer),
-        )
-    if kind == "ask-resolve":
-        return ResolveQuery(
-            _name(fields, peer), _preference(fields, peer), answer_version(fields, version, _QUERY, peer)
-        )
-    if kind == "ask-rounds":
-        last = envelope.field(fields, "last", int, what=_QUERY, peer=peer, default=16, low=1, high=MAX_ROUNDS)
-        return RoundsQuery(last)
-    raise BadMessage(_QUERY, f"type is {envelope.shown(kind)!r}", peer)
+    found: SnapshotQuery | ResolveMessage | RoundsQuery = QUERIES.parse(read(QUERIES, body, peer), peer)
+    if not isinstance(found, ResolveMessage):
+        return found
+    try:
+        return found.query()
+    except ConfigError as error:
+        raise BadMessage(QUERIES.what, str(error), peer) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +172,8 @@ class SnapshotReply:
 
     def encode(self, now: float) -> bytes:
         """Encode the message. `now`: the current time on the clock of the rows."""
-        rows = [row.as_map(now, self.version) for row in self.rows]
-        fields: dict[str, object] = {"daemon": self.daemon, "rows": rows}
-        if self.after is not None:
-            fields["after"] = list(self.after)
-        return _message("snapshot", fields, REPLY_LIMIT, self.version)
+        rows = tuple(StatusRecord.of(row, now, self.version) for row in self.rows)
+        return REPLIES.encode(SnapshotMessage(self.daemon, rows, self.after, self.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +186,7 @@ class ResolveReply:
 
     def encode(self, now: float = 0.0) -> bytes:
         """Encode the message."""
-        fields = {"daemon": self.daemon, "provider": self.provider.as_map(self.version)}
-        return _message("resolved", fields, REPLY_LIMIT, self.version)
+        return REPLIES.encode(ResolvedMessage(self.daemon, Record.of(self.provider, self.version), self.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,73 +200,121 @@ class RoundsReply:
 
     def encode(self, now: float) -> bytes:
         """Encode the message. `now`: the current time on the clock of the rounds."""
-        rows = [
-            {
-                "number": r.number,
-                "reask": r.reask,
-                "age": max(0.0, now - r.ended),
-                "took": max(0.0, r.ended - r.started),
-                **{name: getattr(r, name) for name in _ROUND_FIGURES},
-            }
-            for r in self.rounds
-        ]
-        fields = {"daemon": self.daemon, "rounds": rows, "counts": dict(self.counters), "silent": self.silent}
-        return _message("rounds", fields, REPLY_LIMIT)
+        rounds = tuple(RoundRecord.of(figures, now) for figures in self.rounds)
+        return REPLIES.encode(RoundsMessage(self.daemon, rounds, dict(self.counters), self.silent))
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedReply:
+class RefusedReply(Fields, frozen=True, tag="refused"):
     """A refusal: "not found", "bad message" (of the query), or "unavailable" (retry, or use another daemon)."""
 
-    daemon: str
+    daemon: IdText
     kind: RefusalKind
-    message: str
+    message: Annotated[str, Meta(extra=ANY_TEXT)]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "message", envelope.shown(self.message))
 
     def encode(self, now: float = 0.0) -> bytes:
         """Encode the message."""
-        fields = {"daemon": self.daemon, "kind": self.kind, "message": envelope.shown(self.message)}
-        return _message("refused", fields, REPLY_LIMIT)
+        return REPLIES.encode(self)
 
     def error(self, name: str = "") -> NngkitError:
         """Return the refusal as an exception for the caller to raise; `name` is the name that was queried."""
         if self.kind == "not found":
             return ServiceNotFound(name or self.message, self.message.partition(f": {name}: ")[2])
         if self.kind == "bad message":
-            return BadMessage(_QUERY, self.message, self.daemon)
+            return BadMessage(QUERIES.what, self.message, self.daemon)
         return Broken(f"discovery daemon {self.daemon}: {self.message}")
 
 
 DaemonReply: TypeAlias = SnapshotReply | ResolveReply | RoundsReply | RefusedReply
+
+
+class SnapshotMessage(Fields, frozen=True, tag="snapshot", omit_defaults=True):
+    """SnapshotReply on the wire."""
+
+    daemon: IdText
+    rows: Annotated[tuple[StatusRecord, ...], Meta(max_length=PAGE)]
+    after: WireKey | None = None
+    v: Version = PROTOCOL_VERSION
+
+
+class ResolvedMessage(Fields, frozen=True, tag="resolved", omit_defaults=True):
+    """ResolveReply on the wire."""
+
+    daemon: IdText
+    provider: Record
+    v: Version = PROTOCOL_VERSION
+
+
+class RoundRecord(Fields, frozen=True):
+    """RoundFigures on the wire. `age`: seconds since the end."""
+
+    number: Natural63
+    reask: Flag
+    age: Seconds
+    took: Seconds
+    asked: Natural63
+    answered: Natural63
+    due: Natural63
+    missed: Natural63
+    held: Natural63
+
+    @classmethod
+    def of(cls, figures: RoundFigures, now: float) -> RoundRecord:
+        """Return the record of a round."""
+        counts = {name: getattr(figures, name) for name in _ROUND_FIGURES}
+        age, took = max(0.0, now - figures.ended), max(0.0, figures.ended - figures.started)
+        return cls(number=figures.number, reask=figures.reask, age=age, took=took, **counts)
+
+    def figures(self, now: float) -> RoundFigures:
+        """Return the figures, with times on the clock of `now`."""
+        ended = now - self.age
+        counts = {name: getattr(self, name) for name in _ROUND_FIGURES}
+        return RoundFigures(self.number, self.reask, ended - self.took, ended, **counts)
+
+
+class RoundsMessage(Fields, frozen=True, tag="rounds"):
+    """RoundsReply on the wire."""
+
+    daemon: IdText
+    rounds: Annotated[tuple[RoundRecord, ...], Meta(max_length=MAX_ROUNDS)]
+    counts: Annotated[dict[Annotated[str, Meta(extra=ANY_TEXT)], int], Meta(max_length=MAX_COUNTERS)]
+    silent: Natural63
+
+
+REPLIES: Final = Maps[Any](
+    "daemon reply",
+    SnapshotMessage,
+    ResolvedMessage,
+    RoundsMessage,
+    RefusedReply,
+    version=FIRST_VERSION,
+    reads=PROTOCOL_VERSION,
+    version_what=VERSION_WHAT,
+    limit=REPLY_LIMIT,
+)
 
 _ROUND_FIGURES = ("asked", "answered", "due", "missed", "held")
 
 
 def parse_daemon_reply(body: bytes, now: float, peer: str | None = None) -> DaemonReply:
     """Decode a reply, with times on the clock of `now`. Raises BadMessage or TooLarge."""
-    fields, kind, version = _fields(body, _REPLY, REPLY_LIMIT, peer)
-    daemon = envelope.field(fields, "daemon", str, what=_REPLY, peer=peer, max_len=64)
-    if kind == "snapshot":
-        rows = envelope.field(fields, "rows", list, what=_REPLY, peer=peer, max_len=PAGE)
-        statuses = tuple(Status.from_map(row, now, what=_REPLY, peer=peer, version=version) for row in rows)
-        return SnapshotReply(daemon, statuses, _key(fields, _REPLY, peer), version)
-    if kind == "resolved":
-        provider = Provider.from_map(fields.get("provider"), what=_REPLY, peer=peer, version=version)
-        return ResolveReply(daemon, provider, version)
-    if kind == "rounds":
-        rounds = envelope.field(fields, "rounds", list, what=_REPLY, peer=peer, max_len=MAX_ROUNDS)
-        counters = envelope.field(fields, "counts", dict, what=_REPLY, peer=peer, max_len=MAX_COUNTERS)
-        if not all(type(count) is int for count in counters.values()):
-            raise BadMessage(_REPLY, "counters are not numbers", peer)
-        silent = envelope.field(fields, "silent", int, what=_REPLY, peer=peer, low=0)
-        return RoundsReply(daemon, tuple(_figures(row, now, peer) for row in rounds), counters, silent)
-    if kind == "refused":
-        why = envelope.field(fields, "kind", str, what=_REPLY, peer=peer)
-        for known in get_args(RefusalKind):
-            if why == known:
-                message = envelope.field(fields, "message", str, what=_REPLY, peer=peer)
-                return RefusedReply(daemon, known, envelope.shown(message))
-        raise BadMessage(_REPLY, f"refused as {envelope.shown(why)!r}", peer)
-    raise BadMessage(_REPLY, f"type is {envelope.shown(kind)!r}", peer)
+    found = REPLIES.parse(read(REPLIES, body, peer), peer)
+    try:
+        match found:
+            case SnapshotMessage():
+                return SnapshotReply(found.daemon, tuple(row.status(now) for row in found.rows), found.after, found.v)
+            case ResolvedMessage():
+                return ResolveReply(found.daemon, found.provider.provider(), found.v)
+            case RoundsMessage():
+                rounds = tuple(row.figures(now) for row in found.rounds)
+                return RoundsReply(found.daemon, rounds, found.counts, found.silent)
+            case _:
+                refused: RefusedReply = found
+                return refused
+    except ValueError as error:
+        raise BadMessage(REPLIES.what, str(error), peer) from error
 
 
 def page(rows: Iterable[Status], after: Key | None) -> tuple[tuple[Status, ...], Key | None]:
@@ -300,57 +356,3 @@ def answer_query_bytes(
     except (BadMessage, TooLarge) as error:
         return RefusedReply(daemon, "bad message", str(error)).encode()
     return answer_query(registry, query, daemon, rng, now).encode(now)
-
-
-def _fields(body: bytes, what: str, limit: int, peer: str | None) -> tuple[dict[str, Any], str, int]:
-    fields = envelope.as_map(envelope.decode(body, what=what, limit=limit, peer=peer), what=what, peer=peer)
-    version = envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
-    return fields, envelope.field(fields, "type", str, what=what, peer=peer), version
-
-
-def _name(fields: dict[str, Any], peer: str | None) -> str:
-    try:
-        return check_name(envelope.field(fields, "name", str, what=_QUERY, peer=peer))
-    except ValueError as error:
-        raise BadMessage(_QUERY, str(error), peer) from error
-
-
-def _preference(fields: dict[str, Any], peer: str | None) -> Preference:
-    zone = envelope.field(fields, "zone", str, what=_QUERY, peer=peer, default="")
-    try:
-        return Preference(
-            prefer=_texts(fields, "prefer", MAX_PREFERRED, peer) or (zone,),
-            tags=frozenset(_texts(fields, "tags", MAX_TAGS, peer)),
-            version=envelope.field(fields, "version", str, what=_QUERY, peer=peer, default=""),
-            suspects="near" if fields.get("suspects") == "near" else "last",
-        )
-    except ConfigError as error:
-        raise BadMessage(_QUERY, str(error), peer) from error
-
-
-def _texts(fields: dict[str, Any], key: str, most: int, peer: str | None) -> tuple[str, ...]:
-    texts = envelope.field(fields, key, list, what=_QUERY, peer=peer, default=[], max_len=most)
-    if not all(type(text) is str for text in texts):
-        raise BadMessage(_QUERY, f"{key} are not texts", peer)
-    return tuple(texts)
-
-
-def _key(fields: dict[str, Any], what: str, peer: str | None) -> Key | None:
-    parts = envelope.field(fields, "after", list, what=what, peer=peer, default=None)
-    if parts is None:
-        return None
-    if [type(part) for part in parts] != [str, str, str, int] or not 0 <= parts[3] <= MAX_EPOCH:
-        raise BadMessage(what, "after is not [name, address, id, epoch]", peer)
-    return (parts[0], parts[1], parts[2], parts[3])
-
-
-def _figures(value: object, now: float, peer: str | None) -> RoundFigures:
-    fields = envelope.as_map(value, what=_REPLY, peer=peer)
-    ended = now - envelope.field(fields, "age", float, what=_REPLY, peer=peer, low=0)
-    return RoundFigures(
-        number=envelope.field(fields, "number", int, what=_REPLY, peer=peer, low=0),
-        reask=envelope.field(fields, "reask", bool, what=_REPLY, peer=peer),
-        started=ended - envelope.field(fields, "took", float, what=_REPLY, peer=peer, low=0),
-        ended=ended,
-        **{name: envelope.field(fields, name, int, what=_REPLY, peer=peer, low=0) for name in _ROUND_FIGURES},
-    )

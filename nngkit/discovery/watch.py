@@ -17,15 +17,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
 
-from nngkit import envelope
-from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT
-from nngkit.discovery.provider import MAX_EPOCH, MAX_ID, PROTOCOL_VERSION, Key, Status
+from msgspec import Meta
+
+from nngkit.discovery.messages import FIRST_VERSION, VERSION_WHAT, read
+from nngkit.discovery.provider import PROTOCOL_VERSION, IdText, Key, Status, StatusRecord, Version, WireKey
 from nngkit.discovery.queries import PAGE, REPLY_LIMIT
 from nngkit.errors import BadMessage, TooLarge
+from nngkit.messages import Fields, Flag, Maps, Natural63, always
 
-__all__ = ["MAX_WAIT", "Changes", "WatchQuery", "WatchReply", "parse_watch_query", "parse_watch_reply"]
+__all__ = [
+    "MAX_WAIT",
+    "QUERIES",
+    "REPLIES",
+    "ChangedMessage",
+    "Changes",
+    "WatchQuery",
+    "WatchReply",
+    "parse_watch_query",
+    "parse_watch_reply",
+]
 
 SMALL: Final = 256
 """Bytes of a message that is remembered; a query has about 100."""
@@ -34,24 +46,21 @@ MAX_WAIT: Final = 60.0
 _WHAT = "discovery watch"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchQuery:
+class WatchQuery(Fields, frozen=True, tag="ask-watch", omit_defaults=True):
     """Reply once the daemon's id is not `daemon` or its count of changes not `version`, or after `wait` seconds.
 
     `changes`: with the rows that changed since `version`, if the daemon knows them.
     """
 
-    daemon: str = ""
-    version: int = 0
-    wait: float = 0.0
-    changes: bool = False
+    daemon: IdText = always("")
+    version: Natural63 = always(0)
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = always(0.0)
+    changes: Flag = False
+    v: Version = FIRST_VERSION
 
     def encode(self) -> bytes:
         """Encode the message."""
-        fields: dict[str, object] = {"daemon": self.daemon, "version": self.version, "wait": float(self.wait)}
-        if self.changes:
-            fields["changes"] = True
-        return envelope.encode({"v": FIRST_VERSION, "type": "ask-watch", **fields}, limit=envelope.CONTROL_LIMIT)
+        return QUERIES.encode(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +81,26 @@ class WatchReply:
 
     def encode(self, now: float = 0.0) -> bytes:
         """Encode the message. `now`: the current time on the clock of the rows."""
-        fields: dict[str, object] = {"daemon": self.daemon, "version": self.version}
-        if self.changes is not None:
-            fields["rows"] = [row.as_map(now) for row in self.changes.rows]
-            fields["gone"] = [list(key) for key in self.changes.gone]
-            return envelope.encode({"v": PROTOCOL_VERSION, "type": "changed", **fields}, limit=REPLY_LIMIT)
-        return envelope.encode({"v": FIRST_VERSION, "type": "changed", **fields}, limit=envelope.CONTROL_LIMIT)
+        if self.changes is None:
+            return REPLIES.encode(ChangedMessage(self.daemon, self.version))
+        rows = tuple(StatusRecord.of(row, now) for row in self.changes.rows)
+        return REPLIES.encode(ChangedMessage(self.daemon, self.version, rows, self.changes.gone, PROTOCOL_VERSION))
+
+
+class ChangedMessage(Fields, frozen=True, tag="changed", omit_defaults=True):
+    """WatchReply on the wire."""
+
+    daemon: IdText
+    version: Natural63
+    rows: Annotated[tuple[StatusRecord, ...], Meta(max_length=PAGE)] | None = None
+    gone: Annotated[tuple[WireKey, ...], Meta(max_length=PAGE)] | None = None
+    v: Version = FIRST_VERSION
+
+
+QUERIES: Final = Maps[WatchQuery](_WHAT, WatchQuery, version=PROTOCOL_VERSION, version_what=VERSION_WHAT)
+REPLIES: Final = Maps[ChangedMessage](
+    _WHAT, ChangedMessage, version=PROTOCOL_VERSION, version_what=VERSION_WHAT, limit=REPLY_LIMIT
+)
 
 
 def parse_watch_query(body: bytes, peer: str | None = None) -> WatchQuery | None:
@@ -95,44 +118,18 @@ def _known_query(body: bytes) -> WatchQuery | None:
 
 def _decode_query(body: bytes, peer: str | None) -> WatchQuery | None:
     try:
-        fields, _ = _fields(body, "ask-watch", peer, envelope.CONTROL_LIMIT)
-        return WatchQuery(
-            daemon=envelope.field(fields, "daemon", str, what=_WHAT, peer=peer, max_len=MAX_ID),
-            version=envelope.field(fields, "version", int, what=_WHAT, peer=peer, low=0),
-            wait=envelope.field(fields, "wait", float, what=_WHAT, peer=peer, low=0, high=MAX_WAIT),
-            changes=envelope.field(fields, "changes", bool, what=_WHAT, peer=peer, default=False),
-        )
+        return QUERIES.decode(body, peer)
     except (BadMessage, TooLarge):
         return None
 
 
 def parse_watch_reply(body: bytes, now: float = 0.0, peer: str | None = None) -> WatchReply:
     """Decode a watch reply, with times on the clock of `now`. Raises BadMessage or TooLarge."""
-    fields, version = _fields(body, "changed", peer, REPLY_LIMIT)
-    changes = None
-    if "rows" in fields:
-        rows = envelope.field(fields, "rows", list, what=_WHAT, peer=peer, max_len=PAGE)
-        gone = envelope.field(fields, "gone", list, what=_WHAT, peer=peer, default=[], max_len=PAGE)
-        statuses = tuple(Status.from_map(row, now, what=_WHAT, peer=peer, version=version) for row in rows)
-        changes = Changes(statuses, tuple(_key(parts, peer) for parts in gone))
-    return WatchReply(
-        daemon=envelope.field(fields, "daemon", str, what=_WHAT, peer=peer, max_len=MAX_ID),
-        version=envelope.field(fields, "version", int, what=_WHAT, peer=peer, low=0),
-        changes=changes,
-    )
-
-
-def _key(parts: object, peer: str | None) -> Key:
-    if not isinstance(parts, list) or [type(part) for part in parts] != [str, str, str, int]:
-        raise BadMessage(_WHAT, "gone are not [name, address, id, epoch]", peer)
-    if not 0 <= parts[3] <= MAX_EPOCH:
-        raise BadMessage(_WHAT, "epoch is out of range", peer)
-    return (parts[0], parts[1], parts[2], parts[3])
-
-
-def _fields(body: bytes, kind: str, peer: str | None, limit: int) -> tuple[dict[str, object], int]:
-    fields = envelope.as_map(envelope.decode(body, what=_WHAT, limit=limit, peer=peer), what=_WHAT, peer=peer)
-    version = envelope.check_version(fields, PROTOCOL_VERSION, what=VERSION_WHAT, peer=peer)
-    if envelope.field(fields, "type", str, what=_WHAT, peer=peer) != kind:
-        raise BadMessage(_WHAT, f"not {kind}", peer)
-    return fields, version
+    found = REPLIES.parse(read(REPLIES, body, peer), peer)
+    if found.rows is None:
+        return WatchReply(found.daemon, found.version)
+    try:
+        rows = tuple(row.status(now) for row in found.rows)
+    except ValueError as error:
+        raise BadMessage(_WHAT, str(error), peer) from error
+    return WatchReply(found.daemon, found.version, Changes(rows, found.gone or ()))

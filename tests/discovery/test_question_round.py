@@ -10,6 +10,7 @@ import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nngkit import ConfigError
 from nngkit.discovery import (
@@ -50,11 +51,11 @@ def status(provider: Provider, *pipes: int, state: State = State.UP) -> Status:
 
 def test_messages_survive_encoding() -> None:
     for ask in (QUESTION, AskQuery("q2"), AskQuery("q3", kind="stats", name="a b", timeout=60.0)):
-        question = SurveyQuestion(ask, "d1", "staging")
+        question = SurveyQuestion.of(ask, "d1", "staging")
         assert parse_survey_question(question.encode()) == question
-        assert parse_ask_query(ask.encode()) == (ask, 0)
+        assert parse_ask_query(ask.encode()) == ask
     counted = AskQuery("q4", b"x", count=3)
-    assert parse_ask_query(counted.encode(7)) == (counted, 7)
+    assert parse_ask_query(counted.encode(7)) == replace(counted, after=7)
     for answer in (
         SurveyAnswer(record().key),
         SurveyAnswer(record().key, b"body", -2.5),
@@ -150,7 +151,7 @@ def test_unusable_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="price"):
             Bid(price)  # type: ignore[arg-type]
     largest = make_ask("q" * 64, bytes(MAX_QUESTION), "n" * 128, deadline(1.1))
-    assert len(SurveyQuestion(largest, "d" * 64, "x" * 64).encode()) < 64 * 1024
+    assert len(SurveyQuestion.of(largest, "d" * 64, "x" * 64).encode()) < 64 * 1024
 
 
 # ---- which answers count ---------------------------------------------------------------------------------------------

@@ -438,12 +438,12 @@ async def test_questions_over_the_cap_are_refused_as_busy() -> None:
     ):
         await daemon.await_for_peers(timeout=WAIT)
         for number in range(RUNNING):
-            await daemon.asurvey(SurveyQuestion(AskQuery(f"q{number}", timeout=WAIT), "d1").encode(), timeout=0.0)
+            await daemon.asurvey(SurveyQuestion.of(AskQuery(f"q{number}", timeout=WAIT), "d1").encode(), timeout=0.0)
         await aeventually(lambda: service.stats.questions == RUNNING)
-        (reply,) = (await daemon.asurvey(SurveyQuestion(AskQuery("more"), "d1").encode(), WAIT, early=True)).replies
+        (reply,) = (await daemon.asurvey(SurveyQuestion.of(AskQuery("more"), "d1").encode(), WAIT, early=True)).replies
         assert parse_survey_answer(reply.body).failed == f"busy: {RUNNING} questions are being answered"
         (reply,) = (
-            await daemon.asurvey(SurveyQuestion(AskQuery("p", kind="ping"), "d1").encode(), WAIT, early=True)
+            await daemon.asurvey(SurveyQuestion.of(AskQuery("p", kind="ping"), "d1").encode(), WAIT, early=True)
         ).replies
         assert parse_survey_answer(reply.body).provider == service.provider.key
 
@@ -463,10 +463,10 @@ async def test_one_id_is_answered_once() -> None:
         bodies = []
         for daemon in (one, two):
             await daemon.await_for_peers(timeout=WAIT)
-            question = SurveyQuestion(AskQuery("q1", b"x"), "d1").encode()
+            question = SurveyQuestion.of(AskQuery("q1", b"x"), "d1").encode()
             (reply,) = (await daemon.asurvey(question, WAIT, early=True)).replies
             bodies.append(parse_survey_answer(reply.body).body)
         assert bodies == [b"1", b"1"]
-        other = SurveyQuestion(AskQuery("q1", b"y"), "d1").encode()  # the id alone does not make it the same question
+        other = SurveyQuestion.of(AskQuery("q1", b"y"), "d1").encode()  # the id alone does not make it the same
         (reply,) = (await two.asurvey(other, WAIT, early=True)).replies
         assert parse_survey_answer(reply.body).body == b"2"

@@ -14,6 +14,8 @@ def described(value: Any) -> Any:
         return {
             each.name: described(getattr(value, each.name)) for each in dataclasses.fields(value) if each.name[0] != "_"
         }
+    if (names := getattr(value, "__struct_fields__", None)) is not None:
+        return {name: described(getattr(value, name)) for name in names if name != "v"}
     if isinstance(value, Enum):
         return described(value.value)
     if isinstance(value, bytes):

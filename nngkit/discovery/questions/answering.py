@@ -85,7 +85,7 @@ class Answering:
         self._counters["questions"] += 1
         if question.domain != self._domain:
             self._counters["other_domain"] += 1
-        elif question.ask.name not in (None, self._provider().name):
+        elif question.name not in (None, self._provider().name):
             pass
         elif self._open >= OPEN:
             self._counters["skipped"] += 1
@@ -96,7 +96,7 @@ class Answering:
 
     async def _reply(self, query: Query, question: SurveyQuestion) -> None:
         try:
-            answer = await (self._asked(question) if question.ask.kind == ASK else self._reserved(question.ask.kind))
+            answer = await (self._asked(question) if question.kind == ASK else self._reserved(question.kind))
             if answer is not None:
                 await query.areply(answer)
                 self._counters["answers"] += 1
@@ -130,11 +130,10 @@ class Answering:
         provider = self._provider()
         if self._on_question is None or provider.draining:
             return SurveyAnswer(provider.key, declined=True).encode()
-        ask = question.ask
-        place = (ask.id, ask.name or "", ask.body)
+        place = (question.id, question.name or "", question.body)
         kept = self._kept.get(place)
         if kept is not None:
-            with trio.move_on_after(ask.timeout):
+            with trio.move_on_after(question.timeout):
                 await kept.done.wait()
             return kept.answer
         if self._running >= RUNNING:
@@ -145,7 +144,7 @@ class Answering:
             self._kept.popitem(last=False)
         self._running += 1
         try:
-            with trio.move_on_after(ask.timeout):
+            with trio.move_on_after(question.timeout):
                 kept.answer = await self._run(provider, question)
         finally:
             self._running -= 1
@@ -153,8 +152,7 @@ class Answering:
         return kept.answer
 
     async def _run(self, provider: Provider, asked: SurveyQuestion) -> bytes:
-        ask = asked.ask
-        question = Question(ask.body, ask.name, ask.timeout, ask.id, asked.daemon)
+        question = Question(asked.body, asked.name, asked.timeout, asked.id, asked.daemon)
         try:
             value = await self._call(question)
             if value is None:

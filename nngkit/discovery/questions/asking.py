@@ -35,7 +35,7 @@ class Asking:
 
     async def outcomes(self, ask: AskQuery, limit: int) -> tuple[Outcome, ...]:
         """Ask; return an outcome for each expected provider, within `ask.timeout` seconds. Raises Closed, TooLarge."""
-        body = SurveyQuestion(ask, self._id, self._domain).encode()
+        body = SurveyQuestion.of(ask, self._id, self._domain).encode()
         socket = self._surveys.socket
         pipes = {pipe.id for pipe in socket.pipes}
         if ask.name is not None:  # the others would only decline to answer
