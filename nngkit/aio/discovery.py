@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable
 
 from nngkit.aio._base import Aio, AsyncioIterator
+from nngkit.chance import RandomSource
 from nngkit.discovery import client as _client
 from nngkit.discovery import daemon as _daemon
 from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _service_discovery
 from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
-from nngkit.discovery.lanes import RandomSource, Suspects
+from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Event, Provider, RoundFigures, Status
 from nngkit.discovery.queries import RoundsReply
 from nngkit.discovery.questions.answering import OnQuestion

@@ -475,7 +475,7 @@ class Publisher(Aio[_publisher.Publisher]):
 
     @property
     def plain_address(self) -> str:
-        """First address with the messages as they are. Raises ConfigError if there is none."""
+        """First address for plain subscribers: messages without trailers. Raises ConfigError if there is none."""
         return self._opened.plain_address
 
     @property
@@ -493,7 +493,7 @@ class Publisher(Aio[_publisher.Publisher]):
         await self._wait(_publisher.Publisher.wait_for_peers, n, timeout)
 
     def publish(self, topic: Topic, body: bytes) -> int:
-        """Publish a message; return its number. Never waits: a subscriber without room misses it, and knows."""
+        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap."""
         return self._do(_publisher.Publisher.publish, topic, body)
 
     def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
@@ -505,7 +505,7 @@ class Publisher(Aio[_publisher.Publisher]):
         return self._do(_publisher.Publisher.subscribers)
 
     def cut(self, subscriber: str, reason: str = "too slow") -> None:
-        """Have a subscriber leave: it raises SlowSubscriber with the reason. Raises NotFound for an unknown id."""
+        """Disconnect a subscriber, which raises SlowSubscriber with the reason. Raises NotFound for an unknown id."""
         self._do(_publisher.Publisher.cut, subscriber, reason)
 
 

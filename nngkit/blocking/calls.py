@@ -21,7 +21,8 @@ from nngkit.calls.messages import Codec
 from nngkit.calls.pool import Policy
 from nngkit.calls.server import MIB as SERVER_MIB
 from nngkit.calls.server import F, ServerStats
-from nngkit.discovery.lanes import RandomSource, Suspects
+from nngkit.chance import RandomSource
+from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Provider
 from nngkit.discovery.service import OnQuestion
 from nngkit.hosted import hosted
