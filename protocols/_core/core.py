@@ -1,17 +1,20 @@
-"""Core of a socket: its connections, its queues, and the one lock for all of them.
+"""Core of a socket: it joins the parts, and connections begin and end here.
 
 ::
 
     Listener, Dialer -> complete_handshake (hello received; `admit`) -> join -> inbox, outbox -> lose
 
+    core.state      the one lock, and what all parts share (`state.py`)
+    core.inbox      received messages (`inbox.py`)
+    core.outbox     accepted messages: one queue for all peers, or one for each (`send_queue.py`)
     core.poller     reading, by a waiting caller or by the reader thread (`poller.py`)
     core.guard      limits on connections, and the record of cuts (`guard.py`)
     core.watch      ends TCP connections to peers that cannot be reached (`peer_watch.py`)
 
 A core does not refer to its socket, so an abandoned socket is garbage although NNG's threads and ours still call the
-core. Callbacks of users (``on_peer``, ``admit``) and wake-ups run without the lock: a thread that has released it calls
-``notify``. Connections are made on NNG's threads (inproc: on the alarm thread), whether or not a caller waits. Any
-thread that reads or writes may find a connection lost.
+core. Callbacks of users (``on_peer``, ``admit``) and wake-ups run without the lock. Connections are made on NNG's
+threads (inproc: on the alarm thread), whether or not a caller waits. Any thread that reads or writes may find a
+connection lost.
 
 May not know: the meaning of a message.
 """
