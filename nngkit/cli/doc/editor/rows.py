@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from prompt_toolkit.utils import get_cwidth
@@ -65,12 +65,15 @@ class Rows:
         self.text = text
         self.columns = columns
         self.starts: list[int] = []
-        self._lines: dict[str, Sequence[int]] = {}
+        self._lines: dict[str, list[int]] = {}
         known = before._lines if before is not None and before.columns == columns else {}
         at = 0
         for line in text.split("\n"):
-            starts = self._lines[line] = known.get(line) or _starts(line, columns)
-            self.starts += [at + start for start in starts]
+            if line.isascii() and line.isprintable():
+                self.starts.extend(range(at, at + len(line) + 1, columns))
+            else:
+                starts = self._lines[line] = known.get(line) or _starts(line, columns)
+                self.starts.extend(at + start for start in starts)
             at += len(line) + 1
 
     def row(self, at: int) -> int:
@@ -126,10 +129,8 @@ class Rows:
             yield at, text, column
 
 
-def _starts(line: str, columns: int) -> Sequence[int]:
+def _starts(line: str, columns: int) -> list[int]:
     """Return the starts of the rows of a line."""
-    if line.isascii() and line.isprintable():
-        return range(0, len(line) + 1, columns)
     starts, column = [0], 0
     for at, char in enumerate(line):
         size = get_cwidth(_shown(char, column))

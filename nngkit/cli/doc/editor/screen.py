@@ -219,7 +219,9 @@ class Editor(UIControl):
         session, at = self._session, self._at()
         below = min(2, height - 1)  # status and message, if there is room
         self._height = height - below
-        self._rows = rows = Rows(str(self._text), width, self._rows)
+        rows, text = self._rows, str(self._text)
+        if rows is None or (rows.text, rows.columns) != (text, width):
+            rows = self._rows = Rows(text, width, rows)
         row = rows.row(at)
         top = rows.row(self._text.index_of(self._top) or 0)
         top = min(max(top, row - self._height + 1), row)
