@@ -9,9 +9,8 @@
     python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
     python3 dev.py mutate [PATH]   change the pure modules at random, and print the changes that no quick test notices
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
-    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell and faces --check
     python3 dev.py faces           write nngkit.aio and nngkit.blocking from the classes under trio, or --check them
-    python3 dev.py lint            run ruff (check, format), mypy --strict, import-linter, codespell, docs/cddl.py
+    python3 dev.py lint            run ruff, mypy --strict, import-linter, codespell, and check what is generated
     python3 dev.py docs            build the documentation site, strictly, into build/site
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
     python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm

@@ -82,7 +82,8 @@ def test_arguments_and_the_exit_code_pass_through(checkout: Path) -> None:
 def test_lint_runs_every_linter_even_if_all_fail(checkout: Path) -> None:
     done = dev(checkout, "lint", STAND_IN_EXIT="4")
     assert done.stdout.splitlines()[:2] == ["check .", "format --check ."]
-    assert "failed: ruff check, ruff format, mypy --strict, import-linter, codespell, docs/wire.md" in done.stderr
+    linters = "ruff check, ruff format, mypy --strict, import-linter, codespell, faces, docs/wire.md"
+    assert f"failed: {linters}" in done.stderr
     assert done.returncode == 4
 
 

@@ -19,7 +19,7 @@ test("an update is encoded as in the CDDL, and decoded again", () => {
   assert.deepEqual(wire.decodeBus(written), { kind: "update", stream: ME, doc: "minutes", first: 2, edits });
 });
 
-test("a heartbeat carries no address, as a page has no REP endpoint", () => {
+test("a heartbeat carries no address, as a page has no REP socket", () => {
   const row = { doc: "d", versionsDigest: null, contentDigest: null, heads: new Map([[ME, 1]]) };
   const written = wire.encodeHeartbeat(ME, "Ann", new Map([["d", 4]]), [row]);
   assert.deepEqual(written, bytes(`84 01 ${STREAM} a3 61 76 01 64 6e616d65 63 416e6e 66 636c69656e74 81 82 61 64 04 81 84 61 64 f6 f6 81 83 48 0102030405060708 09 01`));
