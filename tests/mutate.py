@@ -43,7 +43,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DATA: Final = ROOT / ".coverage.mutants"  # the lines of each test
-SECONDS: Final = ROOT / ".coverage.mutants-seconds"  # and its duration
+SECONDS: Final = Path(os.environ.get("MUTATE_SECONDS", ROOT / ".coverage.mutants-seconds"))
 # Not those that run programs, Java or networks of sockets, in which no line of a pure module is executed by itself.
 TESTS: Final = (
     *(
@@ -180,6 +180,7 @@ class Lines:
 
     def __init__(self, config: pytest.Config) -> None:
         self.seconds: dict[str, float] = {}
+        self._has_workers = bool(config.getoption("numprocesses", None))
         files = [str(ROOT / file) for file in pure_files()]
         files += [str(ROOT / "nngkit" / file) for file in pure_files() if file.startswith("protocols")]
         self._coverage = coverage.Coverage(str(DATA), data_suffix=True, include=files, config_file=False)
@@ -199,9 +200,9 @@ class Lines:
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
-        if "PYTEST_XDIST_WORKER" in os.environ:
+        if not self._has_workers:
             self._coverage.save()
-        else:  # the workers have run the tests
+        if "PYTEST_XDIST_WORKER" not in os.environ:
             SECONDS.write_text(json.dumps(self.seconds))
 
 
