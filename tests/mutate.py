@@ -46,7 +46,7 @@ DATA: Final = ROOT / ".coverage.mutants"  # the lines of each test
 SECONDS: Final = ROOT / ".coverage.mutants-seconds"  # and its duration
 # Not those that run programs, Java or networks of sockets, in which no line of a pure module is executed by itself.
 TESTS: Final = (
-    *(
+    *[
         "calls",
         "cluster",
         "devices",
@@ -56,7 +56,7 @@ TESTS: Final = (
         "recording",
         "testing",
         "lakehouse/test_plan.py",
-    ),
+    ],
     *(f"journal/test_{name}*.py" for name in ("ingest", "merging", "partition", "record", "segments", "skipping")),
     *(f"protocols/test_{name}*.py" for name in ("batch", "race", "sizes", "sp", "tcp_info", "topics", "websocket")),
     *(f"cli/test_{name}.py" for name in ("diagnosis", "doc_pure", "formats", "hints", "splitting", "traffic")),
@@ -84,7 +84,7 @@ class Mutant(NamedTuple):
     file: str
     tree: ast.Module
     node: Any
-    lines: tuple[int, int]  # of the node, and of its statement
+    lines: tuple[int, int]  # of the node, and of its statement; 0: executed by the import
     owner: Any
     key: Any
     new: Any
@@ -143,15 +143,16 @@ def mutants(file: str) -> Iterator[Mutant]:
             return
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__all__", "__slots__", "__match_args__"):
             return
-        statement = node.lineno if isinstance(node, ast.stmt) else statement
+        statement = node.lineno if statement and isinstance(node, ast.stmt) else statement
         for shown, owner, key, new in changes(node):
-            lines = (shown.lineno, shown.lineno if isinstance(shown, ast.stmt) else statement)
-            yield Mutant(file, tree, shown, lines, owner, key, new)
+            own = shown.lineno if statement and isinstance(shown, ast.stmt) else statement
+            yield Mutant(file, tree, shown, (shown.lineno, own), owner, key, new)
         for name, value in ast.iter_fields(node):
             if name not in UNCHANGED:
+                called = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name == "body"
                 for child in value if isinstance(value, list) else (value,):
                     if isinstance(child, ast.AST):
-                        yield from walk(child, statement)
+                        yield from walk(child, getattr(child, "lineno", 0) if called else statement)
 
     return walk(tree, 0)
 
@@ -180,6 +181,7 @@ class Lines:
 
     def __init__(self, config: pytest.Config) -> None:
         self.seconds: dict[str, float] = {}
+        self._has_workers = bool(config.getoption("numprocesses", None))
         files = [str(ROOT / file) for file in pure_files()]
         files += [str(ROOT / "nngkit" / file) for file in pure_files() if file.startswith("protocols")]
         self._coverage = coverage.Coverage(str(DATA), data_suffix=True, include=files, config_file=False)
@@ -199,9 +201,9 @@ class Lines:
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
-        if "PYTEST_XDIST_WORKER" in os.environ:
+        if not self._has_workers:
             self._coverage.save()
-        else:  # the workers have run the tests
+        if "PYTEST_XDIST_WORKER" not in os.environ:
             SECONDS.write_text(json.dumps(self.seconds))
 
 
@@ -215,17 +217,8 @@ def measure(tests: list[str]) -> None:
     for old in ROOT.glob(f"{DATA.name}*"):
         old.unlink()
     given = tests or [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.mutate",
-        "-q",
-        "-n",
-        str((3 * (os.cpu_count() or 1) + 1) // 2),
-        "--alone=not",
-    ]
+    workers = (3 * (os.cpu_count() or 1) + 1) // 2
+    command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split()]
     subprocess.run([*command, *given], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
     whole = coverage.Coverage(str(DATA), config_file=False)
     whole.combine([str(path) for path in ROOT.glob(f"{DATA.name}.*")])
@@ -252,7 +245,7 @@ class Covering:
         """Return the tests of each round, and the seconds they take. The quickest of the most specific files first."""
         lines = self._lines.get(mutant.file, {})
         found = set(lines.get(mutant.lines[0]) or lines.get(mutant.lines[1]) or ())
-        if "" in found:  # executed by the import: a constant, or a default, which its neighbours may use
+        if not mutant.lines[1]:  # a constant or a default, which its neighbours may use
             folder = mutant.file.rpartition("/")[0]
             near = [each for file, each in self._lines.items() if file.rpartition("/")[0] == folder]
             found = {test for lines in near for tests in lines.values() for test in tests}

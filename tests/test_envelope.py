@@ -167,6 +167,12 @@ def test_equal_maps_have_equal_bytes(value: dict[str, int]) -> None:
     assert envelope.encode(backwards) == envelope.encode(value)
 
 
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**64), 0])
+def test_the_largest_integers_are_encoded_and_decoded(number: int) -> None:
+    for value in (number, [number], {"n": number}, [[number]]):
+        assert envelope.decode(envelope.encode(value), what="number") == value
+
+
 def test_tuples_are_arrays() -> None:
     assert envelope.decode(envelope.encode((1, (2, "x"))), what="test message") == [1, [2, "x"]]
 

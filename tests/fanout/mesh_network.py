@@ -28,7 +28,7 @@ class Node:
         self.alive = True
         self.first: dict[Stream, int] = {}
         self.next: dict[Stream, int] = {}
-        self.messages = 0
+        self.messages = self.relayed = 0
         self.warnings: list[str] = []
         self.gaps: dict[Stream, list[tuple[int, int]]] = {}
         self._woken_for = -1.0
@@ -58,6 +58,11 @@ class Node:
             self.state.tick(clock.now)
         effects = self.state.take()
         self.check(effects.events)
+        self.relayed += len(effects.relays)
+        stats = self.state.stats
+        seen = self.state.sent, self.messages, self.relayed, sum(map(self.lost, self.gaps))
+        assert (stats.sent, stats.delivered, stats.relayed, stats.gaps) == seen
+        assert stats.kept_bytes >= 0 <= stats.held_bytes
         self.warnings += effects.warnings
         for number, link in self.links.items():
             frames = [frame for frame, source in effects.relays if source != number]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.mesh.limits import MeshLimits
 from nngkit.mesh.state import MeshState
-from nngkit.mesh.values import MeshMessage
+from nngkit.mesh.values import MeshMessage, MeshStats
 from nngkit.mesh.wire import CONTROL, MOST_NUMBER, Answer, Ask, Digest, Line, control, data_frame, key_of
 
 NOW = 1000.0
@@ -100,6 +100,28 @@ def test_the_frames_are_those_of_the_page() -> None:
 def test_a_line_that_contradicts_itself_is_refused(row: list[object]) -> None:
     with pytest.raises((BadMessage, TooLarge)):
         control(cbor2.dumps({"v": 1, "k": "digest", "id": "x", "epoch": 1, "lines": [row]}))
+
+
+@pytest.mark.parametrize("pair", [[1], [0, 1], [2, 1], [-1, 1], [1, 2**53], [1, True], [1.0, 2], "ab"])
+def test_a_range_that_contradicts_itself_is_refused(pair: object) -> None:
+    with pytest.raises(BadMessage):
+        control(cbor2.dumps({"v": 1, "k": "ask", "origin": "x", "epoch": 1, "ranges": [pair]}))
+
+
+def test_each_malformed_frame_is_counted() -> None:
+    state = node()
+    zero = data_frame(key_of("a", 7), 1, b"")[:2] + bytes(8) + key_of("a", 7)
+    frames = [
+        b"",
+        b"\0",
+        bytes(11),
+        data_frame(key_of("a", 7), 1, b"")[:12],
+        data_frame(b"x" * 9 + b"\n", 1, b""),
+        zero,
+    ]
+    for count, frame in enumerate(frames, 1):
+        state.receive(1, [frame], NOW)
+        assert state.stats == MeshStats(bad=count), frame
 
 
 def test_absurd_numbers_in_messages_change_nothing() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.protocols import Batch
-from nngkit.protocols.batch import MOST_ITEMS, pack, pack_topic, split_topic, unpack
+from nngkit.protocols.batch import MOST_ITEMS, count, count_topic, pack, pack_topic, split_topic, unpack
 
 LARGEST = 1 << 20
 
@@ -35,6 +35,13 @@ def test_a_batch_is_one_cbor_array_of_byte_strings(items: list[bytes]) -> None:
     packed = pack(items)
     assert packed == cbor2.dumps(items)
     assert unpack(packed, largest=LARGEST) == items
+
+
+@pytest.mark.parametrize("number", [1, 23, 24, 255, 256, 65_535, 65_536])
+def test_the_messages_of_a_batch_are_counted_without_unpacking_it(number: int) -> None:
+    assert count(pack([b"x"] * number)) == number
+    assert count_topic(pack_topic(b"topic", [b"x"] * number)) == number
+    assert Batch(items=number).overhead == 5 * (number + 1) + 4096
 
 
 @given(any_items | equal_items, st.integers(0, 40), st.binary(max_size=3))
