@@ -211,6 +211,7 @@ class _Node(Aio[Any]):  # an Endpoint, whose methods come from several classes
     path: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.path)
     parent: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.parent)
     children: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.children)
+    journal_dropped: HostedProperty[int] = hosted_property(_endpoint.Endpoint.journal_dropped)
     joined = awaited(_endpoint.Endpoint.joined)
     wait_for_change = awaited(_endpoint.Endpoint.wait_for_change)
     status = awaited(_endpoint.Endpoint.status)

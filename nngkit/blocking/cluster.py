@@ -152,6 +152,7 @@ class _Node(Blocking[Any]):  # an Endpoint, whose methods come from several clas
     path: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.path)
     parent: HostedProperty[str | None] = hosted_property(_endpoint.Endpoint.parent)
     children: HostedProperty[tuple[str, ...]] = hosted_property(_endpoint.Endpoint.children)
+    journal_dropped: HostedProperty[int] = hosted_property(_endpoint.Endpoint.journal_dropped)
     joined = blocking_call(_endpoint.Endpoint.joined)
     wait_for_change = blocking_call(_endpoint.Endpoint.wait_for_change)
     status = blocking_call(_endpoint.Endpoint.status)

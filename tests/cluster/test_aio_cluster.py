@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut, aio
+from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut, aio, cluster
 from nngkit.aio import Host, Member
 from nngkit.cluster import ClusterMessage, Endpoint, JobRun
 from nngkit.portal import the_portal
@@ -351,9 +351,10 @@ async def test_shared_objects_change_in_one_order() -> None:
 @pytest.mark.parametrize("name", ["Host", "Member"])
 def test_the_class_has_the_whole_interface(name: str) -> None:
     ours = getattr(aio, name)
+    theirs = getattr(cluster, name)
     public = {each for each in vars(Endpoint) if not each.startswith("_")}
     assert public - SHELL - set(dir(ours)) == set()
     for each in public - SHELL - {"aclose"}:
-        assert getattr(ours, each).__doc__ == getattr(Endpoint, each).__doc__
-        if inspect.isfunction(getattr(Endpoint, each)):
-            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(Endpoint, each))
+        assert getattr(ours, each).__doc__ == getattr(theirs, each).__doc__
+        if inspect.isfunction(getattr(theirs, each)):
+            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(theirs, each))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nngkit import Closed, JobFailed, NotStored, TimedOut, blocking
+from nngkit import Closed, JobFailed, NotStored, TimedOut, blocking, cluster
 from nngkit.blocking import Host, Member
 from nngkit.cluster import ClusterMessage, Endpoint, JobRun
 from nngkit.portal import the_portal
@@ -209,9 +209,10 @@ def test_shared_objects_change_in_one_order() -> None:
 @pytest.mark.parametrize("name", ["Host", "Member"])
 def test_the_class_has_the_whole_interface(name: str) -> None:
     ours = getattr(blocking, name)
+    theirs = getattr(cluster, name)
     public = {each for each in vars(Endpoint) if not each.startswith("_")} - SHELL
     assert public - set(dir(ours)) == set()
     for each in public:
-        assert getattr(ours, each).__doc__ == getattr(Endpoint, each).__doc__
-        if inspect.isfunction(getattr(Endpoint, each)):
-            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(Endpoint, each))
+        assert getattr(ours, each).__doc__ == getattr(theirs, each).__doc__
+        if inspect.isfunction(getattr(theirs, each)):
+            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(theirs, each))
