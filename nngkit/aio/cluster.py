@@ -14,11 +14,10 @@ from nngkit.aio._documents import Document
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
 from nngkit.cluster.content.order import SharedObject
-from nngkit.cluster.endpoint import F
+from nngkit.cluster.endpoint import EndpointOptions, F
 from nngkit.cluster.messages import ClusterGap
 from nngkit.cluster.shell import jobs as _jobs
 from nngkit.cluster.shell import sharing as _sharing
-from nngkit.cluster.shell.core import EndpointOptions
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.hosted import hosted
 
@@ -28,7 +27,45 @@ E = TypeVar("E", bound=_endpoint.Endpoint)
 
 
 class Endpoint(Node[E]):
-    """A node of a cluster: messages, jobs, documents, and questions to the host. See ShellCore for its options.
+    """A node of a cluster; `Host` and `Member` (hosting) are the ways to make one. Use it under trio, in `async with`.
+
+    Args:
+        cluster: Name of the cluster.
+        listen: Address to accept nodes at; without one the node has no children, and cannot be a voter.
+        dial: Address of a node of the cluster, or several; any of them will do.
+        daemons: Query addresses of discovery daemons that know nodes of the cluster, instead of `dial` or beside it.
+        discovery: Survey addresses of discovery daemons that this node announces itself to, if it listens.
+        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random.
+        advertise: Address that the others dial, if it is not the one of `listen`. If that is at all interfaces, the
+            default is this host's address towards the nodes and daemons given here, or that of the default route.
+        voters: Addresses of the voters by id: the nodes that elect the host, and may become it. All of them need the
+            same ones. A voter's own id is among them.
+        preference: Of voters that know the same, the one with the highest preference becomes host.
+        store: Folder for a voter's log: what the voters have accepted outlives them all; else it outlives a minority.
+        token: Secret of the cluster: shown to the nodes that it joins, and demanded of those that join.
+        ticket: Permission to join, instead of the token: see `issue_ticket`.
+        authenticator: Function that decides on nodes that join, instead of the token: see nngkit.cluster.admission.
+        fanout: Most children.
+        slots: Jobs that it does at a time; the default is the concurrency of its functions.
+        decide: Policy that divides jobs between this node and its children: see nngkit.cluster.jobs.sharing. The
+            default fills the emptiest slots first.
+        max_members: Nodes of the cluster, while this node is its host; more are refused.
+        lease: Seconds until the voters elect another host if they hear nothing of the last one. Equal at all voters.
+        load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
+            leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
+        handlers: Handlers of messages that run at a time.
+        recv_max_size: Bytes of the largest frame, 1 MiB at least.
+        tls: For tls+tcp and wss.
+        transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
+        journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
+            voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.
+        alone: It is the only voter.
+
+    Raises:
+        ConfigError: An unusable value, address or store.
+        Unreachable: It cannot listen.
+        NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed. It is logged,
+            and the cause of the Closed that calls then raise. A block of nngkit.blocking is not cancelled.
 
     Async handlers and work functions are tasks of the program's loop; so is `progress` of `map` called there, and the
     functions of `on_gap`, `on_client_added` and `on_client_removed`. Plain handlers and work functions run in worker
@@ -49,6 +86,71 @@ class Endpoint(Node[E]):
     def cluster(self) -> str:
         """Name of the cluster."""
         return self._inner.cluster
+
+    @property
+    def address(self) -> str | None:
+        """Address at which other nodes reach it; None if it does not listen."""
+        return self._opened.address
+
+    @property
+    def role(self) -> Literal["host", "member", "joining"]:
+        """ "host", "member" of a cluster with a host, or "joining": without a way to a host."""
+        return self._opened.role
+
+    @property
+    def holds_lease(self) -> bool:
+        """True if this node is the host, and no other node can be giving out work now.
+
+        A host that is cut off from the voters loses the lease 0.8 `lease` after it last heard from a majority, before
+        another can be elected; its `role` changes when it steps down, a whole `lease` later. For what only one node
+        may do, look at this, and pass `term` on: it is higher at each later host.
+        """
+        return self._opened.holds_lease
+
+    @property
+    def term(self) -> int:
+        """Number of the host's election; 0 before the first host is known."""
+        return self._opened.term
+
+    @property
+    def host(self) -> str | None:
+        """Id of the host; None without a way to one."""
+        return self._opened.host
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Ids from the host to this node; empty without a way to a host."""
+        return self._opened.path
+
+    @property
+    def parent(self) -> str | None:
+        """Id of the parent; None at the host, and without one."""
+        return self._opened.parent
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """Ids of the children."""
+        return self._opened.children
+
+    async def joined(self, timeout: float | None = None) -> None:
+        """Wait until the node has a way to a host, which counts it among its members, or is the host.
+
+        Raises:
+            AccessDenied: All nodes that answered have refused it for what it is: at `timeout`; without one, after 10 s.
+                Or its id is taken by another node.
+            TimedOut: `timeout` seconds have passed; it says what was tried.
+            Closed: The node was closed.
+        """
+        await self._wait(_endpoint.Endpoint.joined, timeout)
+
+    async def wait_for_change(self) -> None:
+        """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
+
+        Raises:
+            AccessDenied: The cluster does not want this node.
+            Closed: The node was closed.
+        """
+        await self._wait(_endpoint.Endpoint.wait_for_change)
 
     def on(self, kind: str | None = None) -> Callable[[F], F]:
         """Decorate a function that is called with each `ClusterMessage` of a kind; without one, of all other kinds.
@@ -230,71 +332,6 @@ class Endpoint(Node[E]):
         Raises NotFound, TimedOut, Closed, and RuntimeError in a work function of this node.
         """
         await self._drained(id, timeout)
-
-    @property
-    def address(self) -> str | None:
-        """Address at which other nodes reach it; None if it does not listen."""
-        return self._opened.address
-
-    @property
-    def role(self) -> Literal["host", "member", "joining"]:
-        """ "host", "member" of a cluster with a host, or "joining": without a way to a host."""
-        return self._opened.role
-
-    @property
-    def holds_lease(self) -> bool:
-        """True if this node is the host, and no other node can be giving out work now.
-
-        A host that is cut off from the voters loses the lease 0.8 `lease` after it last heard from a majority, before
-        another can be elected; its `role` changes when it steps down, a whole `lease` later. For what only one node
-        may do, look at this, and pass `term` on: it is higher at each later host.
-        """
-        return self._opened.holds_lease
-
-    @property
-    def term(self) -> int:
-        """Number of the host's election; 0 before the first host is known."""
-        return self._opened.term
-
-    @property
-    def host(self) -> str | None:
-        """Id of the host; None without a way to one."""
-        return self._opened.host
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Ids from the host to this node; empty without a way to a host."""
-        return self._opened.path
-
-    @property
-    def parent(self) -> str | None:
-        """Id of the parent; None at the host, and without one."""
-        return self._opened.parent
-
-    @property
-    def children(self) -> tuple[str, ...]:
-        """Ids of the children."""
-        return self._opened.children
-
-    async def joined(self, timeout: float | None = None) -> None:
-        """Wait until the node has a way to a host, which counts it among its members, or is the host.
-
-        Raises:
-            AccessDenied: All nodes that answered have refused it for what it is: at `timeout`; without one, after 10 s.
-                Or its id is taken by another node.
-            TimedOut: `timeout` seconds have passed; it says what was tried.
-            Closed: The node was closed.
-        """
-        await self._wait(_endpoint.Endpoint.joined, timeout)
-
-    async def wait_for_change(self) -> None:
-        """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
-
-        Raises:
-            AccessDenied: The cluster does not want this node.
-            Closed: The node was closed.
-        """
-        await self._wait(_endpoint.Endpoint.wait_for_change)
 
 
 class Host(Endpoint[_hosting.Host]):

@@ -24,6 +24,7 @@ from msgspec import Meta
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
 from nngkit.mesh.wire import MOST_NUMBER, MOST_ORIGIN
+from nngkit.messages import ANY_TEXT, Flag, Natural, Row, Rows
 
 __all__ = [
     "DOCUMENTS",
@@ -76,21 +77,27 @@ class Channel(IntEnum):
     HELLO = 15
 
 
-class Hello(NamedTuple):
-    """First frame of a link in each direction: who the neighbour is. `voter`: a link between voters, for elections."""
+class Hello(Row, frozen=True, tag=Channel.HELLO.value):
+    """First frame of a link in each direction: who the neighbour is. `voter`: a link between voters, for elections.
 
-    cluster: str
-    id: str
-    epoch: int
-    voter: bool
-    token: str | None = None
-    ticket: str | None = None
+    Behind the kind, its row has the version of the sender.
+    """
+
+    cluster: Kind
+    id: Id
+    epoch: Natural
+    voter: Flag
+    token: Annotated[str, Meta(extra=ANY_TEXT)] | None = None
+    ticket: Annotated[str, Meta(extra=ANY_TEXT)] | None = None
 
 
-class Refusal(NamedTuple):
+class Refusal(Row, frozen=True, tag=Channel.REFUSE.value):
     """Answer to a Hello that is not accepted; the link ends."""
 
-    why: str
+    why: Annotated[str, Meta(extra=ANY_TEXT)]
+
+
+GREETINGS: Final = Rows[Hello | Refusal]("greeting", Hello, Refusal)
 
 
 class Routed(NamedTuple):
@@ -148,25 +155,24 @@ HEARTBEAT_FRAME: Final = local_frame(Channel.HEARTBEAT, ())
 def greeting_frame(greeting: Hello | Refusal) -> bytes:
     """Return the first frame of a link, or the one that refuses it."""
     if isinstance(greeting, Refusal):
-        return local_frame(Channel.REFUSE, [greeting.why[:500]])
-    return local_frame(Channel.HELLO, [VERSION, *greeting])
+        return encode(GREETINGS.pack(Refusal(greeting.why[:500])))
+    kind, *items = GREETINGS.pack(greeting)
+    return encode([kind, VERSION, *items])
 
 
 def parse_greeting(row: list[Any], peer: str | None) -> Hello | Refusal:
     """Return the content of the first frame of a link. Raises BadMessage, which names a newer version."""
     match row:
-        case [Channel.REFUSE, str(why)]:
-            return Refusal(why)
-        case [Channel.HELLO, int(version), *_] if version > VERSION:
-            raise BadMessage("greeting", f"version {version} is newer than the supported version {VERSION}", peer)
-        case [Channel.HELLO, int(), str(cluster), str(id), int(epoch), bool(voter), str() | None, str() | None]:
-            if len(cluster.encode()) > MOST_KIND or not 0 <= epoch <= MOST_NUMBER:
-                raise BadMessage("greeting", "the cluster's name is too long, or the epoch is absurd", peer)
-            try:
-                return Hello(cluster, check_id(id), epoch, voter, row[6], row[7])
-            except ConfigError as error:
-                raise BadMessage("greeting", str(error), peer) from None
-    raise BadMessage("greeting", "a link begins with a Hello", peer)
+        case [Channel.HELLO, int(version), *items]:
+            if version > VERSION:
+                raise BadMessage("greeting", f"version {version} is newer than the supported version {VERSION}", peer)
+            row = [Channel.HELLO.value, *items]
+        case [Channel.HELLO, *_]:
+            raise BadMessage("greeting", "it has no version", peer)
+    greeting = GREETINGS.parse(row, peer)
+    if greeting is None:
+        raise BadMessage("greeting", "a link begins with a Hello", peer)
+    return greeting
 
 
 # ---- routed frames

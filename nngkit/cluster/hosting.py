@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Unpack
 
-from nngkit.cluster.endpoint import Endpoint
-from nngkit.cluster.shell.core import EndpointOptions
+from nngkit.cluster.endpoint import Endpoint, EndpointOptions
 from nngkit.cluster.shell.options import check_voters
 from nngkit.errors import ConfigError
 

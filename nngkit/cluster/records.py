@@ -24,13 +24,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND, OUTCOMES
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from nngkit.cluster.frames import MOST_KIND
+from nngkit.cluster.jobs.messages import MOST_KEY, OUTCOMES
 from nngkit.cluster.jobs.values import JobEnd
-from nngkit.envelope import as_map, check_version, decode, encode, field
 from nngkit.errors import BadMessage
-from nngkit.messages import MOST_NUMBER
+from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import ANY_TEXT, MOST_NUMBER, Fields, Maps, Natural
 
 __all__ = [
     "HOSTS",
@@ -61,9 +65,9 @@ MOST_CLUSTER: Final = 256  # bytes of a cluster's name
 MOST_VALUE: Final = 1024 * 1024  # bytes of jobs or of a change: 256 jobs with all fields at their limits take 0.8 MB
 MOST_MESSAGE: Final = 1 << 30  # bytes of a message's record: the largest message of a socket
 MOST_TIME: Final = 253_402_300_799.0  # seconds since 1970, the end of the year 9999: the last time that Spark prints
-_JOBS_WHAT: Final = "record of ended jobs"
-_HOST_WHAT: Final = "record of a host"
-_MESSAGE_WHAT: Final = "record of a message"
+
+_Cluster: TypeAlias = Annotated[str, Meta(max_length=MOST_CLUSTER, extra=ANY_TEXT)]
+_Id: TypeAlias = Annotated[str, Meta(max_length=MOST_ORIGIN, extra=ANY_TEXT)]
 
 
 class ClusterRecord(NamedTuple):
@@ -77,18 +81,18 @@ class ClusterRecord(NamedTuple):
     peer: str | None
 
 
-class HostChange(NamedTuple):
+class HostChange(Fields, frozen=True):
     """A node has learned that ``host`` is the host of ``term``, or, with None, that the term has no host any more.
 
     ``at``: wall clock seconds of that node; ``why``: one line, for people. Every voter should record its own: the
     host that is killed records no end, and the next one only the beginning of its own term.
     """
 
-    cluster: str
-    term: int
-    host: str | None
-    at: float
-    why: str
+    cluster: _Cluster
+    term: Natural
+    host: _Id | None
+    at: Annotated[float, Meta(ge=0, le=MOST_TIME)]
+    why: Annotated[str, Meta(max_length=4 * MOST_TEXT, extra=ANY_TEXT)]
 
 
 class EndedJob(NamedTuple):
@@ -128,16 +132,27 @@ class Ends(NamedTuple):
         return list(map(EndedJob, *self.columns))
 
 
-class MessageRecord(NamedTuple):
+class MessageRecord(Fields, frozen=True):
     """A message of the cluster. ``to``: its receiver, None for all nodes."""
 
-    cluster: str
-    kind: str
-    origin: str
-    epoch: int
-    sequence: int
-    to: str | None
+    cluster: _Cluster
+    kind: Annotated[str, Meta(max_length=MOST_KIND, extra=ANY_TEXT)]
+    origin: _Id
+    epoch: Natural
+    sequence: Natural = field(name="seq")
+    to: _Id | None
     body: bytes
+
+
+class JobColumns(Fields, frozen=True):
+    cluster: _Cluster
+    host: _Id
+    jobs: list[Any]
+
+
+_JOB_COLUMNS: Final = Maps[JobColumns]("record of ended jobs", JobColumns, version=VERSION, limit=MOST_VALUE)
+_HOST_CHANGES: Final = Maps[HostChange]("record of a host", HostChange, version=VERSION, limit=MOST_VALUE)
+_MESSAGES: Final = Maps[MessageRecord]("record of a message", MessageRecord, version=VERSION, limit=MOST_MESSAGE)
 
 
 class ClusterRecords:
@@ -160,15 +175,18 @@ class ClusterRecords:
     def ends(self, ends: Sequence[JobEnd], at: float) -> list[ClusterRecord]:
         """Return the records of ended jobs, whose host is this node. ``at``: wall clock seconds."""
         return [
-            self._record(self._jobs, at, {"host": self._node, "jobs": _columns(ends[start : start + MOST_ENDS])})
+            self._record(
+                self._jobs,
+                at,
+                _JOB_COLUMNS.encode(JobColumns(self._cluster, self._node, _columns(ends[start : start + MOST_ENDS]))),
+            )
             for start in range(0, len(ends), MOST_ENDS)
         ]
 
     def host_change(self, change: HostChange) -> ClusterRecord:
         """Return the record of a change. ``why`` is cut after 480 characters."""
-        cluster, term, host, at, why = change
-        fields = {"cluster": cluster, "term": term, "host": host, "at": at, "why": why[:MOST_TEXT]}
-        return self._record(self._hosts, at, fields)
+        value = _HOST_CHANGES.encode(replace(change, why=change.why[:MOST_TEXT]))
+        return self._record(self._hosts, change.at, value)
 
     def message(
         self,
@@ -182,21 +200,12 @@ class ClusterRecords:
         peer: str | None = None,
     ) -> ClusterRecord:
         """Return the record of a message. ``peer``: the address that it came from."""
-        fields = {
-            "v": VERSION,
-            "cluster": self._cluster,
-            "kind": kind,
-            "origin": origin,
-            "epoch": epoch,
-            "seq": sequence,
-            "to": to,
-            "body": body,
-        }
+        value = _MESSAGES.encode(MessageRecord(self._cluster, kind, origin, epoch, sequence, to, body))
         identity = f"{origin}/{epoch}/{sequence}" if to is None else f"{origin}/{epoch}/{sequence}/{to}"
         headers = (("id", identity.encode()), ("from", origin.encode()))
-        return ClusterRecord(encode(fields), self._messages, PROTOCOL, kind.encode(), headers, peer)
+        return ClusterRecord(value, self._messages, PROTOCOL, kind.encode(), headers, peer)
 
-    def _record(self, topic: str, at: float, fields: dict[str, Any]) -> ClusterRecord:
+    def _record(self, topic: str, at: float, value: bytes) -> ClusterRecord:
         number = self._written[topic] = self._written[topic] + 1
         headers = (
             ("id", f"{self._run}{number}".encode()),
@@ -204,7 +213,6 @@ class ClusterRecords:
             ("seq", number.to_bytes(8, "big")),
             ("sent", int(at * 1e6).to_bytes(8, "big", signed=True)),
         )
-        value = encode({"v": VERSION, "cluster": self._cluster, **fields})
         return ClusterRecord(value, topic, PROTOCOL, self._name, headers, None)
 
 
@@ -232,9 +240,8 @@ def _columns(ends: Sequence[JobEnd]) -> list[Sequence[Any]]:
 
 def parse_ends(value: bytes) -> Ends:
     """Return the content of a record of ended jobs. Raises BadMessage, TooLarge."""
-    fields = as_map(decode(value, what=_JOBS_WHAT, limit=MOST_VALUE), what=_JOBS_WHAT)
-    check_version(fields, VERSION, what=_JOBS_WHAT)
-    columns = field(fields, "jobs", list, what=_JOBS_WHAT)
+    found = _JOB_COLUMNS.decode(value)
+    columns = found.jobs
     if len(columns) < len(EndedJob._fields):  # a later version may append columns
         _bad(f"{len(columns)} columns instead of {len(EndedJob._fields)}")
     columns = columns[: len(EndedJob._fields)]
@@ -244,7 +251,7 @@ def parse_ends(value: bytes) -> Ends:
         _bad(f"{len(columns[0])} jobs instead of 1 to {MOST_ENDS}")
     for name, column in zip(EndedJob._fields, columns, strict=True):
         _CHECKS[name](name, column)
-    return Ends(_cluster(fields, _JOBS_WHAT), _id(fields, "host", _JOBS_WHAT), tuple(columns))
+    return Ends(found.cluster, found.host, tuple(columns))
 
 
 def _texts(name: str, column: list[Any], most: int) -> None:
@@ -283,7 +290,7 @@ def _times(name: str, column: list[Any]) -> None:
 _CHECKS: Final[dict[str, Callable[[str, list[Any]], None]]] = {
     "kind": partial(_texts, most=MOST_KIND),
     "key": _keys,
-    **dict.fromkeys(("submitter", "worker"), partial(_texts, most=MOST_ID)),
+    **dict.fromkeys(("submitter", "worker"), partial(_texts, most=MOST_ORIGIN)),
     "outcome": _outcomes,
     "error": partial(_texts, most=4 * MOST_ERROR),
     "text": partial(_texts, most=4 * MOST_TEXT),
@@ -294,41 +301,13 @@ _CHECKS: Final[dict[str, Callable[[str, list[Any]], None]]] = {
 
 def parse_host_change(value: bytes) -> HostChange:
     """Return the content of a record of a host. Raises BadMessage, TooLarge."""
-    what = _HOST_WHAT
-    fields = as_map(decode(value, what=what, limit=MOST_VALUE), what=what)
-    check_version(fields, VERSION, what=what)
-    return HostChange(
-        _cluster(fields, what),
-        field(fields, "term", int, what=what, low=0, high=MOST_NUMBER),
-        None if fields.get("host", "") is None else _id(fields, "host", what),
-        field(fields, "at", float, what=what, low=0, high=MOST_TIME),
-        field(fields, "why", str, what=what, max_len=4 * MOST_TEXT),
-    )
+    return _HOST_CHANGES.decode(value)
 
 
 def parse_message(value: bytes) -> MessageRecord:
     """Return the content of a record of a message. Raises BadMessage, TooLarge."""
-    what = _MESSAGE_WHAT
-    fields = as_map(decode(value, what=what, limit=MOST_MESSAGE), what=what)
-    check_version(fields, VERSION, what=what)
-    return MessageRecord(
-        _cluster(fields, what),
-        field(fields, "kind", str, what=what, max_len=MOST_KIND),
-        _id(fields, "origin", what),
-        field(fields, "epoch", int, what=what, low=0, high=MOST_NUMBER),
-        field(fields, "seq", int, what=what, low=0, high=MOST_NUMBER),
-        None if fields.get("to") is None else _id(fields, "to", what),
-        field(fields, "body", bytes, what=what),
-    )
-
-
-def _cluster(fields: dict[str, Any], what: str) -> str:
-    return field(fields, "cluster", str, what=what, max_len=MOST_CLUSTER)
-
-
-def _id(fields: dict[str, Any], name: str, what: str) -> str:
-    return field(fields, name, str, what=what, max_len=MOST_ID)
+    return _MESSAGES.decode(value)
 
 
 def _bad(why: str) -> NoReturn:
-    raise BadMessage(_JOBS_WHAT, why)
+    raise BadMessage(_JOB_COLUMNS.what, why)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nngkit.cluster.admission import Applicant, Authenticator, TokenAuthenticator
-from nngkit.cluster.frames import Hello, parse_local
+from nngkit.cluster.frames import Hello, greeting_frame, parse_local
 from nngkit.cluster.node.greetings import GREETING, SILENCE, Greetings, GreetingsEffects
 from nngkit.errors import BadMessage
 
@@ -108,8 +108,8 @@ def test_a_stranger_is_no_voter() -> None:
     c.tick(0.0)
     c.take()
     b.link_up(1, "tcp://here", None, 0.0)
-    frame = Hello("farm", "c", 1, True, "s")
-    assert b.greet(1, [15, 1, *frame], 0.0) is None
+    frame = greeting_frame(Hello("farm", "c", 1, True, "s"))
+    assert b.greet(1, parse_local(frame, limit=1000), 0.0) is None
     assert "not one of this node's voters" in b.take().warnings[0]
 
 

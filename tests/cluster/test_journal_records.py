@@ -148,9 +148,9 @@ def columns(**changed: Any) -> bytes:
         ({"jobs": [[]] * 15}, "0 jobs instead of 1 to 256"),
         ({"jobs": [[""] * 257] * 15}, "257 jobs instead of 1 to 256"),
         ({"jobs": [["a"]] * 14}, "14 columns instead of 15"),
-        ({"jobs": 7}, "field 'jobs' must be list"),
-        ({"host": "x" * 65}, "field 'host' has 65 bytes"),
-        ({"cluster": "x" * 257}, "field 'cluster' has 257 bytes"),
+        ({"jobs": 7}, "field 'jobs': Expected `array`"),
+        ({"host": "x" * 65}, "field 'host': Expected `str` of length <= 64"),
+        ({"cluster": "x" * 257}, "field 'cluster': Expected `str` of length <= 256"),
         ({"v": 2}, "version 2 is newer"),
     ],
 )

@@ -96,13 +96,19 @@ def test_letters_that_are_not_acknowledged_are_given_up_and_counted() -> None:
         [0, 1, 1, "", b""],
         [0, 1, 1, "n" * 65, b""],
         [0, 1, 1, "n", ""],
-        [2],
+        [-1],
         ["x"],
     ],
 )
 def test_rows_that_are_no_letters_are_refused(row: list[Any]) -> None:
     with pytest.raises(BadMessage):
         Letters(1).receive("b", 1, row, 0.0)
+
+
+def test_kinds_and_items_of_a_later_version_are_ignored() -> None:
+    letters = Letters(1)
+    assert letters.receive("b", 1, [2, "what"], 0.0) == []
+    assert letters.receive("b", 1, [0, 1, 1, "n", b"x", "more"], 0.0) == [Letter("b", 1, 1, "n", b"x")]
 
 
 def test_receivers_that_have_acknowledged_hold_up_no_other() -> None:

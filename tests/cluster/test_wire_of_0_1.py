@@ -14,28 +14,41 @@ import pytest
 from nngkit.cluster.admission import issue_ticket, read_ticket
 from nngkit.cluster.election import messages as election_messages
 from nngkit.cluster.frames import greeting_frame, parse_greeting, parse_local
+from nngkit.cluster.node import letters, questions
 from nngkit.cluster.records import parse_ends, parse_host_change, parse_message
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.envelope import decode, encode
 
 WIRE: Final[dict[str, list[Any]]] = json.loads((Path(__file__).parent / "wire_of_0_1.json").read_text(encoding="utf-8"))
+CONTENTS: Final[dict[str, Any]] = {"letter": letters.KINDS, "question": questions.KINDS}
 ROWS: Final[dict[str, Any]] = {"election": election_messages.KINDS, "place": place_messages.KINDS}
 
 
 @pytest.mark.parametrize("part", ROWS)
 def test_messages_between_neighbours(part: str) -> None:
-    module = ROWS[part]
+    kinds = ROWS[part]
     for written, value in WIRE[part]:
         row = decode(bytes.fromhex(written), what=part)
-        message = module.parse(row, "b")
+        message = kinds.parse(row, "b")
         assert repr(message) == value
-        assert encode(module.pack(message)).hex() == written
+        assert encode(kinds.pack(message)).hex() == written
+
+
+@pytest.mark.parametrize("part", CONTENTS)
+def test_contents_of_routed_frames(part: str) -> None:
+    kinds = CONTENTS[part]
+    for written in WIRE[part]:
+        row = decode(bytes.fromhex(written), what=part)
+        message = kinds.parse([*row, "of a later version"], "b")
+        assert message is not None
+        assert encode(kinds.pack(message)).hex() == written
 
 
 def test_greetings() -> None:
     for written, value in WIRE["greeting"]:
-        greeting = parse_greeting(parse_local(bytes.fromhex(written), limit=1000), "b")
+        row = parse_local(bytes.fromhex(written), limit=1000)
+        greeting = parse_greeting([*row, "of a later version"], "b")
         assert repr(greeting) == value
         assert greeting_frame(greeting).hex() == written
 

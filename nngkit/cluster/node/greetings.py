@@ -25,6 +25,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+from msgspec.structs import replace
+
 from nngkit.calls.texts import text_of
 from nngkit.cluster.admission import Applicant, Authenticator
 from nngkit.cluster.containing import contained, describe
@@ -185,7 +187,7 @@ class Greetings:
         self._links[link] = _Link(peer, dialed, voter, now)
         self.wake_at = min(self.wake_at, now + GREETING)
         if dialed is not None:
-            self._effects.sends.append((link, greeting_frame(self._hello._replace(voter=voter))))
+            self._effects.sends.append((link, greeting_frame(replace(self._hello, voter=voter))))
 
     def dial_failed(self, address: str, now: float) -> bool:
         """Try a voter again later. Return False if the address was not dialed for that."""
@@ -249,7 +251,7 @@ class Greetings:
         if there.dialed is None:
             there.voter = greeting.voter
             self._effects.sends.append(
-                (link, greeting_frame(self._hello._replace(voter=there.voter, token=None, ticket=None)))
+                (link, greeting_frame(replace(self._hello, voter=there.voter, token=None, ticket=None)))
             )
         if there.voter:
             if there.dialed is not None:

@@ -23,19 +23,36 @@ order. Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
-from nngkit.cluster.frames import MOST_KIND
+from msgspec import Meta
+
+from nngkit.cluster.frames import Kind
 from nngkit.errors import BadMessage, Full
-from nngkit.mesh.wire import MOST_NUMBER
+from nngkit.messages import MOST_NUMBER, Natural, Row, Rows
 
-__all__ = ["Letter", "LetterLimits", "Letters"]
+__all__ = ["KINDS", "Acknowledgement", "Envelope", "Letter", "LetterLimits", "Letters"]
 
-_LETTER: Final = 0
-_ACK: Final = 1
-_WHAT: Final = "letter"
+
+class Envelope(Row, frozen=True, tag=0):
+    """A letter on its way. `base`: the first number that its sender still keeps."""
+
+    number: Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
+    base: Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
+    kind: Kind
+    body: bytes
+
+
+class Acknowledgement(Row, frozen=True, tag=1):
+    """All letters of the receiver's run `epoch` up to `number` have arrived."""
+
+    number: Natural
+    epoch: Natural
+
+
+Message: TypeAlias = Envelope | Acknowledgement
+KINDS: Final = Rows[Message]("letter", Envelope, Acknowledgement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +142,7 @@ class Letters:
             out.again_at = now + self.limits.again
             self.wake_at = min(self.wake_at, out.again_at)
         out.waiting.append((number, now, kind, body))
-        self._rows.append((to, [_LETTER, number, out.waiting[0][0], kind, body]))
+        self._rows.append((to, KINDS.pack(Envelope(number, out.waiting[0][0], kind, body))))
         return number
 
     def own(self) -> int:
@@ -162,22 +179,20 @@ class Letters:
 
     def _send_again(self, to: str, out: _Outgoing, now: float) -> None:
         base = out.waiting[0][0]
-        self._rows += [(to, [_LETTER, number, base, kind, body]) for number, _, kind, body in out.waiting]
+        self._rows += [(to, KINDS.pack(Envelope(number, base, kind, body))) for number, _, kind, body in out.waiting]
         out.again_at = now + self.limits.again
         self.wake_at = min(self.wake_at, out.again_at)
 
-    def receive(self, sender: str, epoch: int, row: Sequence[Any], now: float) -> list[Letter]:
+    def receive(self, sender: str, epoch: int, row: list[Any], now: float) -> list[Letter]:
         """Take in a row from a node; return the letters that are new and next. Raises BadMessage."""
-        match row:
-            case [0, int(number), int(base), str(kind), bytes(body)] if 1 <= base <= number <= MOST_NUMBER:
-                if not kind or not kind.isprintable() or len(kind.encode()) > MOST_KIND:
-                    raise BadMessage(_WHAT, "the kind is not printable text of 1 to 64 bytes", sender)
+        match KINDS.parse(row, sender):
+            case Envelope(number, base, kind, body):
+                if base > number:
+                    raise BadMessage("letter", f"number {number} is before {base}, the first that is kept", sender)
                 return self._arrived(sender, epoch, number, base, kind, body)
-            case [1, int(number), int(run)]:
-                if run == self._epoch:
-                    self._acknowledged(sender, number)
-                return []
-        raise BadMessage(_WHAT, "neither a letter nor an acknowledgement", sender)
+            case Acknowledgement(number, run) if run == self._epoch:
+                self._acknowledged(sender, number)
+        return []
 
     def _arrived(self, sender: str, epoch: int, number: int, base: int, kind: str, body: bytes) -> list[Letter]:
         key = sender, epoch
@@ -188,7 +203,7 @@ class Letters:
         self._next[key] = expected + taken
         if len(self._next) > self.limits.senders:
             self._next.popitem(last=False)
-        self._rows.append((sender, [_ACK, expected + taken - 1, epoch]))
+        self._rows.append((sender, KINDS.pack(Acknowledgement(expected + taken - 1, epoch))))
         return [Letter(sender, epoch, number, kind, body)] if taken else []
 
     def _acknowledged(self, sender: str, number: int) -> None:

@@ -1,6 +1,6 @@
 """Jobs of an endpoint: the functions that do them, and the handles of those that it has submitted.
 
-The decisions are in node_work.py; this shell runs functions in tasks and threads, and wakes all waiters.
+The decisions are in nngkit.cluster.jobs; this runs functions in tasks and threads, and wakes all waiters.
 """
 
 from __future__ import annotations
