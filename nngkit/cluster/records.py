@@ -21,16 +21,17 @@ Jobs are in columns, many in a record, because a host ends 20,000 of them a seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND, OUTCOMES
+from msgspec import Meta, field
+from msgspec.structs import astuple, replace
+
+from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND
 from nngkit.cluster.jobs.values import JobEnd
-from nngkit.envelope import as_map, check_version, decode, encode, field
-from nngkit.errors import BadMessage
-from nngkit.messages import MOST_NUMBER
+from nngkit.envelope import encode
+from nngkit.messages import ANY_TEXT, Fields, Maps, Natural, Row
 
 __all__ = [
     "HOSTS",
@@ -61,9 +62,6 @@ MOST_CLUSTER: Final = 256  # bytes of a cluster's name
 MOST_VALUE: Final = 1024 * 1024  # bytes of jobs or of a change: 256 jobs with all fields at their limits take 0.8 MB
 MOST_MESSAGE: Final = 1 << 30  # bytes of a message's record: the largest message of a socket
 MOST_TIME: Final = 253_402_300_799.0  # seconds since 1970, the end of the year 9999: the last time that Spark prints
-_JOBS_WHAT: Final = "record of ended jobs"
-_HOST_WHAT: Final = "record of a host"
-_MESSAGE_WHAT: Final = "record of a message"
 
 
 class ClusterRecord(NamedTuple):
@@ -77,18 +75,44 @@ class ClusterRecord(NamedTuple):
     peer: str | None
 
 
-class HostChange(NamedTuple):
+def _texts(most: int) -> Meta:
+    """Limit the bytes of each text in a column."""
+
+    def check(column: list[str]) -> None:
+        for text in set(column):  # most columns have few different values
+            if len(text) * 4 > most and len(text.encode(errors="replace")) > most:
+                raise ValueError(f"a text is over {most} bytes")
+
+    return Meta(max_length=MOST_ENDS, extra={"check": check})
+
+
+def _finite(column: list[float]) -> None:
+    if not all(map(isfinite, column)):
+        raise ValueError("a time is not a finite number")
+
+
+Cluster: TypeAlias = Annotated[str, Meta(max_length=MOST_CLUSTER, extra=ANY_TEXT)]
+Node: TypeAlias = Annotated[str, Meta(max_length=MOST_ID, extra=ANY_TEXT)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=4 * MOST_TEXT, extra=ANY_TEXT)]
+Time: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_TIME)]
+COLUMN: Final = Meta(max_length=MOST_ENDS)
+Nodes: TypeAlias = Annotated[list[str], _texts(MOST_ID)]
+Numbers: TypeAlias = Annotated[list[Natural], COLUMN]
+Times: TypeAlias = Annotated[list[Time], Meta(max_length=MOST_ENDS, extra={"check": _finite})]
+
+
+class HostChange(Fields, frozen=True):
     """A node has learned that ``host`` is the host of ``term``, or, with None, that the term has no host any more.
 
     ``at``: wall clock seconds of that node; ``why``: one line, for people. Every voter should record its own: the
     host that is killed records no end, and the next one only the beginning of its own term.
     """
 
-    cluster: str
-    term: int
-    host: str | None
-    at: float
-    why: str
+    cluster: Cluster
+    term: Natural
+    host: Node | None
+    at: Time
+    why: Reason
 
 
 class EndedJob(NamedTuple):
@@ -115,6 +139,39 @@ class EndedJob(NamedTuple):
     result: int
 
 
+class Columns(Row, frozen=True):
+    """The fields of EndedJob, each of all jobs of a record."""
+
+    id: Numbers
+    kind: Annotated[list[str], _texts(MOST_KIND)]
+    key: Annotated[list[Annotated[bytes, Meta(max_length=MOST_KEY)] | None], COLUMN]
+    submitter: Nodes
+    worker: Nodes
+    outcome: Annotated[list[Literal["result", "failed", "dead", "cancelled"]], COLUMN]
+    error: Annotated[list[str], _texts(4 * MOST_ERROR)]
+    text: Annotated[list[str], _texts(4 * MOST_TEXT)]
+    tries: Numbers
+    term: Numbers
+    queued: Times
+    started: Times
+    finished: Times
+    payload: Numbers
+    result: Numbers
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length, which is not 0."""
+        if not self.id or len(set(map(len, astuple(self)))) != 1:
+            raise ValueError("a column is empty, or longer than another")
+
+
+class EndsRecord(Fields, frozen=True):
+    """A record of ended jobs as it is written."""
+
+    cluster: Cluster
+    host: Node
+    jobs: Columns
+
+
 class Ends(NamedTuple):
     """Content of a record of ended jobs; ``columns`` are those of EndedJob, all of the same length."""
 
@@ -128,16 +185,21 @@ class Ends(NamedTuple):
         return list(map(EndedJob, *self.columns))
 
 
-class MessageRecord(NamedTuple):
+class MessageRecord(Fields, frozen=True):
     """A message of the cluster. ``to``: its receiver, None for all nodes."""
 
-    cluster: str
-    kind: str
-    origin: str
-    epoch: int
-    sequence: int
-    to: str | None
+    cluster: Cluster
+    kind: Annotated[str, Meta(max_length=MOST_KIND, extra=ANY_TEXT)]
+    origin: Node
+    epoch: Natural
+    sequence: Natural = field(name="seq")
+    to: Node | None
     body: bytes
+
+
+ENDS: Final = Maps[EndsRecord]("record of ended jobs", EndsRecord, version=VERSION, limit=MOST_VALUE)
+CHANGES: Final = Maps[HostChange]("record of a host", HostChange, version=VERSION, limit=MOST_VALUE)
+LETTERS: Final = Maps[MessageRecord]("record of a message", MessageRecord, version=VERSION, limit=MOST_MESSAGE)
 
 
 class ClusterRecords:
@@ -166,9 +228,7 @@ class ClusterRecords:
 
     def host_change(self, change: HostChange) -> ClusterRecord:
         """Return the record of a change. ``why`` is cut after 480 characters."""
-        cluster, term, host, at, why = change
-        fields = {"cluster": cluster, "term": term, "host": host, "at": at, "why": why[:MOST_TEXT]}
-        return self._record(self._hosts, at, fields)
+        return self._record(self._hosts, change.at, CHANGES.pack(replace(change, why=change.why[:MOST_TEXT])))
 
     def message(
         self,
@@ -182,19 +242,10 @@ class ClusterRecords:
         peer: str | None = None,
     ) -> ClusterRecord:
         """Return the record of a message. ``peer``: the address that it came from."""
-        fields = {
-            "v": VERSION,
-            "cluster": self._cluster,
-            "kind": kind,
-            "origin": origin,
-            "epoch": epoch,
-            "seq": sequence,
-            "to": to,
-            "body": body,
-        }
+        message = MessageRecord(self._cluster, kind, origin, epoch, sequence, to, body)
         identity = f"{origin}/{epoch}/{sequence}" if to is None else f"{origin}/{epoch}/{sequence}/{to}"
         headers = (("id", identity.encode()), ("from", origin.encode()))
-        return ClusterRecord(encode(fields), self._messages, PROTOCOL, kind.encode(), headers, peer)
+        return ClusterRecord(LETTERS.encode(message), self._messages, PROTOCOL, kind.encode(), headers, peer)
 
     def _record(self, topic: str, at: float, fields: dict[str, Any]) -> ClusterRecord:
         number = self._written[topic] = self._written[topic] + 1
@@ -232,103 +283,15 @@ def _columns(ends: Sequence[JobEnd]) -> list[Sequence[Any]]:
 
 def parse_ends(value: bytes) -> Ends:
     """Return the content of a record of ended jobs. Raises BadMessage, TooLarge."""
-    fields = as_map(decode(value, what=_JOBS_WHAT, limit=MOST_VALUE), what=_JOBS_WHAT)
-    check_version(fields, VERSION, what=_JOBS_WHAT)
-    columns = field(fields, "jobs", list, what=_JOBS_WHAT)
-    if len(columns) < len(EndedJob._fields):  # a later version may append columns
-        _bad(f"{len(columns)} columns instead of {len(EndedJob._fields)}")
-    columns = columns[: len(EndedJob._fields)]
-    if any(type(column) is not list for column in columns) or len(set(map(len, columns))) != 1:
-        _bad("a column is not an array, or is longer than another")
-    if not 0 < len(columns[0]) <= MOST_ENDS:
-        _bad(f"{len(columns[0])} jobs instead of 1 to {MOST_ENDS}")
-    for name, column in zip(EndedJob._fields, columns, strict=True):
-        _CHECKS[name](name, column)
-    return Ends(_cluster(fields, _JOBS_WHAT), _id(fields, "host", _JOBS_WHAT), tuple(columns))
-
-
-def _texts(name: str, column: list[Any], most: int) -> None:
-    if not {str}.issuperset(map(type, column)):
-        _bad(f"{name} is not text")
-    for text in set(column):  # most columns have few different values
-        if len(text) * 4 > most and len(text.encode()) > most:
-            _bad(f"a text of {name} is over {most} bytes")
-
-
-def _keys(name: str, column: list[Any]) -> None:
-    for key in column:
-        if key is not None and (type(key) is not bytes or len(key) > MOST_KEY):
-            _bad(f"a {name} is neither null nor a byte string of at most {MOST_KEY} bytes")
-
-
-def _outcomes(name: str, column: list[Any]) -> None:
-    _texts(name, column, MOST_KIND)
-    if not set(OUTCOMES).issuperset(column):
-        _bad(f"an {name} is not one of {', '.join(OUTCOMES)}")
-
-
-def _numbers(name: str, column: list[Any]) -> None:
-    if not {int}.issuperset(map(type, column)) or min(column) < 0 or max(column) > MOST_NUMBER:
-        _bad(f"{name} is not an integer from 0 to 2^53 - 1")
-
-
-def _times(name: str, column: list[Any]) -> None:
-    if not {float, int}.issuperset(map(type, column)) or not all(map(isfinite, column)):
-        _bad(f"{name} is not a finite number")
-    if min(column) < 0 or max(column) > MOST_TIME:
-        _bad(f"{name} is not a time from 1970 to 9999")
-    column[:] = map(float, column)
-
-
-_CHECKS: Final[dict[str, Callable[[str, list[Any]], None]]] = {
-    "kind": partial(_texts, most=MOST_KIND),
-    "key": _keys,
-    **dict.fromkeys(("submitter", "worker"), partial(_texts, most=MOST_ID)),
-    "outcome": _outcomes,
-    "error": partial(_texts, most=4 * MOST_ERROR),
-    "text": partial(_texts, most=4 * MOST_TEXT),
-    **dict.fromkeys(("id", "tries", "term", "payload", "result"), _numbers),
-    **dict.fromkeys(("queued", "started", "finished"), _times),
-}
+    record = ENDS.decode(value)
+    return Ends(record.cluster, record.host, astuple(record.jobs))
 
 
 def parse_host_change(value: bytes) -> HostChange:
     """Return the content of a record of a host. Raises BadMessage, TooLarge."""
-    what = _HOST_WHAT
-    fields = as_map(decode(value, what=what, limit=MOST_VALUE), what=what)
-    check_version(fields, VERSION, what=what)
-    return HostChange(
-        _cluster(fields, what),
-        field(fields, "term", int, what=what, low=0, high=MOST_NUMBER),
-        None if fields.get("host", "") is None else _id(fields, "host", what),
-        field(fields, "at", float, what=what, low=0, high=MOST_TIME),
-        field(fields, "why", str, what=what, max_len=4 * MOST_TEXT),
-    )
+    return CHANGES.decode(value)
 
 
 def parse_message(value: bytes) -> MessageRecord:
     """Return the content of a record of a message. Raises BadMessage, TooLarge."""
-    what = _MESSAGE_WHAT
-    fields = as_map(decode(value, what=what, limit=MOST_MESSAGE), what=what)
-    check_version(fields, VERSION, what=what)
-    return MessageRecord(
-        _cluster(fields, what),
-        field(fields, "kind", str, what=what, max_len=MOST_KIND),
-        _id(fields, "origin", what),
-        field(fields, "epoch", int, what=what, low=0, high=MOST_NUMBER),
-        field(fields, "seq", int, what=what, low=0, high=MOST_NUMBER),
-        None if fields.get("to") is None else _id(fields, "to", what),
-        field(fields, "body", bytes, what=what),
-    )
-
-
-def _cluster(fields: dict[str, Any], what: str) -> str:
-    return field(fields, "cluster", str, what=what, max_len=MOST_CLUSTER)
-
-
-def _id(fields: dict[str, Any], name: str, what: str) -> str:
-    return field(fields, name, str, what=what, max_len=MOST_ID)
-
-
-def _bad(why: str) -> NoReturn:
-    raise BadMessage(_JOBS_WHAT, why)
+    return LETTERS.decode(value)

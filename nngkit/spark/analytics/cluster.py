@@ -324,6 +324,7 @@ def _moments(seconds: Any) -> Any:
 def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decode records of hosts."""
     import pyarrow as pa
+    from msgspec.structs import astuple
 
     from nngkit.cluster.records import parse_host_change
     from nngkit.errors import BadMessage, TooLarge
@@ -332,7 +333,7 @@ def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: list[tuple[Any, ...]] = []
         for value in batch.column("value").to_pylist():
             try:
-                found.append((*parse_host_change(value), None))
+                found.append((*astuple(parse_host_change(value)), None))
             except (BadMessage, TooLarge) as error:
                 found.append((None, None, None, None, None, str(error)))
         if found:
