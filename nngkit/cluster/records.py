@@ -21,20 +21,17 @@ Jobs are in columns, many in a record, because a host ends 20,000 of them a seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import isfinite
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from nngkit.cluster.frames import MOST_KIND
-from nngkit.cluster.jobs.messages import MOST_KEY, OUTCOMES
+from nngkit.cluster.jobs.messages import MOST_ID, MOST_KEY, MOST_KIND
 from nngkit.cluster.jobs.values import JobEnd
-from nngkit.errors import BadMessage
-from nngkit.mesh.wire import MOST_ORIGIN
-from nngkit.messages import ANY_TEXT, MOST_NUMBER, Fields, Maps, Natural
+from nngkit.envelope import encode
+from nngkit.messages import ANY_TEXT, Fields, Maps, Natural, Row
 
 __all__ = [
     "HOSTS",
@@ -66,9 +63,6 @@ MOST_VALUE: Final = 1024 * 1024  # bytes of jobs or of a change: 256 jobs with a
 MOST_MESSAGE: Final = 1 << 30  # bytes of a message's record: the largest message of a socket
 MOST_TIME: Final = 253_402_300_799.0  # seconds since 1970, the end of the year 9999: the last time that Spark prints
 
-_Cluster: TypeAlias = Annotated[str, Meta(max_length=MOST_CLUSTER, extra=ANY_TEXT)]
-_Id: TypeAlias = Annotated[str, Meta(max_length=MOST_ORIGIN, extra=ANY_TEXT)]
-
 
 class ClusterRecord(NamedTuple):
     """Arguments of `Recorder.put`."""
@@ -81,6 +75,32 @@ class ClusterRecord(NamedTuple):
     peer: str | None
 
 
+def _texts(most: int) -> Meta:
+    """Limit the bytes of each text in a column."""
+
+    def check(column: list[str]) -> None:
+        for text in set(column):  # most columns have few different values
+            if len(text) * 4 > most and len(text.encode(errors="replace")) > most:
+                raise ValueError(f"a text is over {most} bytes")
+
+    return Meta(max_length=MOST_ENDS, extra={"check": check})
+
+
+def _finite(column: list[float]) -> None:
+    if not all(map(isfinite, column)):
+        raise ValueError("a time is not a finite number")
+
+
+Cluster: TypeAlias = Annotated[str, Meta(max_length=MOST_CLUSTER, extra=ANY_TEXT)]
+Node: TypeAlias = Annotated[str, Meta(max_length=MOST_ID, extra=ANY_TEXT)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=4 * MOST_TEXT, extra=ANY_TEXT)]
+Time: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_TIME)]
+COLUMN: Final = Meta(max_length=MOST_ENDS)
+Nodes: TypeAlias = Annotated[list[str], _texts(MOST_ID)]
+Numbers: TypeAlias = Annotated[list[Natural], COLUMN]
+Times: TypeAlias = Annotated[list[Time], Meta(max_length=MOST_ENDS, extra={"check": _finite})]
+
+
 class HostChange(Fields, frozen=True):
     """A node has learned that ``host`` is the host of ``term``, or, with None, that the term has no host any more.
 
@@ -88,11 +108,11 @@ class HostChange(Fields, frozen=True):
     host that is killed records no end, and the next one only the beginning of its own term.
     """
 
-    cluster: _Cluster
+    cluster: Cluster
     term: Natural
-    host: _Id | None
-    at: Annotated[float, Meta(ge=0, le=MOST_TIME)]
-    why: Annotated[str, Meta(max_length=4 * MOST_TEXT, extra=ANY_TEXT)]
+    host: Node | None
+    at: Time
+    why: Reason
 
 
 class EndedJob(NamedTuple):
@@ -119,6 +139,39 @@ class EndedJob(NamedTuple):
     result: int
 
 
+class Columns(Row, frozen=True):
+    """The fields of EndedJob, each of all jobs of a record."""
+
+    id: Numbers
+    kind: Annotated[list[str], _texts(MOST_KIND)]
+    key: Annotated[list[Annotated[bytes, Meta(max_length=MOST_KEY)] | None], COLUMN]
+    submitter: Nodes
+    worker: Nodes
+    outcome: Annotated[list[Literal["result", "failed", "dead", "cancelled"]], COLUMN]
+    error: Annotated[list[str], _texts(4 * MOST_ERROR)]
+    text: Annotated[list[str], _texts(4 * MOST_TEXT)]
+    tries: Numbers
+    term: Numbers
+    queued: Times
+    started: Times
+    finished: Times
+    payload: Numbers
+    result: Numbers
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns are of one length, which is not 0."""
+        if not self.id or len(set(map(len, astuple(self)))) != 1:
+            raise ValueError("a column is empty, or longer than another")
+
+
+class EndsRecord(Fields, frozen=True):
+    """A record of ended jobs as it is written."""
+
+    cluster: Cluster
+    host: Node
+    jobs: Columns
+
+
 class Ends(NamedTuple):
     """Content of a record of ended jobs; ``columns`` are those of EndedJob, all of the same length."""
 
@@ -135,24 +188,18 @@ class Ends(NamedTuple):
 class MessageRecord(Fields, frozen=True):
     """A message of the cluster. ``to``: its receiver, None for all nodes."""
 
-    cluster: _Cluster
+    cluster: Cluster
     kind: Annotated[str, Meta(max_length=MOST_KIND, extra=ANY_TEXT)]
-    origin: _Id
+    origin: Node
     epoch: Natural
     sequence: Natural = field(name="seq")
-    to: _Id | None
+    to: Node | None
     body: bytes
 
 
-class JobColumns(Fields, frozen=True):
-    cluster: _Cluster
-    host: _Id
-    jobs: list[Any]
-
-
-_JOB_COLUMNS: Final = Maps[JobColumns]("record of ended jobs", JobColumns, version=VERSION, limit=MOST_VALUE)
-_HOST_CHANGES: Final = Maps[HostChange]("record of a host", HostChange, version=VERSION, limit=MOST_VALUE)
-_MESSAGES: Final = Maps[MessageRecord]("record of a message", MessageRecord, version=VERSION, limit=MOST_MESSAGE)
+ENDS: Final = Maps[EndsRecord]("record of ended jobs", EndsRecord, version=VERSION, limit=MOST_VALUE)
+CHANGES: Final = Maps[HostChange]("record of a host", HostChange, version=VERSION, limit=MOST_VALUE)
+LETTERS: Final = Maps[MessageRecord]("record of a message", MessageRecord, version=VERSION, limit=MOST_MESSAGE)
 
 
 class ClusterRecords:
@@ -175,18 +222,13 @@ class ClusterRecords:
     def ends(self, ends: Sequence[JobEnd], at: float) -> list[ClusterRecord]:
         """Return the records of ended jobs, whose host is this node. ``at``: wall clock seconds."""
         return [
-            self._record(
-                self._jobs,
-                at,
-                _JOB_COLUMNS.encode(JobColumns(self._cluster, self._node, _columns(ends[start : start + MOST_ENDS]))),
-            )
+            self._record(self._jobs, at, {"host": self._node, "jobs": _columns(ends[start : start + MOST_ENDS])})
             for start in range(0, len(ends), MOST_ENDS)
         ]
 
     def host_change(self, change: HostChange) -> ClusterRecord:
         """Return the record of a change. ``why`` is cut after 480 characters."""
-        value = _HOST_CHANGES.encode(replace(change, why=change.why[:MOST_TEXT]))
-        return self._record(self._hosts, change.at, value)
+        return self._record(self._hosts, change.at, CHANGES.pack(replace(change, why=change.why[:MOST_TEXT])))
 
     def message(
         self,
@@ -200,12 +242,12 @@ class ClusterRecords:
         peer: str | None = None,
     ) -> ClusterRecord:
         """Return the record of a message. ``peer``: the address that it came from."""
-        value = _MESSAGES.encode(MessageRecord(self._cluster, kind, origin, epoch, sequence, to, body))
+        message = MessageRecord(self._cluster, kind, origin, epoch, sequence, to, body)
         identity = f"{origin}/{epoch}/{sequence}" if to is None else f"{origin}/{epoch}/{sequence}/{to}"
         headers = (("id", identity.encode()), ("from", origin.encode()))
-        return ClusterRecord(value, self._messages, PROTOCOL, kind.encode(), headers, peer)
+        return ClusterRecord(LETTERS.encode(message), self._messages, PROTOCOL, kind.encode(), headers, peer)
 
-    def _record(self, topic: str, at: float, value: bytes) -> ClusterRecord:
+    def _record(self, topic: str, at: float, fields: dict[str, Any]) -> ClusterRecord:
         number = self._written[topic] = self._written[topic] + 1
         headers = (
             ("id", f"{self._run}{number}".encode()),
@@ -213,6 +255,7 @@ class ClusterRecords:
             ("seq", number.to_bytes(8, "big")),
             ("sent", int(at * 1e6).to_bytes(8, "big", signed=True)),
         )
+        value = encode({"v": VERSION, "cluster": self._cluster, **fields})
         return ClusterRecord(value, topic, PROTOCOL, self._name, headers, None)
 
 
@@ -240,74 +283,15 @@ def _columns(ends: Sequence[JobEnd]) -> list[Sequence[Any]]:
 
 def parse_ends(value: bytes) -> Ends:
     """Return the content of a record of ended jobs. Raises BadMessage, TooLarge."""
-    found = _JOB_COLUMNS.decode(value)
-    columns = found.jobs
-    if len(columns) < len(EndedJob._fields):  # a later version may append columns
-        _bad(f"{len(columns)} columns instead of {len(EndedJob._fields)}")
-    columns = columns[: len(EndedJob._fields)]
-    if any(type(column) is not list for column in columns) or len(set(map(len, columns))) != 1:
-        _bad("a column is not an array, or is longer than another")
-    if not 0 < len(columns[0]) <= MOST_ENDS:
-        _bad(f"{len(columns[0])} jobs instead of 1 to {MOST_ENDS}")
-    for name, column in zip(EndedJob._fields, columns, strict=True):
-        _CHECKS[name](name, column)
-    return Ends(found.cluster, found.host, tuple(columns))
-
-
-def _texts(name: str, column: list[Any], most: int) -> None:
-    if not {str}.issuperset(map(type, column)):
-        _bad(f"{name} is not text")
-    for text in set(column):  # most columns have few different values
-        if len(text) * 4 > most and len(text.encode()) > most:
-            _bad(f"a text of {name} is over {most} bytes")
-
-
-def _keys(name: str, column: list[Any]) -> None:
-    for key in column:
-        if key is not None and (type(key) is not bytes or len(key) > MOST_KEY):
-            _bad(f"a {name} is neither null nor a byte string of at most {MOST_KEY} bytes")
-
-
-def _outcomes(name: str, column: list[Any]) -> None:
-    _texts(name, column, MOST_KIND)
-    if not set(OUTCOMES).issuperset(column):
-        _bad(f"an {name} is not one of {', '.join(OUTCOMES)}")
-
-
-def _numbers(name: str, column: list[Any]) -> None:
-    if not {int}.issuperset(map(type, column)) or min(column) < 0 or max(column) > MOST_NUMBER:
-        _bad(f"{name} is not an integer from 0 to 2^53 - 1")
-
-
-def _times(name: str, column: list[Any]) -> None:
-    if not {float, int}.issuperset(map(type, column)) or not all(map(isfinite, column)):
-        _bad(f"{name} is not a finite number")
-    if min(column) < 0 or max(column) > MOST_TIME:
-        _bad(f"{name} is not a time from 1970 to 9999")
-    column[:] = map(float, column)
-
-
-_CHECKS: Final[dict[str, Callable[[str, list[Any]], None]]] = {
-    "kind": partial(_texts, most=MOST_KIND),
-    "key": _keys,
-    **dict.fromkeys(("submitter", "worker"), partial(_texts, most=MOST_ORIGIN)),
-    "outcome": _outcomes,
-    "error": partial(_texts, most=4 * MOST_ERROR),
-    "text": partial(_texts, most=4 * MOST_TEXT),
-    **dict.fromkeys(("id", "tries", "term", "payload", "result"), _numbers),
-    **dict.fromkeys(("queued", "started", "finished"), _times),
-}
+    record = ENDS.decode(value)
+    return Ends(record.cluster, record.host, astuple(record.jobs))
 
 
 def parse_host_change(value: bytes) -> HostChange:
     """Return the content of a record of a host. Raises BadMessage, TooLarge."""
-    return _HOST_CHANGES.decode(value)
+    return CHANGES.decode(value)
 
 
 def parse_message(value: bytes) -> MessageRecord:
     """Return the content of a record of a message. Raises BadMessage, TooLarge."""
-    return _MESSAGES.decode(value)
-
-
-def _bad(why: str) -> NoReturn:
-    raise BadMessage(_JOB_COLUMNS.what, why)
+    return LETTERS.decode(value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
+from typing import Final
 
 import pytest
 
@@ -13,14 +16,17 @@ from nngkit.cluster.jobs.operations import (
     entry,
     finish_op,
     forget_op,
+    pause_op,
     received_op,
+    sources_op,
     submit_op,
     tries_op,
 )
 from nngkit.cluster.jobs.table import JobTable, Source
-from nngkit.envelope import encode
+from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
+WIRE: Final = json.loads((Path(__file__).parent / "jobs_wire_of_0_1.json").read_text())
 ADA = Source("ada", 1)
 BOB = Source("bob", 1)
 SPEC = Spec("work")
@@ -30,6 +36,44 @@ def submit(
     numbers: list[int], *, source: Source = ADA, floor: int = 1, keys: list[bytes | None] | None = None
 ) -> bytes:
     return entry([submit_op(source, floor, 5.0, SPEC, numbers, [b"p%d" % number for number in numbers], keys)])
+
+
+def test_the_log_of_version_0_1_gives_its_table_also_with_further_items() -> None:
+    table, later = JobTable(), JobTable()
+    for data in map(bytes.fromhex, WIRE["entries"]):
+        table.apply(data)
+        version, *operations = decode(data, what="entry")
+        for operation in operations:
+            if operation[0] in (3, 7, 8):
+                operation[-1] = [[*row, "later"] for row in operation[-1]]
+            if operation[0] == 1:
+                operation[6] += [None] * (8 - len(operation[6])) + ["later"]
+            if operation[0] != 4:  # its further item is of this version
+                operation.append("later")
+        later.apply(encode([version, *operations]))
+    assert table.snapshot().hex() == later.snapshot().hex() == WIRE["snapshot"]
+    again = JobTable()
+    again.restore(bytes.fromhex(WIRE["snapshot"]))
+    assert again.snapshot().hex() == WIRE["snapshot"]
+
+
+def test_operations_are_written_as_by_version_0_1() -> None:
+    spec, first = Spec("work", 3, 4, 20.0, 100.0, 1.5, True, 60.0), 5_000_000
+    entries = [
+        [
+            submit_op(ADA, 1, 5.0, SPEC, [1, 2, 3], [b"a", b"b", b"c"], None),
+            submit_op(ADA, 1, 5.0, spec, [4, 5], [b"d", b"e"], [b"k", None]),
+        ],
+        [tries_op([first + 1], [1]), pause_op([first + 2], [2], [7500])],
+        [
+            finish_op(6.0, [first], [b"result"], [1]),
+            end_op(6.5, [(first + 1, 2, "ValueError", "why", 3, "w")]),
+            end_op(7.0, []),
+        ],
+        [cancel_op(7.5, [("ada", 1, 4, 1, "w")]), received_op(ADA, 2, [2])],
+        [forget_op([first + 3]), sources_op([Source("bob", 2)])],
+    ]
+    assert [entry(operations).hex() for operations in entries] == WIRE["entries"]
 
 
 def test_a_number_is_accepted_once_even_after_its_result_is_forgotten() -> None:

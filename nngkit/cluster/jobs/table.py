@@ -28,7 +28,8 @@ microseconds: a cluster whose voters have lost their memory reuses no serial tha
 
 Invariants:
 
-1. `apply` depends on the table and the entry only.
+1. `apply` depends on the table and the entry only. Items that a later version has appended to an operation, or to a row
+   of one, are ignored: what they say must not matter to the table.
 2. A (origin, epoch, number) is accepted at most once, also after its result was forgotten: numbers below the floor, in
    `Source.gone` and in `Source.jobs` are known.
 3. A job ends at most once: a second end of a serial changes nothing.
@@ -57,6 +58,7 @@ MOST_SNAPSHOT: Final = 4 * 1024 * 1024 * 1024  # bytes of a snapshot, over the c
 MOST_SPECS: Final = 4096  # distinct specs that are shared between jobs; beyond, the table of them begins anew
 VERSION: Final = 1
 _WHAT: Final = "work log"
+SPEC: Final = len(Spec.__struct_fields__)
 _UNFINISHED: Final = -1
 _CANCELLED: Final = 3  # index of OUTCOMES
 
@@ -250,13 +252,13 @@ class JobTable:
         return changes
 
     def _submit(self, operation: Op, changes: Changes) -> None:
-        _, origin, epoch, floor, wall, base, spec_row, numbers, payloads, keys = operation
+        _, origin, epoch, floor, wall, base, spec_row, numbers, payloads, keys = operation[:10]
         source = self.sources.get((origin, epoch))
         if source is None:
             source = self.sources[origin, epoch] = Source(origin, epoch)
         self._raise_floor(source, floor, changes)
         self.clock = max(self.clock, wall)
-        spec = self._shared(Spec(*spec_row))
+        spec = self._shared(Spec(*spec_row[:SPEC]))
         if not self._next:
             self._next = base
         changes.settled.append((source, numbers))
@@ -309,7 +311,7 @@ class JobTable:
             changes.accepted.append(new)
 
     def _finish(self, operation: Op, changes: Changes) -> None:
-        _, wall, serials, results, tries = operation
+        _, wall, serials, results, tries = operation[:5]
         self.clock = max(self.clock, wall)
         jobs, kept, ended = self.jobs, self.kept, changes.finished
         payloads, size = changes.payloads, 0
@@ -336,9 +338,9 @@ class JobTable:
         self.bytes += size
 
     def _end(self, operation: Op, changes: Changes) -> None:
-        _, wall, rows = operation
+        _, wall, rows = operation[:3]
         self.clock = max(self.clock, wall)
-        for serial, outcome, kind, text, tries, worker in rows:
+        for serial, outcome, kind, text, tries, worker, *_ in rows:
             job = self.jobs.get(serial)
             if job is None or job.outcome >= 0:
                 continue
@@ -367,9 +369,9 @@ class JobTable:
         Which of both is decided here: another submitter may join while the operation is on its way. A key whose job
         ends so is free again: a retry under it gets a new job, instead of an end that it did not ask for.
         """
-        _, wall, rows = operation
+        _, wall, rows = operation[:3]
         self.clock = max(self.clock, wall)
-        for origin, epoch, number, tries, worker in rows:
+        for origin, epoch, number, tries, worker, *_ in rows:
             source = self.sources.get((origin, epoch))
             job = None if source is None else source.jobs.get(number)
             if source is None or job is None or job.key is None or job.outcome >= 0:
@@ -397,7 +399,7 @@ class JobTable:
             self.totals[_CANCELLED] += 1
 
     def _received(self, operation: Op, changes: Changes) -> None:
-        _, origin, epoch, floor, numbers = operation
+        _, origin, epoch, floor, numbers = operation[:5]
         source = self.sources.get((origin, epoch))
         if source is None:
             return
@@ -455,7 +457,7 @@ class JobTable:
                         source.gone.add(number)
 
     def _forget_sources(self, names: Iterable[list[Any]]) -> None:
-        for origin, epoch in names:
+        for origin, epoch, *_ in names:
             source = self.sources.get((origin, epoch))
             if source is not None and not source.jobs:
                 del self.sources[origin, epoch]
@@ -511,7 +513,7 @@ class JobTable:
         for origin, epoch, floor, last, _, gone in sources:
             source = self.sources[origin, epoch] = Source(origin, epoch)
             source.floor, source.last, source.top, source.gone = floor, last, last, set(gone)
-        specs = [self._shared(Spec(*row)) for row in spec_rows]
+        specs = [self._shared(Spec(*row[:SPEC])) for row in spec_rows]
         for serial, first, number, spec, payload, key, queued, tries, also, end in jobs:
             name = order[first] if type(first) is int else tuple(first)
             job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued)
