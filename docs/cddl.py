@@ -43,6 +43,14 @@ PAGES: Final = {
     ],
     "mesh": ["nngkit.mesh.wire:CONTROL"],
     "ingest": ["nngkit.journal.ingest:REQUESTS", "nngkit.journal.ingest:REPLIES"],
+    "consumers": [
+        "nngkit.fanout.durable.messages:REQUESTS",
+        "nngkit.fanout.durable.messages:OPENED",
+        "nngkit.fanout.durable.messages:FETCHED",
+        "nngkit.fanout.durable.messages:SETTLED",
+        "nngkit.fanout.durable.messages:DONE",
+        "nngkit.fanout.durable.messages:INFOS",
+    ],
     "outbox": ["nngkit.fanout.outbox.entries:ENTRIES"],
 }
 NAMED: Final = {(0, (1 << 53) - 1): "uint53", (0, (1 << 63) - 1): "uint63"}

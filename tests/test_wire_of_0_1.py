@@ -13,6 +13,7 @@ from nngkit.calls import messages as calls
 from nngkit.discovery import messages as survey
 from nngkit.discovery import queries, watch
 from nngkit.discovery.questions import messages as questions
+from nngkit.fanout.durable import messages as durable
 from nngkit.fanout.numbered import messages as numbered
 from nngkit.fanout.outbox import entries as outbox
 from nngkit.journal import ingest
@@ -37,6 +38,17 @@ FAMILIES: Final[dict[str, Again]] = {
     "question": lambda data: questions.QUESTIONS.encode(questions.QUESTIONS.decode(data)),
     "answer": lambda data: questions.parse_survey_answer(data).encode(),
     "ask reply": lambda data: questions.REPLIES.encode(questions.REPLIES.decode(data)),
+    "consumer request": lambda data: durable.REQUESTS.encode(durable.parse_request(data)),
+    "consumer failure": lambda data: durable.FAILURES.encode(durable.FAILURES.decode(data)),
+    "consumer reply": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Settled)),
+    "consumer done": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Done)),
+    "consumer opened": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Opened)),
+    "consumer infos": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Infos)),
+    "consumer fetched": lambda data: durable.encode_reply(
+        durable.Fetched(
+            3, tuple(durable.Columns.of(each).batch() for each in durable.parse_reply(data, durable.Fetched).batches)
+        )
+    ),
     "ingest request": lambda data: ingest.REQUESTS.encode(ingest.parse_request(data)),
     "ingest reply": lambda data: ingest.encode_stored(ingest.parse_reply(data)),
     "ingest refusal": lambda data: ingest.REPLIES.encode(ingest.REPLIES.decode(data)),
@@ -48,6 +60,10 @@ FAMILIES: Final[dict[str, Again]] = {
 }
 RECORDED: Final[dict[str, list[str]]] = json.loads(Path(__file__).with_suffix(".json").read_text())
 MESSAGES: Final = [(family, text) for family in FAMILIES for text in RECORDED[family]]
+
+
+def test_every_recorded_family_is_read() -> None:
+    assert FAMILIES.keys() == RECORDED.keys()
 
 
 @pytest.mark.parametrize(("family", "text"), MESSAGES)

@@ -12,7 +12,7 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
-from nngkit.fanout.durable.messages import SettleRequest, parse_reply
+from nngkit.fanout.durable.messages import REQUESTS, Done, Settled, SettleRequest, pack_runs, parse_reply
 from nngkit.journal import Recorder, Retention
 from nngkit.journal.manifest import check_journal
 from nngkit.journal.storage import open_storage
@@ -243,11 +243,16 @@ async def test_hostile_requests_get_a_refusal_and_disturb_no_other(tmp_path: Pat
     await write(tmp_path / "j", numbers(0, 2))
     async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
         async with Consumer("c", server.address) as consumer:
-            for body in (b"", b"\xff" * 100, bytes(70_000), SettleRequest("none", "s", "ack", 0, [(0, 1)]).encode()):
+            for body in (
+                b"",
+                b"\xff" * 100,
+                bytes(70_000),
+                REQUESTS.encode(SettleRequest("none", "s", "ack", 0, pack_runs([(0, 1)]))),
+            ):
                 with pytest.raises(NngkitError):
-                    parse_reply(await req.arequest(body, timeout=5), 1)
-            far = SettleRequest("c", "s", "ack", 0, [(1 << 60, 1000)])
-            assert parse_reply(await req.arequest(far.encode(), timeout=5), 1) == [0]
+                    parse_reply(await req.arequest(body, timeout=5), Done)
+            far = SettleRequest("c", "s", "ack", 0, pack_runs([(1 << 60, 1000)]))
+            assert parse_reply(await req.arequest(REQUESTS.encode(far), timeout=5), Settled) == Settled(0)
             assert [each.offset for each in await take(consumer, 2)] == [0, 1]
         assert server.bad == 3
         assert not (tmp_path / "j" / "consumers" / "none.consumer").exists()

@@ -12,7 +12,16 @@ import trio
 
 from nngkit.errors import ConfigError, NotFound, OffsetGone
 from nngkit.fanout import Consumer, ConsumerServer, consumers
-from nngkit.fanout.durable.messages import ChangeRequest, InfoRequest, OpenRequest, Options, parse_reply
+from nngkit.fanout.durable.messages import (
+    REQUESTS,
+    ChangeRequest,
+    Done,
+    InfoRequest,
+    Opened,
+    OpenRequest,
+    Options,
+    parse_reply,
+)
 from nngkit.journal import Recorder, Retention
 from nngkit.protocols import Req
 from tests.cli.commands import command, environment
@@ -81,13 +90,13 @@ async def test_a_change_of_a_new_name_creates_it_and_an_unusable_one_changes_not
         assert await taken(server.address, 1, start=2, ack_wait=7.0, change=True) == [(2, 1)]
         unusable: list[dict[str, Any]] = [{"ack_wait": -1.0}, {"max_deliver": 0}, {"topics": []}, {"ack_wait": "x"}]
         for changes in unusable:
-            reply = await req.arequest(ChangeRequest("c", changes).encode(), timeout=WAIT)
+            reply = await req.arequest(REQUESTS.encode(ChangeRequest("c", changes)), timeout=WAIT)
             with pytest.raises(ConfigError):
-                parse_reply(reply, 1)
+                parse_reply(reply, Done)
         with pytest.raises(NotFound):
-            parse_reply(await req.arequest(ChangeRequest("none", {}).encode(), timeout=WAIT), 1)
+            parse_reply(await req.arequest(REQUESTS.encode(ChangeRequest("none", {})), timeout=WAIT), Done)
         async with Consumer("c", server.address) as consumer:
-            assert consumer.options == Options("offset", 2, None, consumer.options.limits)
+            assert consumer.options == Options("offset", 2, None, 7.0)
             assert consumer.options.limits.ack_wait == 7.0
 
 
@@ -130,7 +139,7 @@ async def test_names_that_are_refused_or_deleted_leave_no_file(tmp_path: Path, m
     async with ConsumerServer(tmp_path / "j", state=state, listen=ANY) as server, Req(dial=server.address) as req:
         for request in (OpenRequest("../x", "s"), InfoRequest("unknown"), ChangeRequest("unknown", {})):
             with pytest.raises((ConfigError, NotFound)):
-                parse_reply(await req.arequest(request.encode(), timeout=WAIT), 1)
+                parse_reply(await req.arequest(REQUESTS.encode(request), timeout=WAIT), Done)
         assert files(state) == []
 
         def gone(*_: object, **__: object) -> int:
@@ -138,9 +147,9 @@ async def test_names_that_are_refused_or_deleted_leave_no_file(tmp_path: Path, m
 
         with monkeypatch.context() as broken:
             broken.setattr("nngkit.journal.reader.Journal.offset_at", gone)
-            reply = await req.arequest(OpenRequest("late", "s", Options("time", 5)).encode(), timeout=WAIT)
+            reply = await req.arequest(REQUESTS.encode(OpenRequest("late", "s", Options("time", 5))), timeout=WAIT)
             with pytest.raises(NotFound):
-                parse_reply(reply, 2)
+                parse_reply(reply, Opened)
         assert files(state) == []
         async with Consumer("kept", server.address), Consumer("deleted", server.address) as consumer:
             assert len(files(state)) == 4

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from nngkit.background import WakeUp, demand_trio
 from nngkit.errors import Closed, NngkitError
-from nngkit.fanout.durable.messages import How, SettleRequest
+from nngkit.fanout.durable.messages import How, SettleRequest, pack_runs
 from nngkit.fanout.durable.partition import Runs
 
 __all__ = ["Acknowledgements", "Ticket"]
@@ -37,7 +37,7 @@ class Ticket:
 class Acknowledgements:
     """Acknowledgements of a consumer's session, which one task sends; each request takes all gathered meanwhile.
 
-    `ask`: sends a request and returns the given number of its reply's items. `confirmed`: gets the number of records of
+    `settle`: sends a request until the server has taken it. `confirmed`: gets the number of records of
     each confirmation. `ended`: makes the error once closed.
     """
 
@@ -45,13 +45,13 @@ class Acknowledgements:
         self,
         name: str,
         session: str,
-        ask: Callable[[bytes, int], Awaitable[Any]],
+        settle: Callable[[SettleRequest], Awaitable[object]],
         confirmed: Callable[[int], None],
         ended: Callable[[], Exception],
     ) -> None:
         self._name = name
         self._session = session
-        self._ask = ask
+        self._settle = settle
         self._confirmed = confirmed
         self._ended = ended
         self._closed = False
@@ -83,8 +83,8 @@ class Acknowledgements:
     async def settle(self, how: How, partition: int, runs: Runs, delay: float = 0.0) -> None:
         """Send a verdict on records; return when the server has taken it."""
         for first in range(0, len(runs), MOST_RUNS):
-            request = SettleRequest(self._name, self._session, how, partition, runs[first : first + MOST_RUNS], delay)
-            await self._ask(request.encode(), 1)
+            part = pack_runs(runs[first : first + MOST_RUNS])
+            await self._settle(SettleRequest(self._name, self._session, how, partition, part, delay))
 
     async def send_all(self) -> None:
         """Send, without end, what has gathered while the last acknowledgements were confirmed."""

@@ -22,7 +22,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -30,19 +30,28 @@ from typing import Any, Final, Literal, Self
 import trio
 
 from nngkit.background import Background, UnderTrio
-from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
+from nngkit.errors import Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
 from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.messages import (
+    REQUESTS,
     ChangeRequest,
     Columns,
     ConsumerInfo,
     DeleteRequest,
+    Done,
+    Fetched,
     FetchRequest,
     InfoRequest,
+    Infos,
     LeaveRequest,
+    Opened,
     OpenRequest,
     Options,
+    R,
+    Request,
+    Settled,
+    SettleRequest,
     Start,
     parse_reply,
 )
@@ -135,7 +144,7 @@ class Consumer(UnderTrio):
         self._req = self._make_socket()
         self._server = SilentServer(self._req, "consumer server")
         self._seen = self._read = 0
-        self._acks = Acknowledgements(self.name, self._session, self._ask, self._confirmed, self._ended)
+        self._acks = Acknowledgements(self.name, self._session, self._settle, self._confirmed, self._ended)
         self._arrived: deque[Columns] = deque()
         self._current: Iterator[Delivery] = iter(())
         self._offsets: Any = ()
@@ -144,10 +153,10 @@ class Consumer(UnderTrio):
         try:
             if self._change:
                 with suppress(NotFound):  # a new name
-                    await self._ask(ChangeRequest(self.name, self._given).encode(), 1)
+                    await self._ask(ChangeRequest(self.name, self._given), Done)
                     self._wanted = None
-            reply = await self._ask(OpenRequest(self.name, self._session, self._wanted).encode(), 2)
-            self.options = Options.parse(reply[0], what="consumer reply")
+            reply = await self._ask(OpenRequest(self.name, self._session, self._wanted), Opened)
+            self.options = reply.options
         except BaseException:
             self._req.close()
             raise
@@ -167,7 +176,7 @@ class Consumer(UnderTrio):
                         await self.flush()
                     self._background.end()
                     # First leave, so that no waiting fetch of this session takes what is then given back.
-                    await self._ask(LeaveRequest(self.name, self._session, self._read).encode(), 1)
+                    await self._ask(LeaveRequest(self.name, self._session, self._read), Done)
                     for partition, offsets in self._unread():
                         await self._acks.settle("release", partition, runs_of(offsets))
                 except NngkitError:
@@ -262,10 +271,8 @@ class Consumer(UnderTrio):
                 WAIT,
             )
             try:
-                number, fields = await self._ask(request.encode(), 2, waits=WAIT, limit=None)
-                if type(number) is not int or type(fields) is not list:
-                    raise BadMessage("consumer reply", "expected a number and batches")
-                batches = [Columns.parse(each) for each in fields]
+                reply = await self._ask(request, Fetched, waits=WAIT, limit=None)
+                number, batches = reply.number, list(map(Columns.of, reply.batches))
             except Closed:
                 return
             except NngkitError as error:
@@ -307,25 +314,29 @@ class Consumer(UnderTrio):
 
     # The server
 
+    async def _settle(self, request: SettleRequest) -> None:
+        await self._ask(request, Settled)
+
     async def info(self) -> list[ConsumerInfo]:
         """Return the consumer's state at the server, by partition."""
-        return infos_of((await self._ask(InfoRequest(self.name).encode(), 1))[0])
+        return _infos(await self._ask(InfoRequest(self.name), Infos))
 
     async def delete(self) -> None:
         """Delete the consumer and its state at the server. Its other sessions get NotFound."""
-        await self._ask(DeleteRequest(self.name).encode(), 1)
+        await self._ask(DeleteRequest(self.name), Done)
 
-    async def _ask(self, body: bytes, count: int, *, waits: float = 0.0, limit: float | None = -1.0) -> list[Any]:
+    async def _ask(self, request: Request, kind: type[R], *, waits: float = 0.0, limit: float | None = -1.0) -> R:
         """Return the server's reply, reconnecting and repeating until it has come: every request may be repeated.
 
         `waits`: seconds that the server may take by itself. Raises TimedOut after `timeout` seconds.
         """
         limit = self._timeout if limit == -1.0 else limit
         deadline = None if limit is None else trio.current_time() + limit
+        body = REQUESTS.encode(request)
         for attempt in range(1 << 62):
             left = None if deadline is None else deadline - trio.current_time()
             try:
-                return parse_reply(await self._server.request(body, _least(left, waits + REPLY)), count)
+                return parse_reply(await self._server.request(body, _least(left, waits + REPLY)), kind)
             except (Lost, TimedOut) as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
                 if deadline is not None and trio.current_time() + pause >= deadline:
@@ -340,7 +351,7 @@ async def consumers(
 ) -> list[ConsumerInfo]:
     """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
     async with Req(dial=dial, tls=tls) as req:
-        return infos_of(parse_reply(await req.arequest(InfoRequest(name).encode(), timeout=timeout), 1)[0])
+        return _infos(parse_reply(await req.arequest(REQUESTS.encode(InfoRequest(name)), timeout=timeout), Infos))
 
 
 class _Batches:
@@ -360,13 +371,8 @@ def _least(left: float | None, most: float) -> float:
     return most if left is None else max(0.0, min(left, most))
 
 
-def infos_of(rows: Any) -> list[ConsumerInfo]:
-    """Read a reply to `InfoRequest`. Raises BadMessage."""
-    if type(rows) is not list or not all(type(row) is list and len(row) == 10 for row in rows):
-        raise BadMessage("consumer reply", "expected rows of ten")
-    if not all(type(row[0]) is str and set(map(type, row[1:])) == {int} for row in rows):
-        raise BadMessage("consumer reply", "expected a name and nine numbers in each row")
-    return [ConsumerInfo(*row) for row in rows]
+def _infos(reply: Infos) -> list[ConsumerInfo]:
+    return [row.info() for row in reply.infos]
 
 
 def _options(
@@ -394,4 +400,4 @@ def _options(
     else:
         where, value = start or "earliest", 0
     names = (topics,) if isinstance(topics, str) else None if topics is None else tuple(topics)
-    return Options(where, value, names, limits)
+    return Options(where, value, names, *astuple(limits))

@@ -20,42 +20,57 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
-from nngkit import envelope
+from msgspec import Meta, field
+from msgspec.structs import astuple as of_struct
+from msgspec.structs import replace
+
 from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout.durable.partition import MOST_PENDING, Limits, Runs, check_name
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Rows
 
 __all__ = [
+    "FETCHED",
+    "INFOS",
+    "OPENED",
+    "OPTIONS",
+    "REQUESTS",
+    "SETTLED",
+    "Batch",
     "ChangeRequest",
     "Columns",
     "ConsumerInfo",
     "DeleteRequest",
+    "Done",
     "FetchRequest",
+    "Fetched",
     "InfoRequest",
+    "InfoRow",
+    "Infos",
     "LeaveRequest",
     "OpenRequest",
+    "Opened",
     "Options",
     "SettleRequest",
+    "Settled",
     "encode_error",
     "encode_reply",
     "pack",
+    "pack_runs",
     "parse_reply",
     "parse_request",
     "unpack_runs",
 ]
 
-VERSION: Final = 1
 REPLY_LIMIT: Final = (1 << 30) + (2 << 20)  # one record of the largest size, and the columns around it
-MOST_SESSION: Final = 32
 MOST_TOPICS: Final = 256
 MOST_WHY: Final = 1000  # characters of an error
 LONGEST_WAIT: Final = 60.0
 MOST_RECORDS: Final = 65_536  # records of one reply: one row group of a segment
 _BATCH: Final = "consumer batch"
-_REQUEST: Final = "consumer request"
 _LITTLE: Final = sys.byteorder == "little"
 
 USUAL: Final = Limits()
@@ -65,201 +80,150 @@ How: TypeAlias = Literal["ack", "term", "nak", "release", "progress"]
 Start: TypeAlias = Literal["earliest", "latest", "offset", "time"]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+Text: TypeAlias = Annotated[str, Meta(extra=ANY_TEXT)]
+Session: TypeAlias = Annotated[str, Meta(max_length=32, extra=ANY_TEXT)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class Options(Fields, frozen=True):
     """Options of a named consumer, set when it is created and kept on disk. `topics`: None selects all.
 
     `value`: the offset, or the time in microseconds since 1970, at which it starts. Raises ConfigError.
     """
 
     start: Start = "earliest"
-    value: int = 0
-    topics: tuple[str, ...] | None = None
-    limits: Limits = USUAL
+    value: Natural63 = 0
+    topics: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=MOST_TOPICS)] | None = None
+    ack_wait: float = USUAL.ack_wait
+    max_deliver: int | None = USUAL.max_deliver
+    max_ack_pending: int = USUAL.max_ack_pending
 
     def __post_init__(self) -> None:
         if self.start not in get_args(Start) or not 0 <= self.value < 1 << 63:
             raise ConfigError("start", f"{self.start!r}, {self.value!r} is no start of a consumer", self.start)
         if self.topics is not None and not 1 <= len(self.topics) <= MOST_TOPICS:
             raise ConfigError("topics", f"{len(self.topics)} topics are not from 1 to {MOST_TOPICS}", self.topics)
+        _ = self.limits
+
+    @property
+    def limits(self) -> Limits:
+        """The limits among them."""
+        return Limits(self.ack_wait, self.max_deliver, self.max_ack_pending)
 
     def changed(self, changes: dict[str, Any]) -> Options:
-        """Return the options with those of `changes`, which are by the names of `fields`. Raises as `parse` does."""
-        fields = self.fields()
-        fields.update((name, changes[name]) for name in CHANGEABLE if name in changes)
-        return Options.parse(fields)
+        """Return the options with those of `changes`, which are by the names of `fields`. Raises BadMessage."""
+        return OPTIONS.parse(self.fields() | {name: changes[name] for name in CHANGEABLE if name in changes})
 
     def fields(self) -> dict[str, Any]:
         """Return the options as a map."""
-        topics = None if self.topics is None else list(self.topics)
-        return {"start": self.start, "value": self.value, "topics": topics, **asdict(self.limits)}
-
-    @classmethod
-    def parse(cls, fields: object, *, what: str = _REQUEST) -> Options:
-        """Read a map. Raises BadMessage, ConfigError."""
-        found = envelope.as_map(fields, what=what)
-        topics = None if found.get("topics") is None else envelope.field(found, "topics", list, what=what)
-        if topics is not None and not all(type(topic) is str for topic in topics):
-            raise BadMessage(what, "a topic is not text")
-        most = found.get("max_deliver")
-        if most is not None:
-            most = envelope.field(found, "max_deliver", int, what=what)
-        limits = Limits(
-            envelope.field(found, "ack_wait", float, what=what),
-            most,
-            envelope.field(found, "max_ack_pending", int, what=what),
-        )
-        start: Any = envelope.field(found, "start", str, what=what)
-        value = envelope.field(found, "value", int, what=what)
-        return cls(start, value, None if topics is None else tuple(topics), limits)
+        return OPTIONS.pack(self)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRequest:
+OPTIONS: Final = Maps[Options]("consumer options", Options)
+
+
+class OpenRequest(Row, frozen=True, tag="open"):
     """Create a consumer, or attach to it. `options`: None for those that it has, or the defaults."""
 
-    name: str
-    session: str
+    name: Text
+    session: Session
     options: Options | None = None
 
-    def encode(self) -> bytes:
-        """Encode the message."""
-        options = None if self.options is None else self.options.fields()
-        return envelope.encode([VERSION, "open", self.name, self.session, options])
 
-
-@dataclass(frozen=True, slots=True)
-class ChangeRequest:
+class ChangeRequest(Row, frozen=True, tag="change"):
     """Change options of a consumer, by their names; it keeps its position, and the options that are not named."""
 
-    name: str
+    name: Text
     changes: dict[str, Any]
 
-    def encode(self) -> bytes:
-        """Encode the message."""
-        return envelope.encode([VERSION, "change", self.name, self.changes])
 
-
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Row, frozen=True, tag="fetch"):
     """Next records: up to `records` and about `size` bytes, after at most `wait` seconds.
 
     `seen`: number of the last reply that arrived; records of a later one are delivered again at once. `largest`: bytes
     that a reply may have.
     """
 
-    name: str
-    session: str
-    seen: int
-    records: int
-    size: int
-    largest: int
-    wait: float
-
-    def encode(self) -> bytes:
-        """Encode the message."""
-        return envelope.encode(
-            [VERSION, "fetch", self.name, self.session, self.seen, self.records, self.size, self.largest, self.wait]
-        )
+    name: Text
+    session: Session
+    seen: Natural63
+    records: Positive
+    size: Positive
+    largest: Positive
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
-@dataclass(frozen=True, slots=True)
-class SettleRequest:
-    """Settle or postpone records of a partition. `delay`: seconds, for "nak".
+class SettleRequest(Row, frozen=True, tag="settle"):
+    """Settle or postpone records of a partition. `flat`: their runs (`pack_runs`). `delay`: seconds, for "nak".
 
     "release" gives records back that the session received and did not look at: their delivery does not count.
     """
 
-    name: str
-    session: str
+    name: Text
+    session: Session
     how: How
     partition: int
-    runs: Runs
-    delay: float = 0.0
+    flat: bytes = field(name="runs")
+    delay: Annotated[float, Meta(ge=0, le=86_400 * 30)] = 0.0
 
-    def encode(self) -> bytes:
-        """Encode the message."""
-        flat = pack(number for run in self.runs for number in run)
-        return envelope.encode([VERSION, "settle", self.name, self.session, self.how, self.partition, flat, self.delay])
+    @property
+    def runs(self) -> Runs:
+        """The runs. Raises BadMessage."""
+        return unpack_runs(self.flat)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveRequest:
+class LeaveRequest(Row, frozen=True, tag="leave"):
     """The session ends. Its waiting fetch returns; records of a reply after `seen` are delivered again at once."""
 
-    name: str
-    session: str
+    name: Text
+    session: Session
     seen: int
 
-    def encode(self) -> bytes:
-        """Encode the message."""
-        return envelope.encode([VERSION, "leave", self.name, self.session, self.seen])
 
-
-@dataclass(frozen=True, slots=True)
-class InfoRequest:
+class InfoRequest(Row, frozen=True, tag="info"):
     """State of one consumer; of all with an empty name."""
 
-    name: str = ""
-
-    def encode(self) -> bytes:
-        """Encode the message."""
-        return envelope.encode([VERSION, "info", self.name])
+    name: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRequest:
+class DeleteRequest(Row, frozen=True, tag="delete"):
     """Delete a consumer and its state."""
 
-    name: str
-
-    def encode(self) -> bytes:
-        """Encode the message."""
-        return envelope.encode([VERSION, "delete", self.name])
+    name: Text
 
 
 Request: TypeAlias = (
     OpenRequest | ChangeRequest | FetchRequest | SettleRequest | LeaveRequest | InfoRequest | DeleteRequest
 )
 
+REQUESTS: Final = Rows[Request](
+    "consumer request",
+    OpenRequest,
+    ChangeRequest,
+    FetchRequest,
+    SettleRequest,
+    LeaveRequest,
+    InfoRequest,
+    DeleteRequest,
+    version=1,
+)
+
 
 def parse_request(body: bytes, *, peer: str | None = None) -> Request:
-    """Decode a request. Raises BadMessage, TooLarge; ConfigError for an invalid name or option."""
-    fields = envelope.decode(body, what=_REQUEST, peer=peer)
-    if type(fields) is not list or len(fields) < 3 or fields[0] != VERSION:
-        raise BadMessage(_REQUEST, f"expected an array [{VERSION}, kind, name, ...]", peer)
-    match fields[1:]:
-        case ["open", name, str(session), options] if len(session) <= MOST_SESSION:
-            return OpenRequest(check_name(name), session, None if options is None else Options.parse(options))
-        case ["change", name, dict(changes)]:
-            return ChangeRequest(check_name(name), changes)
-        case ["fetch", name, str(session), int(seen), int(records), int(size), int(largest), (float() | int()) as wait]:
-            if not (0 <= seen < 1 << 63 and records > 0 and size > 0 and largest > 0 and 0 <= wait <= LONGEST_WAIT):
-                raise BadMessage(_REQUEST, "a number is out of range", peer)
-            return FetchRequest(check_name(name), session, seen, min(records, MOST_RECORDS), size, largest, wait)
-        case [
-            "settle",
-            name,
-            str(session),
-            ("ack" | "term" | "nak" | "release" | "progress") as how,
-            int(partition),
-            bytes(flat),
-            delay,
-        ]:
-            runs = unpack_runs(flat, peer)
-            if sum(count for _, count in runs) > MOST_PENDING:
-                raise BadMessage(_REQUEST, f"more than {MOST_PENDING} records at once", peer)
-            if type(delay) not in (int, float) or not 0 <= delay <= 86_400 * 30:
-                raise BadMessage(_REQUEST, "the delay is out of range", peer)
-            return SettleRequest(check_name(name), session, how, partition, runs, float(delay))
-        case ["leave", name, str(session), int(seen)]:
-            return LeaveRequest(check_name(name), session, seen)
-        case ["info", str(name)]:
-            return InfoRequest(check_name(name) if name else "")
-        case ["delete", name]:
-            return DeleteRequest(check_name(name))
-        case _:
-            raise BadMessage(_REQUEST, "of no known kind", peer)
+    """Decode a request. Raises BadMessage, TooLarge; ConfigError for an invalid name."""
+    request = REQUESTS.decode(body, peer)
+    if request.name or not isinstance(request, InfoRequest):
+        check_name(request.name)
+    if isinstance(request, FetchRequest) and request.records > MOST_RECORDS:
+        return replace(request, records=MOST_RECORDS)
+    if isinstance(request, SettleRequest) and sum(count for _, count in request.runs) > MOST_PENDING:
+        raise BadMessage(REQUESTS.what, f"more than {MOST_PENDING} records at once", peer)
+    return request
+
+
+def pack_runs(runs: Runs) -> bytes:
+    """Return runs as pairs of integers."""
+    return pack(number for run in runs for number in run)
 
 
 def unpack_runs(flat: object, peer: str | None = None) -> Runs:
@@ -267,7 +231,7 @@ def unpack_runs(flat: object, peer: str | None = None) -> Runs:
     numbers = _unpack("q", flat, peer)
     runs = list(zip(numbers[::2], numbers[1::2], strict=False))
     if len(numbers) % 2 or any(first < 0 or count < 1 for first, count in runs):
-        raise BadMessage(_REQUEST, "invalid runs of offsets", peer)
+        raise BadMessage(REQUESTS.what, "invalid runs of offsets", peer)
     return runs
 
 
@@ -281,26 +245,112 @@ def encode_error(error: NngkitError) -> bytes:
     code = next((code for code, kind in _CODES.items() if isinstance(error, kind)), "refused")
     why = error.why if isinstance(error, ConfigError) else str(error)
     line = "".join(letter if letter.isprintable() else "?" for letter in why[:MOST_WHY])
-    return envelope.encode([0, code, line])
+    return FAILURES.encode(Failure(code, line))
 
 
-def encode_reply(*values: object) -> bytes:
+class Failure(Row, frozen=True, tag=0):
+    """Reply to a refused request. `code`: "stored", "missing", "large" or "refused"."""
+
+    code: Text
+    why: Text
+
+
+class InfoRow(Row, frozen=True):
+    """ConsumerInfo on the wire."""
+
+    name: Text
+    partition: int
+    cursor: int
+    floor: int
+    end: int
+    pending: int
+    settled: int
+    redelivered: int
+    given_up: int
+    skipped: int
+
+    @classmethod
+    def of(cls, info: ConsumerInfo) -> InfoRow:
+        """Return the row of a consumer's state."""
+        return cls(*astuple(info))
+
+    def info(self) -> ConsumerInfo:
+        """Return the consumer's state."""
+        return ConsumerInfo(*of_struct(self))
+
+
+class Batch(Row, frozen=True):
+    """Columns on the wire."""
+
+    partition: int
+    offsets: bytes
+    times: bytes
+    counts: bytes | None
+    topics: Annotated[list[Text], Meta(min_length=1)]
+    topic_of: bytes | None
+    sizes: bytes
+    values: bytes
+    key_sizes: bytes | None
+    keys: bytes
+    headers: list[list[tuple[Text, bytes]]] | None
+
+
+class Opened(Row, frozen=True, tag=1):
+    """Reply to OpenRequest."""
+
+    options: Options
+    infos: tuple[InfoRow, ...]
+
+
+class Fetched(Row, frozen=True, tag=1):
+    """Reply to FetchRequest. `number`: for the `seen` of later ones."""
+
+    number: int
+    batches: tuple[Batch, ...]
+
+
+class Settled(Row, frozen=True, tag=1):
+    """Reply to SettleRequest: the records concerned; an ack is on disk."""
+
+    count: int
+
+
+class Done(Row, frozen=True, tag=1):
+    """Reply to ChangeRequest, LeaveRequest and DeleteRequest."""
+
+    done: Flag = True
+
+
+class Infos(Row, frozen=True, tag=1):
+    """Reply to InfoRequest."""
+
+    infos: tuple[InfoRow, ...]
+
+
+R = TypeVar("R", Opened, Fetched, Settled, Done, Infos)
+
+FAILURES: Final = Rows[Failure]("consumer reply", Failure)
+OPENED: Final = Rows[Any]("consumer reply", Failure, Opened)
+FETCHED: Final = Rows[Any]("consumer reply", Failure, Fetched)
+SETTLED: Final = Rows[Any]("consumer reply", Failure, Settled)
+DONE: Final = Rows[Any]("consumer reply", Failure, Done)
+INFOS: Final = Rows[Any]("consumer reply", Failure, Infos)
+_REPLIES: Final[dict[type, Rows[Any]]] = {Opened: OPENED, Fetched: FETCHED, Settled: SETTLED, Done: DONE, Infos: INFOS}
+
+
+def encode_reply(reply: Opened | Fetched | Settled | Done | Infos) -> bytes:
     """Return the reply for a request that was carried out."""
-    return envelope.encode([1, *values])
+    return _REPLIES[type(reply)].encode(reply)
 
 
-def parse_reply(body: bytes, count: int, *, peer: str | None = None) -> list[Any]:
-    """Return the `count` values of a reply. Raises BadMessage; the server's error as the class it names."""
-    fields = envelope.decode(body, what="consumer reply", limit=REPLY_LIMIT, peer=peer)
-    match fields:
-        case [0, str(code), str(why)]:
-            if code == "large":
-                raise _too_large(why)
-            raise _CODES.get(code, ConfigError)(why) if code in _CODES else ConfigError("consumer", why)
-        case [1, *values] if len(values) == count:
-            return values
-        case _:
-            raise BadMessage("consumer reply", f"expected [1, ...] with {count} values", peer)
+def parse_reply(body: bytes, kind: type[R], *, peer: str | None = None) -> R:
+    """Return the reply. Raises BadMessage; the server's error as the class it names."""
+    reply: R | Failure = _REPLIES[kind].decode(body, peer, limit=REPLY_LIMIT)
+    if not isinstance(reply, Failure):
+        return reply
+    if reply.code == "large":
+        raise _too_large(reply.why)
+    raise _CODES[reply.code](reply.why) if reply.code in _CODES else ConfigError("consumer", reply.why)
 
 
 def _too_large(why: str) -> TooLarge:
@@ -374,10 +424,10 @@ class Columns:
     key_data: bytes = b""
     headers: list[Any] | None = None
 
-    def fields(self) -> list[Any]:
-        """Return the columns as an array."""
+    def batch(self) -> Batch:
+        """Return the columns for the wire."""
         counts, topics, keys = self.counts, self.topic_of, self.key_sizes
-        return [
+        return Batch(
             self.partition,
             pack(self.offsets),
             pack(self.times),
@@ -389,33 +439,29 @@ class Columns:
             None if keys is None else pack(keys, "i"),
             self.key_data,
             self.headers,
-        ]
+        )
 
     @classmethod
-    def parse(cls, fields: object, *, peer: str | None = None) -> Columns:
-        """Read an array. Raises BadMessage unless all columns agree."""
-        if type(fields) is not list or len(fields) != 11 or type(fields[0]) is not int:
-            raise BadMessage(_BATCH, "expected an array of eleven", peer)
-        offsets, times = _unpack("q", fields[1], peer), _unpack("q", fields[2], peer)
-        counts, topic_of, sizes, keys = (
-            None if fields[place] is None else _unpack("i", fields[place], peer) for place in (3, 5, 6, 8)
+    def of(cls, batch: Batch, *, peer: str | None = None) -> Columns:
+        """Return the columns of a batch. Raises BadMessage unless all agree."""
+        offsets, times = _unpack("q", batch.offsets, peer), _unpack("q", batch.times, peer)
+        sizes = _unpack("i", batch.sizes, peer)
+        counts, topic_of, keys = (
+            None if each is None else _unpack("i", each, peer)
+            for each in (batch.counts, batch.topic_of, batch.key_sizes)
         )
-        topics, data, key_data, headers = fields[4], fields[7], fields[9], fields[10]
+        topics, data, key_data, headers = batch.topics, batch.values, batch.keys, batch.headers
         rows = len(offsets)
-        if headers is not None and not (type(headers) is list and all(map(_is_headers, headers))):
-            raise BadMessage(_BATCH, "invalid headers", peer)
         columns = (times, counts, topic_of, sizes, keys, headers)
-        if not rows or sizes is None or any(each is not None and len(each) != rows for each in columns):
+        if not rows or any(each is not None and len(each) != rows for each in columns):
             raise BadMessage(_BATCH, "the columns differ in length, or are empty", peer)
-        if type(topics) is not list or not topics or not all(type(topic) is str for topic in topics):
-            raise BadMessage(_BATCH, "it has no topics", peer)
         if topic_of is not None and not 0 <= min(topic_of) <= max(topic_of) < len(topics):
             raise BadMessage(_BATCH, "a topic is missing", peer)
-        if type(data) is not bytes or min(sizes) < 0 or sum(sizes) != len(data):
+        if min(sizes) < 0 or sum(sizes) != len(data):
             raise BadMessage(_BATCH, "the sizes of values do not add up", peer)
-        if type(key_data) is not bytes or (0 if keys is None else sum(_lengths(keys))) != len(key_data):
+        if (0 if keys is None else sum(_lengths(keys))) != len(key_data):
             raise BadMessage(_BATCH, "the sizes of keys do not add up", peer)
-        return cls(fields[0], offsets, times, counts, topics, topic_of, sizes, data, keys, key_data, headers)
+        return cls(batch.partition, offsets, times, counts, topics, topic_of, sizes, data, keys, key_data, headers)
 
     def values(self) -> list[bytes]:
         """Return the values."""
@@ -427,12 +473,6 @@ class Columns:
             return [None] * len(self.offsets)
         found = cut(self.key_data, _lengths(self.key_sizes))
         return [None if size < 0 else key for size, key in zip(self.key_sizes, found, strict=True)]
-
-
-def _is_headers(value: object) -> bool:
-    return type(value) is list and all(
-        type(each) is list and len(each) == 2 and type(each[0]) is str and type(each[1]) is bytes for each in value
-    )
 
 
 def _lengths(sizes: Sequence[int]) -> Sequence[int]:

@@ -15,6 +15,7 @@ from nngkit.errors import BadMessage, ConfigError, Damaged, NotStored, TooLarge
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.durable.file import StateFile
 from nngkit.fanout.durable.messages import (
+    OPTIONS,
     Columns,
     ConsumerInfo,
     FetchRequest,
@@ -86,7 +87,7 @@ class NamedConsumer:
             for entry in entries:
                 match entry:
                     case ["options", fields]:
-                        found = Options.parse(fields, what="consumer state")
+                        found = OPTIONS.parse(fields)
                         for state in self.partitions.values():
                             state.limits = found.limits
                     case ["cursor", int(number), int(cursor)] if found is not None:
@@ -362,26 +363,26 @@ class NamedConsumer:
         state = self.partitions.get(request.partition)
         if state is None:
             raise ConfigError("partition", f"{self.name} has no partition {request.partition}", request.partition)
-        now = trio.current_time()
+        now, runs = trio.current_time(), request.runs
         match request.how:
             case "nak":
-                given_up, again = state.retry(request.runs, now=now, delay=request.delay)
+                given_up, again = state.retry(runs, now=now, delay=request.delay)
                 self._note_given_up(request.partition, given_up)
                 self._note(request.partition, again, request.delay)
                 self.notify()
                 return len(given_up) + sum(map(len, again.values()))
             case "release":
-                offsets = [offset for offset in offsets_in(request.runs) if offset in state.open]
+                offsets = [offset for offset in offsets_in(runs) if offset in state.open]
                 again = state.release(request.session, offsets)
                 self._note(request.partition, again, 0.0)
                 self.notify()
                 return sum(map(len, again.values()))
             case "progress":
-                extended = state.extend(request.runs, now=now)
+                extended = state.extend(runs, now=now)
                 self._note(request.partition, extended, state.limits.ack_wait)
                 return sum(map(len, extended.values()))
             case _:
-                known = self._settle(request.partition, request.runs, end)
+                known = self._settle(request.partition, runs, end)
                 await self._sync()
                 self.notify()
                 return known

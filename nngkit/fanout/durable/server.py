@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,12 +32,18 @@ from nngkit.fanout.durable.messages import (
     ChangeRequest,
     ConsumerInfo,
     DeleteRequest,
+    Done,
+    Fetched,
     FetchRequest,
     InfoRequest,
+    InfoRow,
+    Infos,
     LeaveRequest,
+    Opened,
     OpenRequest,
     Options,
     Request,
+    Settled,
     SettleRequest,
     encode_error,
     encode_reply,
@@ -244,24 +249,24 @@ class ConsumerServer(UnderTrio):
             case OpenRequest(name, _, options):
                 consumer = self._find(name, options, create=True)
                 infos = consumer.info(self._ends)
-                return encode_reply(consumer.options.fields(), [list(astuple(info)) for info in infos])
+                return encode_reply(Opened(consumer.options, tuple(map(InfoRow.of, infos))))
             case ChangeRequest(name, changes):
                 await self._find(name).change(changes)
-                return encode_reply(True)
+                return encode_reply(Done())
             case SettleRequest():
                 consumer = self._find(request.name)
-                return encode_reply(await consumer.settle(request, self._ends.get(request.partition, 0)))
+                return encode_reply(Settled(await consumer.settle(request, self._ends.get(request.partition, 0))))
             case LeaveRequest(name, session, seen):
                 if name in self._consumers:
                     self._consumers[name].leave(session, seen)
-                return encode_reply(True)
+                return encode_reply(Done())
             case InfoRequest(name):
-                return encode_reply([list(astuple(info)) for info in self.consumers(name)])
+                return encode_reply(Infos(tuple(map(InfoRow.of, self.consumers(name)))))
             case DeleteRequest(name):
                 consumer = self._find(name)
                 consumer.remove()
                 del self._consumers[name]
-                return encode_reply(True)
+                return encode_reply(Done())
             case _:
                 raise AssertionError(request)
 
@@ -288,7 +293,7 @@ class ConsumerServer(UnderTrio):
                     break
         finally:
             self._waiting -= 1
-        return encode_reply(request.seen + 1, [batch.fields() for batch in batches])
+        return encode_reply(Fetched(request.seen + 1, tuple(columns.batch() for columns in batches)))
 
     def _find(self, name: str, options: Options | None = None, *, create: bool = False) -> NamedConsumer:
         """Return the consumer, opening its file if need be. Raises NotFound, ConfigError, Damaged."""
