@@ -101,10 +101,10 @@ class Mutant(NamedTuple):
 
     def shown(self) -> str:
         """Return the changed code before and after; changes the tree."""
-        removed = isinstance(self.new, ast.Pass)
+        whole = isinstance(self.new, ast.Pass) or self.key == "test"
         before = ast.unparse(self.node)
         self.apply()
-        return f"{self.file}:{self.lines[0]}: {before}  ->  {'pass' if removed else ast.unparse(self.node)}"
+        return f"{self.file}:{self.lines[0]}: {before}  ->  {ast.unparse(self.new if whole else self.node)}"
 
 
 def changes(node: ast.AST) -> Iterator[tuple[Any, Any, Any, Any]]:

@@ -39,6 +39,7 @@ from nngkit.fanout import encode_entries, parse_entries
 from nngkit.fanout.durable.messages import Options
 from nngkit.fanout.durable.partition import Limits, check_name
 from nngkit.fanout.numbered.backlog import Backlog, HighWater
+from nngkit.fanout.numbered.joining import Join
 from nngkit.fanout.numbered.lag import Published
 from nngkit.fanout.outbox.entries import OutboxReceiver
 from nngkit.journal.ingest import encode_request, parse_request
@@ -200,6 +201,14 @@ def backlog(n: int) -> bool:
     return this.dropped == 0
 
 
+def joined(n: int) -> bool:
+    """Return True if a join of 3 holds n live messages."""
+    join = Join(3)
+    join.hold([("s", number, b"x") for number in range(1, n + 1)])
+    assert (join.held, join.dropped) == (min(n, 3), max(0, n - 3))
+    return join.dropped == 0
+
+
 def outboxes(n: int) -> bool:
     """Return True if a receiver remembers n outboxes."""
     receiver = OutboxReceiver({number.to_bytes(16, "big"): 1 for number in range(n - 1)})
@@ -319,6 +328,7 @@ def caps() -> Iterator[Cap]:
     yield Cap("consumer: records in flight", 1 << 20, lambda n: taken(Limits, max_ack_pending=n))
     yield Cap("consumer: deliveries", (1 << 31) - 1, lambda n: taken(Limits, max_deliver=n))
     yield Cap("subscriber: backlog", 3, backlog)
+    yield Cap("follower: live messages held while it reads the journal", 3, joined)
     yield Cap(
         "outbox: values of a message", 65_536, lambda n: taken(parse_entries, encode_entries(b"o" * 16, 0, [b""] * n))
     )

@@ -35,6 +35,12 @@ def test_an_empty_histogram_has_no_figures() -> None:
     assert (Histogram().at(0.5), Histogram().mean) == (0.0, 0.0)
 
 
+def test_figures_are_rounded_to_nanoseconds() -> None:
+    spread = Histogram()
+    spread.add(1 / 3)
+    assert spread.fields(0.5) == {"min": 0.333333333, "avg": 0.333333333, "p50": 0.333333333, "max": 0.333333333}
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, "-"), (0.0002873, "0.287"), (0.0123, "12.3"), (1.5, "1500"), (0, "0.000")]
 )
