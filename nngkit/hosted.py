@@ -8,7 +8,7 @@ for any other method that never waits; those that wait differ between the two pa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 from nngkit.errors import Closed, Forked
@@ -29,6 +29,12 @@ class Face(Generic[T]):
 
     def _open_object(self) -> tuple[Calls, T]:
         """Return the way to the portal, and the object. Raises Closed, Forked."""
+        raise NotImplementedError
+
+    def _iterate(
+        self, method: Callable[Concatenate[T, P], AsyncGenerator[R, None]], /, *arguments: P.args, **options: P.kwargs
+    ) -> Any:
+        """Return an iterator over an async generator in the portal; closing it closes the generator."""
         raise NotImplementedError
 
     @property

@@ -595,7 +595,7 @@ def test_threads_edit_concurrently() -> None:
 
 
 DOCUMENT = {
-    threads.Document: (document.Document, {"check_writable", "close", "engine", "host", "merge", "opened"}),
+    blocking.Document: (document.Document, {"check_writable", "close", "engine", "host", "merge", "opened"}),
     threads.Text: (shared.Text, {"document", "initial", "node", "prelim"}),
     threads.Map: (shared.Map, {"document", "initial", "node", "prelim"}),
     threads.Array: (shared.Array, {"document", "initial", "node", "prelim"}),
@@ -610,7 +610,7 @@ DOCUMENT = {
 @pytest.mark.parametrize("ours", DOCUMENT, ids=lambda ours: ours.__name__)
 def test_blocking_document_has_the_whole_interface_of_the_async_one(ours: type) -> None:
     theirs, of_the_peer = DOCUMENT[ours]
-    whole = ours is threads.Document
+    whole = ours is blocking.Document
     made = {"name", "read_only", "client_id", "awareness"} if whole else set()
     mine = {name for name in {*dir(ours), *made} if not name.startswith("_")}
     others = {name for name in {*dir(theirs), *(vars(Document("d")) if whole else ())} if not name.startswith("_")}

@@ -350,7 +350,10 @@ class Writer:
         signature, arguments = self.signature(member)
         given = f", {arguments}" if arguments else ""
         assert function.returns is not None, name
-        returns = self.expression(module, function.returns, result=True)
+        if name in face.returns(self.kind):
+            returns = self.spelled(face.returns(self.kind)[name])
+        else:
+            returns = self.expression(module, function.returns, result=True)
         call = face.calls(self.kind).get(name)
         if call is not None:
             call = self.spelled(call.format(arguments=arguments, own=own, method=f"{own}.{name}"))
@@ -358,7 +361,7 @@ class Writer:
         if function.args.kwarg is not None:  # to mypy, `**` may name the method's `self`
             method, given = f"lambda inner: inner.{name}({arguments})", ""
         decorators, definition = [], "def"
-        holds = next((each.name for each in self.family.faces if each.handle and each.name == returns), None)
+        holds = next((each.name for each in self.family.faces if each.handle == "calls" and each.name == returns), None)
         if member.is_property:
             decorators = ["@property"]
             inside = f"self._do(lambda inner: inner.{name})" if name in face.inside.split() else f"self._opened.{name}"
@@ -380,8 +383,6 @@ class Writer:
             call = call or f"self._opened.{name}({arguments})"
         else:
             call = call or f"self._do({method}{given})"
-        if name in face.returns(self.kind):
-            returns = self.spelled(face.returns(self.kind)[name])
         if holds:
             body += "        calls, _ = self._open_object()\n"
             call = f"{holds}({call}, calls)"

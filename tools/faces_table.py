@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Face:
     bases         hand-written bases, by package; methods that they define are not written
     within        the face of the same family that it is derived from
     variable      its type variable, for one that others are derived from
-    handle        not opened itself: another object returns it
+    handle        not opened itself: another object returns it, and gives it its way to the portal ("calls"), or itself
     aio, blocking             calls in place of the rule's
     """
 
@@ -38,7 +39,7 @@ class Face:
     attributes: dict[str, tuple[str, str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     bases: dict[str, str] = field(default_factory=dict)
-    handle: bool = False
+    handle: Literal["", "calls", "owner"] = ""
     public: bool = True
     variable: str = ""
     aio: dict[str, str] = field(default_factory=dict)
@@ -69,9 +70,18 @@ class Family:
 
 
 DOCUMENTS = {
-    "open": "self._for_program(self._do({method}, {arguments}))",
-    "documents": "self._all(self._do(lambda inner: inner.documents))",
+    "open": "self._for_program(Document, self._do({method}, {arguments}))",
+    "documents": "self._all(Document, self._do(lambda inner: inner.documents))",
 }
+
+PARTS = {
+    "text": "typing.cast(nngkit.documents.threads.Text, self._wrap(self._do({method}, {arguments})))",
+    "map": "typing.cast(nngkit.documents.threads.Map, self._wrap(self._do({method}, {arguments})))",
+    "array": "typing.cast(nngkit.documents.threads.Array, self._wrap(self._do({method}, {arguments})))",
+    "changes": "self._iterate(self._told, self._do({method}))",
+    "at": "Document(self._do({method}, {arguments}), self._owner)",
+}
+TYPES = {name: f"nngkit.documents.threads.{name.title()}" for name in ("text", "map", "array")}
 
 FAMILIES = (
     Family(
@@ -145,18 +155,24 @@ FAMILIES = (
         "Documents",
         (
             Face(
+                "nngkit.documents.document.Document",
+                handle="owner",
+                hidden="check_writable client_id close merge opened",
+                inside="refused",
+                bases={"aio": "nngkit.aio._documents.Whole", "blocking": "nngkit.blocking._documents.Whole"},
+                aio=PARTS,
+                blocking=PARTS,
+                aio_returns={**TYPES, "changes": "nngkit.aio._base.AsyncioIterator[nngkit.documents.changes.Change]"},
+                blocking_returns={
+                    **TYPES,
+                    "changes": "nngkit.portal.BlockingIterator[nngkit.documents.changes.Change]",
+                },
+            ),
+            Face(
                 "nngkit.documents.peer.DocumentPeer",
                 bases={"aio": "nngkit.aio._documents.Opening", "blocking": "nngkit.blocking._documents.Opening"},
                 aio=DOCUMENTS,
                 blocking=DOCUMENTS,
-                aio_returns={
-                    "open": "nngkit.aio._documents.Document",
-                    "documents": "dict[str, nngkit.aio._documents.Document]",
-                },
-                blocking_returns={
-                    "open": "nngkit.documents.threads.Document",
-                    "documents": "dict[str, nngkit.documents.threads.Document]",
-                },
             ),
         ),
     ),
@@ -195,10 +211,10 @@ FAMILIES = (
                     "work": "self._registering(self._work_bridge.registering(self._inner.work({arguments})))",
                     "submit": "self._submitted(key, {method}, {arguments})",
                     "map": "self._mapped({arguments})",
-                    "document": "self._for_program(self._do({method}, {arguments}))",
+                    "document": "self._for_program(Document, self._do({method}, {arguments}))",
                     "drain": "self._drained({arguments})",
                 },
-                aio_returns={"document": "nngkit.aio._documents.Document"},
+                aio_returns={"document": "nngkit.aio.documents.Document"},
                 blocking={
                     "on": "self._inner.on({arguments})",
                     "on_gap": "self._inner.on_gap(function)",
@@ -206,10 +222,10 @@ FAMILIES = (
                     "on_client_removed": "self._inner.on_client_removed(function)",
                     "work": "self._registering(self._inner.work({arguments}))",
                     "map": "self._mapped({arguments})",
-                    "document": "self._for_program(self._do({method}, {arguments}))",
+                    "document": "self._for_program(Document, self._do({method}, {arguments}))",
                     "drain": "self._drained({arguments})",
                 },
-                blocking_returns={"document": "nngkit.documents.threads.Document"},
+                blocking_returns={"document": "nngkit.blocking.documents.Document"},
                 notes={
                     "aio": "Async handlers and work functions are tasks of the program's loop; so is `progress` of "
                     "`map` called there, and the functions of `on_gap`, `on_client_added` and `on_client_removed`. "
@@ -226,7 +242,7 @@ FAMILIES = (
             Face(
                 "nngkit.cluster.shell.jobs.Job",
                 public=False,
-                handle=True,
+                handle="calls",
                 attributes={
                     "id": ("int", "Number of the job in the cluster."),
                     "kind": ("str", "Its kind."),
@@ -239,7 +255,7 @@ FAMILIES = (
             Face(
                 "nngkit.cluster.shell.sharing.Shared",
                 public=False,
-                handle=True,
+                handle="calls",
                 bases={"aio": "nngkit.aio._cluster.Sharing", "blocking": "nngkit.blocking._cluster.Sharing"},
                 attributes={
                     "name": ("str", "Name of the object."),

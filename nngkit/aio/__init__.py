@@ -25,11 +25,10 @@ from nngkit.lazy import lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.aio._base import AsyncioIterator
-    from nngkit.aio._documents import Document
     from nngkit.aio.calls import Client, Server
     from nngkit.aio.cluster import Host, Member
     from nngkit.aio.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
-    from nngkit.aio.documents import DocumentPeer
+    from nngkit.aio.documents import Document, DocumentPeer
     from nngkit.aio.fanout import Consumer, ConsumerServer, Following, Mesh, Outbox, Publisher, Subscriber
     from nngkit.aio.journal import Recorder
     from nngkit.aio.recording import DocumentRecorder
@@ -70,8 +69,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "calls": "Client Server",
             "cluster": "Host Member",
             "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
-            "_documents": "Document",
-            "documents": "DocumentPeer",
+            "documents": "Document DocumentPeer",
             "fanout": "Consumer ConsumerServer Following Mesh Outbox Publisher Subscriber",
             "journal": "Recorder",
             "recording": "DocumentRecorder",

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, Unpack
 
 from nngkit.aio._base import AsyncioIterator, Handle
 from nngkit.aio._cluster import Node, Sharing
-from nngkit.aio._documents import Document
+from nngkit.aio.documents import Document
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
 from nngkit.cluster.content.order import SharedObject
@@ -298,7 +298,7 @@ class Endpoint(Node[E]):
 
     def document(self, name: str) -> Document:
         """Open a document of nngkit.documents that all nodes of the cluster may edit; needs the extra `documents`."""
-        return self._for_program(self._do(_endpoint.Endpoint.document, name))
+        return self._for_program(Document, self._do(_endpoint.Endpoint.document, name))
 
     def share(self, name: str, content: SharedObject) -> Shared:
         """Share an object of the program's: it has `update(fragment)`, `full_state()` and `load(state)`.

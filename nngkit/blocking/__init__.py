@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nngkit.blocking.calls import Client, Server
     from nngkit.blocking.cluster import Host, Member
     from nngkit.blocking.discovery import Daemon, DaemonClient, Resolver, Service, ServiceDiscovery
-    from nngkit.blocking.documents import DocumentPeer
+    from nngkit.blocking.documents import Document, DocumentPeer
     from nngkit.blocking.fanout import Consumer, ConsumerServer, Following, Mesh, Outbox, Publisher, Subscriber
     from nngkit.blocking.journal import Recorder
     from nngkit.blocking.recording import DocumentRecorder
@@ -41,6 +41,7 @@ __all__ = [
     "ConsumerServer",
     "Daemon",
     "DaemonClient",
+    "Document",
     "DocumentPeer",
     "DocumentRecorder",
     "Following",
@@ -67,7 +68,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "calls": "Client Server",
             "cluster": "Host Member",
             "discovery": "Daemon DaemonClient Resolver Service ServiceDiscovery",
-            "documents": "DocumentPeer",
+            "documents": "Document DocumentPeer",
             "fanout": "Consumer ConsumerServer Following Mesh Outbox Publisher Subscriber",
             "journal": "Recorder",
             "recording": "DocumentRecorder",

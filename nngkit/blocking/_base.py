@@ -34,7 +34,6 @@ class Waits(Face[T]):
     def _iterate(
         self, method: Callable[Concatenate[T, P], AsyncGenerator[R, None]], /, *arguments: P.args, **options: P.kwargs
     ) -> BlockingIterator[R]:
-        """Return an iterator over an async generator in the portal; closing it closes the generator."""
         calls, inner = self._open_object()
         return BlockingIterator(calls, method(inner, *arguments, **options))
 

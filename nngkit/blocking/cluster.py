@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Unpack
 
 from nngkit.blocking._base import Handle
 from nngkit.blocking._cluster import Node, Sharing
+from nngkit.blocking.documents import Document
 from nngkit.cluster import endpoint as _endpoint
 from nngkit.cluster import hosting as _hosting
 from nngkit.cluster.content.order import SharedObject
@@ -18,7 +19,6 @@ from nngkit.cluster.messages import ClusterGap
 from nngkit.cluster.shell import jobs as _jobs
 from nngkit.cluster.shell import sharing as _sharing
 from nngkit.cluster.status import ClusterStatus, ClusterTree
-from nngkit.documents.threads import Document
 from nngkit.hosted import hosted
 from nngkit.loop_waits import on_behalf
 from nngkit.portal import BlockingIterator
@@ -302,7 +302,7 @@ class Endpoint(Node[E]):
 
     def document(self, name: str) -> Document:
         """Open a document of nngkit.documents that all nodes of the cluster may edit; needs the extra `documents`."""
-        return self._for_program(self._do(_endpoint.Endpoint.document, name))
+        return self._for_program(Document, self._do(_endpoint.Endpoint.document, name))
 
     def share(self, name: str, content: SharedObject) -> Shared:
         """Share an object of the program's: it has `update(fragment)`, `full_state()` and `load(state)`.

@@ -13,29 +13,31 @@ Names, arguments, results and errors are those of `document.py` and `shared.py`;
 allowed from any thread. Each call is atomic, and so is a transaction: other threads and remote updates wait for its
 end. New content is made of `nngkit.documents.Text`, `Map` and `Array`, as there.
 
-Knows neither threads nor trio: the way to the loop is a `Loop`.
+`python3 dev.py faces` writes `Document` itself, for threads and for asyncio, on `Whole`; the rest is the same for both.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, MutableMapping, MutableSequence
-from contextlib import AbstractContextManager, contextmanager
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping, MutableSequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 from nngkit.documents import awareness as _awareness
 from nngkit.documents import changes as _changes
 from nngkit.documents import document as _document
 from nngkit.documents import shared as _shared
 from nngkit.documents import undo as _undo
-from nngkit.documents.records import Saved
-from nngkit.loop_waits import on_behalf
+from nngkit.hosted import Face, Hosted
+from nngkit.portal import Calls
 
-__all__ = ["Array", "Awareness", "ClosableIterator", "Document", "Loop", "Map", "Text", "Undo", "as_in"]
+__all__ = ["Array", "Awareness", "ClosableIterator", "Map", "Opener", "Text", "Undo", "Whole"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+D = TypeVar("D", bound="Whole")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
@@ -50,23 +52,7 @@ class ClosableIterator(Protocol[R_co]):
         """End the iteration; idempotent."""
 
 
-class Loop(Protocol):
-    """Access to the event loop of a document, from other threads."""
-
-    def do(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        """Call `function` in the loop's thread; return or raise its outcome."""
-
-    def wait(self, function: Callable[P, Awaitable[R]], *arguments: P.args, **options: P.kwargs) -> R:
-        """Await a coroutine function in the loop; return or raise its outcome.
-
-        NngkitError while this thread holds the loop.
-        """
-
-    def iterate(self, source: AsyncGenerator[R, None]) -> ClosableIterator[R]:
-        """Iterate over `source`, blocking; closing the iterator closes it."""
-
-    def hold(self) -> AbstractContextManager[None]:
-        """Stop the loop until the end of the block, except for calls of this thread with `do`."""
+Changes: TypeAlias = ClosableIterator[_awareness.AwarenessChange]
 
 
 class _Proxy(Generic[T]):
@@ -74,7 +60,7 @@ class _Proxy(Generic[T]):
 
     __slots__ = ("_inner", "_of")
 
-    def __init__(self, of: Document, inner: T) -> None:
+    def __init__(self, of: Whole, inner: T) -> None:
         self._of = of
         self._inner: T = inner
 
@@ -91,18 +77,7 @@ def _calls(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Any, 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
         given = (_unwrap(value) for value in arguments)
-        return cast(R, self._of._wrap(self._of._loop.do(cast(Any, method), self._inner, *given, **options)))
-
-    return call
-
-
-def _awaits(method: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
-    """Wrap a coroutine method: block until it returns."""
-
-    @on_behalf
-    @functools.wraps(method)
-    def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
-        return cast(R, self._of._loop.wait(method, self._inner, *arguments, **options))
+        return cast(R, self._of._wrap(self._of._call(cast(Any, method), self._inner, *given, **options)))
 
     return call
 
@@ -166,15 +141,15 @@ class Map(_Proxy[_shared.Map], MutableMapping[str, Any]):
     plain = _calls(_shared.Map.plain)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._of._loop.do(list, self._inner))
+        return iter(self._of._call(list, self._inner))
 
     @as_in(_shared.Map.update)
     def update(self, *others: Any, **more: Any) -> None:
-        self._of._loop.do(self._inner.update, *others, **more)
+        self._of._call(self._inner.update, *others, **more)
 
     @as_in(_shared.Map.pop)
     def pop(self, key: str, *default: Any) -> Any:
-        return self._of._wrap(self._of._loop.do(self._inner.pop, key, *default))
+        return self._of._wrap(self._of._call(self._inner.pop, key, *default))
 
 
 class Array(_Proxy[_shared.Array], MutableSequence[Any]):
@@ -203,15 +178,15 @@ class Array(_Proxy[_shared.Array], MutableSequence[Any]):
     @overload
     def __getitem__(self, key: slice) -> list[Any]: ...
     def __getitem__(self, key: int | slice) -> Any:
-        return self._of._wrap(self._of._loop.do(self._inner.__getitem__, key))
+        return self._of._wrap(self._of._call(self._inner.__getitem__, key))
 
     @as_in(_shared.Array.__setitem__)
     def __setitem__(self, key: int | slice, value: Any) -> None:
-        self._of._loop.do(self._inner.__setitem__, key, _unwrap(value))
+        self._of._call(self._inner.__setitem__, key, _unwrap(value))
 
     @as_in(_shared.Array.__delitem__)
     def __delitem__(self, key: int | slice) -> None:
-        self._of._loop.do(self._inner.__delitem__, key)
+        self._of._call(self._inner.__delitem__, key)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self[:])
@@ -229,18 +204,18 @@ class Awareness(_Proxy[_awareness.Awareness]):
     @property
     def local(self) -> dict[str, Any] | None:
         """The local state; None: not visible to others. Set it as a whole."""
-        return self._of._loop.do(lambda: self._inner.local)
+        return self._of._call(lambda: self._inner.local)
 
     @local.setter
     def local(self, state: dict[str, Any] | None) -> None:
-        self._of._loop.do(setattr, self._inner, "local", state)
+        self._of._call(setattr, self._inner, "local", state)
 
-    def changes(self) -> ClosableIterator[_awareness.AwarenessChange]:
+    def changes(self) -> Changes:
         """Iterate over changes from now on; closing the iterator ends it."""
-        return self._of._loop.iterate(self._each(self._of._loop.do(self._inner.changes)))
+        return cast(Changes, self._of._iterate(self._each, self._of._call(self._inner.changes)))
 
     async def _each(
-        self, reader: _changes.ChangeReader[_awareness.AwarenessChange]
+        self, _: object, reader: _changes.ChangeReader[_awareness.AwarenessChange]
     ) -> AsyncGenerator[_awareness.AwarenessChange, None]:
         async with reader:
             async for change in reader:
@@ -268,13 +243,13 @@ _PROXIES: Final[tuple[tuple[type, type[_Proxy[Any]]], ...]] = (
 )
 
 
-class Document:
-    """A document of nngkit.documents, for threads. `nngkit.blocking.DocumentPeer.open` returns it."""
+class Whole(Face[_document.Document]):
+    """Base of the documents of nngkit.aio and nngkit.blocking, which an object in the portal has opened."""
 
-    def __init__(self, inner: _document.Document, loop: Loop) -> None:
+    def __init__(self, inner: _document.Document, owner: Face[Any]) -> None:
         self._of = self
         self._inner = inner
-        self._loop = loop
+        self._owner = owner
         self._undos: dict[_undo.Undo, Undo] = {}
         self.name = inner.name
         self.read_only = inner.read_only
@@ -284,6 +259,12 @@ class Document:
     def __repr__(self) -> str:
         return f"<Document {self.name!r}>"
 
+    def _open_object(self) -> tuple[Calls, _document.Document]:
+        return self._owner._open_object()[0], self._inner
+
+    def _call(self, function: Callable[P, R], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return self._open_object()[0].do(function, *arguments, **options)
+
     def _wrap(self, value: object) -> Any:
         if isinstance(value, list):
             return [self._wrap(item) for item in value]
@@ -291,28 +272,6 @@ class Document:
             if isinstance(value, kind):
                 return proxy(self, value)
         return value
-
-    @as_in(_document.Document.text)
-    def text(self, name: str) -> Text:
-        return cast(Text, self._wrap(self._loop.do(self._inner.text, name)))
-
-    @as_in(_document.Document.map)
-    def map(self, name: str) -> Map:
-        return cast(Map, self._wrap(self._loop.do(self._inner.map, name)))
-
-    @as_in(_document.Document.array)
-    def array(self, name: str) -> Array:
-        return cast(Array, self._wrap(self._loop.do(self._inner.array, name)))
-
-    seed = _calls(_document.Document.seed)
-    plain = _calls(_document.Document.plain)
-    digest = _calls(_document.Document.digest)
-    refused = _reads(_document.Document.refused)
-    saved_versions = _calls(_document.Document.saved_versions)
-    durable = _awaits(_document.Document.durable)
-    synced = _awaits(_document.Document.synced)
-    joined = _awaits(_document.Document.joined)
-    save_version: Callable[..., Saved] = _awaits(_document.Document.save_version)
 
     @contextmanager
     def transaction(self, origin: object = None) -> Iterator[None]:
@@ -322,41 +281,55 @@ class Document:
         would wait for the loop raise NngkitError, and other threads wait. If the block raises, its edits stay and are
         sent, and the exception propagates.
         """
-        with self._loop.hold():
+        with self._open_object()[0].hold():
             block = _Block(self._inner, origin)
             try:
-                self._loop.do(block.enter)
+                self._call(block.enter)
                 yield
             except BaseException as error:
-                if not self._loop.do(block.leave, error):
+                if not self._call(block.leave, error):
                     raise
             else:
-                self._loop.do(block.leave, None)
+                self._call(block.leave, None)
 
     def undo(self, *scope: Text | Map | Array, window: float = _undo.WINDOW) -> Undo:
         """Return an undo history of local edits in `scope` (shared types, with those nested in them), from now on."""
         parts = [part._inner for part in scope]
-        inner = self._loop.do(lambda: self._inner.undo(*parts, window=window))
+        inner = self._call(lambda: self._inner.undo(*parts, window=window))
         self._undos[inner] = made = Undo(self, inner)
         return made
 
-    def changes(self) -> ClosableIterator[_changes.Change]:
-        """Iterate over transactions from now on, local and remote; closing the iterator ends it.
-
-        Raises Full: see changes.py.
-        """
-        return self._loop.iterate(self._told(self._loop.do(self._inner.changes)))
-
-    async def _told(self, reader: _changes.ChangeReader[_changes.Change]) -> AsyncGenerator[_changes.Change, None]:
+    async def _told(
+        self, _: object, reader: _changes.ChangeReader[_changes.Change]
+    ) -> AsyncGenerator[_changes.Change, None]:
         async with reader:
             async for change in reader:
                 if isinstance(change.origin, _undo.Undo):
                     change = replace(change, origin=self._undos.get(change.origin))
                 yield change
 
-    @as_in(_document.Document.at)
-    def at(self, name: str) -> Document:
-        return Document(self._loop.do(self._inner.at, name), self._loop)
+
+class Opener(Hosted[T]):
+    """Base of objects that open documents, the same one each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._documents: dict[str, tuple[_document.Document, Any]] = {}
+        self._opening = threading.Lock()
+
+    def _for_program(self, make: Callable[[_document.Document, Face[Any]], D], inner: _document.Document) -> D:
+        """Return the document for the program."""
+        with self._opening:
+            known, document = self._documents.get(inner.name, (None, None))
+            if document is None or known is not inner:
+                document = make(inner, self)
+                self._documents[inner.name] = inner, document
+            return cast(D, document)
+
+    def _all(
+        self, make: Callable[[_document.Document, Face[Any]], D], opened: dict[str, _document.Document]
+    ) -> dict[str, D]:
+        return {name: self._for_program(make, inner) for name, inner in opened.items()}
 
 
 class _Block:
