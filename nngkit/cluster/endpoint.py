@@ -51,7 +51,7 @@ from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node.greetings import ITSELF
 from nngkit.cluster.node.node import Node
 from nngkit.cluster.node.questions import Answered, DrainOrdered
-from nngkit.cluster.node.values import ContentChanged, NodeConfig, Refused
+from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig
 from nngkit.cluster.node.voting import Store, VotingEvent
 from nngkit.cluster.shell.discovery import announce, seek
 from nngkit.cluster.shell.disk import VoterDisk
@@ -949,7 +949,7 @@ class Endpoint(UnderTrio):
                 self._notify(self._added, member.id)
             case placing.MemberRemoved(member):
                 self._notify(self._removed, member.id)
-            case placing.Refused(why, final):
+            case placing.PlaceRefused(why, final):
                 if final:
                     self._final = why
                     log.error("%s: the cluster does not want this node: %s", self.id, why)
@@ -957,7 +957,7 @@ class Endpoint(UnderTrio):
                 else:
                     self._refusals[SOME_NODE] = why
                 self._note_change()
-            case Refused(address, why):
+            case DialRefused(address, why):
                 if why != ITSELF and len(self._refusals) < MOST_REASONS:
                     self._refusals[address] = why
             case placing.Attached() | placing.Detached() | placing.TermChanged():

@@ -97,8 +97,8 @@ class ClusterStatus:
                 members=read(fields, "members", int, what=WHAT, peer=peer),
                 depth=read(fields, "depth", int, what=WHAT, peer=peer),
                 grants=read(fields, "grants", bool, what=WHAT, peer=peer),
-                voters=tuple(VoterState(*row) for row in read(fields, "voters", list, what=WHAT, peer=peer)),
-                jobs=tuple(JobCounts(*row) for row in read(fields, "jobs", list, what=WHAT, peer=peer)),
+                voters=tuple(VoterState(*row[:3]) for row in read(fields, "voters", list, what=WHAT, peer=peer)),
+                jobs=tuple(JobCounts(*row[:7]) for row in read(fields, "jobs", list, what=WHAT, peer=peer)),
                 counters=read(fields, "counters", dict, what=WHAT, peer=peer),
             )
         except TypeError as error:

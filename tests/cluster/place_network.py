@@ -27,7 +27,7 @@ from nngkit.cluster.tree.values import (
     ParentUp,
     PlaceEvent,
     PlaceLimits,
-    Refused,
+    PlaceRefused,
     Silent,
 )
 from nngkit.envelope import decode, encode
@@ -49,7 +49,7 @@ class Node:
         self.parents: dict[int, str] = {}
         self.children: dict[int, str] = {}
         self.members: set[str] = set()
-        self.refusals: list[Refused] = []
+        self.refusals: list[PlaceRefused] = []
         self.silent: list[Silent] = []
         self.gone = False
         self.attached_at: list[float] = []
@@ -116,7 +116,7 @@ class Node:
                 self.members.add(event.member.id)
             elif isinstance(event, MemberRemoved):
                 self.members.remove(event.member.id)
-            elif isinstance(event, Refused):
+            elif isinstance(event, PlaceRefused):
                 self.refusals.append(event)
             elif isinstance(event, Silent):
                 self.silent.append(event)

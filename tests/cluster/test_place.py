@@ -29,7 +29,7 @@ from nngkit.cluster.tree.messages import (
 )
 from nngkit.cluster.tree.path import Standing
 from nngkit.cluster.tree.place import Place
-from nngkit.cluster.tree.values import Attached, PlaceLimits, Refused
+from nngkit.cluster.tree.values import Attached, PlaceLimits, PlaceRefused
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
 from tests.cluster import place_network
@@ -346,7 +346,7 @@ def test_messages_before_a_greeting_end_the_link() -> None:
     place.link_up(3, 0.0, dialed=None)
     place.receive(3, Wait(False), 0.0)
     assert place.take().drop == [3]
-    assert not any(isinstance(event, Refused) for event in place.take().events)
+    assert not any(isinstance(event, PlaceRefused) for event in place.take().events)
 
 
 @pytest.mark.parametrize("seed", BROKEN, ids=str)

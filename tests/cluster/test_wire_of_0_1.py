@@ -58,6 +58,10 @@ def test_answers_of_the_host() -> None:
     read = ClusterStatus.parse(decode(bytes.fromhex(status), what="status"), "b")
     assert repr(read) == status_value
     assert encode(read.fields()).hex() == status
+    later = decode(bytes.fromhex(status), what="status") | {"new": 1}
+    for name in ("voters", "jobs"):
+        later[name] = [[*row, "of a later version"] for row in later[name]]
+    assert ClusterStatus.parse(later, "b") == read
     members = ClusterTree.parse(decode(bytes.fromhex(tree), what="tree"), "b")
     assert repr(members) == tree_value
     assert encode(members.fields()).hex() == tree

@@ -52,7 +52,6 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from nngkit.cluster.election.choice import best_voter, time_until_free
-from nngkit.cluster.election.hosting import Hosting
 from nngkit.cluster.election.messages import (
     MOST_VOTERS,
     Append,
@@ -69,6 +68,7 @@ from nngkit.cluster.election.messages import (
     VoteReply,
     VoteRequest,
 )
+from nngkit.cluster.election.progress import Hosting
 from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.replica import Replica
 from nngkit.cluster.election.values import (

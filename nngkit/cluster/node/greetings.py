@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from nngkit.calls.texts import text_of
 from nngkit.cluster.admission import Applicant, Authenticator
 from nngkit.cluster.containing import contained, describe
+from nngkit.cluster.election.values import Chance
 from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
 from nngkit.errors import AccessDenied, BadMessage
 
@@ -43,12 +44,6 @@ MOST_LINKS: Final = 4096  # links that have not greeted yet, against a flood of 
 FAILED: Final = "the authenticator has failed"  # all that an applicant is told: the rest is for this node's log
 ITSELF: Final = "this is the node itself"  # it has dialed itself, by another of its addresses
 MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are logged
-
-
-class Chance(Protocol):
-    """The part of random.Random that is needed."""
-
-    def random(self) -> float: ...
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ from nngkit.cluster.node.greetings import Greetings, OpenLink
 from nngkit.cluster.node.letters import Letter, Letters
 from nngkit.cluster.node.log_lines import LogLines
 from nngkit.cluster.node.questions import Questions
-from nngkit.cluster.node.values import ContentChanged, NodeChance, NodeConfig, NodeEffects, NodeStats, Refused
+from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeChance, NodeConfig, NodeEffects, NodeStats
 from nngkit.cluster.node.voting import VotingPart
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.cluster.tree import values as placing
@@ -480,7 +480,7 @@ class Node:
             self._warn(line)
         for address, why in effects.refused:
             self.place.dial_failed(address, self._now)
-            self._effects.events.append(Refused(address, why))
+            self._effects.events.append(DialRefused(address, why))
         return bool(effects.refused or effects.sends or effects.drops)
 
     def _carry_place(self, now: float) -> bool:

@@ -14,7 +14,7 @@ from nngkit.cluster.node.letters import LetterLimits
 from nngkit.cluster.tree.search import Random
 from nngkit.mesh.limits import MeshLimits
 
-__all__ = ["ContentChanged", "NodeChance", "NodeConfig", "NodeEffects", "NodeStats", "Refused"]
+__all__ = ["ContentChanged", "DialRefused", "NodeChance", "NodeConfig", "NodeEffects", "NodeStats"]
 
 DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
 
@@ -118,7 +118,7 @@ class ContentChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class DialRefused:
     """A node that was dialed has refused this one."""
 
     address: str

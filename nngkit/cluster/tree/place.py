@@ -96,8 +96,8 @@ from nngkit.cluster.tree.values import (
     ParentUp,
     PlaceEffects,
     PlaceLimits,
+    PlaceRefused,
     PlaceStats,
-    Refused,
     Silent,
     TermChanged,
 )
@@ -514,7 +514,7 @@ class Place:
             self._search.referred(attempt, answer.addresses, now)
         else:
             self._search.end(attempt, now, answered=True)
-            self._near.effects.events.append(Refused(answer.why, answer.final))
+            self._near.effects.events.append(PlaceRefused(answer.why, answer.final))
             if answer.final:
                 self._stop(answer.why)
 
@@ -621,7 +621,7 @@ class Place:
         return f"the id {name[:40]} is in use by {address or 'another node'}"
 
     def _expelled(self, why: str) -> None:
-        self._near.effects.events.append(Refused(why, final=True))
+        self._near.effects.events.append(PlaceRefused(why, final=True))
         self._stop(why)
 
     # ---- parent and path

@@ -23,8 +23,8 @@ __all__ = [
     "PlaceEffects",
     "PlaceEvent",
     "PlaceLimits",
+    "PlaceRefused",
     "PlaceStats",
-    "Refused",
     "Silent",
     "TermChanged",
 ]
@@ -172,7 +172,7 @@ class OtherVoters(NamedTuple):
     voters: tuple[str, ...]
 
 
-class Refused(NamedTuple):
+class PlaceRefused(NamedTuple):
     """The cluster does not want this node. ``final``: it has stopped, and a new one is needed."""
 
     why: str
@@ -196,7 +196,7 @@ PlaceEvent: TypeAlias = (
     | MemberRemoved
     | Greeted
     | OtherVoters
-    | Refused
+    | PlaceRefused
     | Left
 )
 
