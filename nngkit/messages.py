@@ -42,7 +42,7 @@ from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, field, msgpack, to_builtins
 from msgspec import inspect as types
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from nngkit import envelope
 from nngkit.errors import BadMessage
@@ -114,10 +114,12 @@ class Rows(Generic[M]):
         self.kinds = {kind.__struct_config__.tag: kind for kind in kinds}
         self.version = version
         self._readers = {tag: _Reader(kind) for tag, kind in self.kinds.items()}
+        self._writers = {kind: _row_writer(types.type_info(kind)) for kind in kinds}
 
     def pack(self, message: M) -> list[Any]:
         """Return the row of a message, for `envelope.encode`."""
-        row: list[Any] = to_builtins(message, builtin_types=(bytes,))
+        write = self._writers[type(message)]
+        row: list[Any] = to_builtins(message, builtin_types=(bytes,)) if write is None else write(message)
         return row if self.version is None else [self.version, *row]
 
     def encode(self, message: M) -> bytes:
@@ -208,7 +210,8 @@ class Maps(Generic[M]):
         return message
 
     def _check_version(self, fields: dict[str, Any], peer: str | None) -> None:
-        if self.reads is not None:
+        version = fields.get("v")
+        if self.reads is not None and not (type(version) is int and 1 <= version <= self.reads):
             envelope.check_version(fields, self.reads, what=self._version_what, peer=peer)
 
     def decode(self, data: bytes, peer: str | None = None, *, limit: int | None = None) -> M:
@@ -275,6 +278,33 @@ class _Writer:
             if name in written and written[name] == default:
                 del written[name]
         return self._head | written
+
+
+def _row_writer(info: types.Type) -> Callable[[Any], list[Any]] | None:
+    """Return a writer of rows whose items need no change; None for others.
+
+    It takes long lists of bytes as they are, where to_builtins would look at each.
+    """
+    assert isinstance(info, types.StructType)
+    changed = (types.StructType, types.EnumType, types.FrozenSetType, types.SetType)
+    tag = [] if info.tag is None else [info.tag]
+    rows: list[tuple[int, Callable[[Any], list[Any]]]] = []
+    for at, each in enumerate(info.fields, len(tag)):
+        if any(_has(each.type, kind) for kind in changed):
+            part = each.type.item_type if isinstance(each.type, types.VarTupleType) else None
+            if not isinstance(part, types.StructType) or not part.array_like or not _has(part, types.BytesType):
+                return None
+            if (write := _row_writer(part)) is None:
+                return None
+            rows.append((at, write))
+
+    def written(message: Any) -> list[Any]:
+        row = [*tag, *astuple(message)]
+        for at, write in rows:
+            row[at] = list(map(write, row[at]))
+        return row
+
+    return written
 
 
 def _has(info: types.Type, wanted: type[types.Type]) -> bool:

@@ -11,7 +11,20 @@ from msgspec import Meta, defstruct
 
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, TooLarge
-from nngkit.messages import ADDRESS, ANY_TEXT, MOST_NUMBER, Fields, Flag, Maps, Natural, Row, Rows, Seconds, packed
+from nngkit.messages import (
+    ADDRESS,
+    ANY_TEXT,
+    MOST_NUMBER,
+    Fields,
+    Flag,
+    Maps,
+    Natural,
+    Row,
+    Rows,
+    Seconds,
+    always,
+    packed,
+)
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8)]
 
@@ -203,6 +216,63 @@ def test_nothing_but_a_message_or_bad_message_comes_out(items: list[Any], kind: 
     except BadMessage:
         return
     assert found is None or ROWS.parse(decode(encode(ROWS.pack(found)), what="row", limit=1 << 24)) == found
+
+
+class Call(Fields, frozen=True, tag="call", omit_defaults=True):
+    body: Any
+    ran: Flag = always(True)
+    note: Id = ""
+    v: Natural = 1
+
+
+CALLS: Final = Maps[Call]("call", Call, version=2)
+
+
+def test_values_of_any_type_are_written_as_they_are() -> None:
+    assert CALLS.pack(Call([b"x"])) == {"v": 1, "type": "call", "body": [b"x"], "ran": True}
+    assert CALLS.pack(Call(1, ran=False, note="n", v=2)) == {
+        "v": 2,
+        "type": "call",
+        "body": 1,
+        "ran": False,
+        "note": "n",
+    }
+    for body in (bytearray(b"x"), {1: 2}, {1, 2}):
+        with pytest.raises(TypeError):
+            CALLS.encode(Call(body))
+
+
+def test_kinds_that_are_none_of_these() -> None:
+    other = {"v": 9, "type": "later"}
+    assert CALLS.decode_known(encode(other)) is None
+    assert CALLS.decode_known(CALLS.encode(Call(1))) == Call(1)
+    with pytest.raises(BadMessage, match="version 9"):
+        CALLS.decode(encode(other))
+    with pytest.raises(BadMessage, match="version 3"):
+        CALLS.decode_known(encode({"v": 3, "type": "call", "body": 1}))
+
+
+class Part(Row, frozen=True):
+    data: bytes
+
+
+class Parts(Row, frozen=True, tag="parts"):
+    parts: tuple[Part, ...]
+    flat: list[bytes]
+
+
+PARTS: Final = Rows[Parts]("parts", Parts, version=3)
+
+
+def test_rows_with_a_version_before_the_kind() -> None:
+    message = Parts((Part(b"x"), Part(b"")), [b"y"])
+    assert PARTS.pack(message) == [3, "parts", [[b"x"], [b""]], [b"y"]]
+    assert PARTS.decode(encode([3, "parts", [[b"x", 1], [b""]], [b"y"]])) == message
+    assert PARTS.parse([3, "later"]) is None
+    wrong: list[Any] = [[], [2, "parts", []], [3], [3, 7], [3, "later"], "parts"]
+    for row in wrong:
+        with pytest.raises(BadMessage):
+            PARTS.decode(encode(row))
 
 
 def test_a_class_that_contains_itself_is_refused() -> None:
