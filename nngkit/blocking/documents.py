@@ -92,7 +92,7 @@ class Document(Whole):
     def joined(self, timeout: float | None = None) -> None:
         """Wait until this peer has all edits that a reachable peer had at the call.
 
-        At least one reachable peer must have the document. For a peer without a REP endpoint, its next heartbeat
+        At least one reachable peer must have the document. For a peer without a REP socket, its next heartbeat
         decides. Raises TimedOut after `timeout` seconds, AccessDenied.
         """
         self._wait(_document.Document.joined, timeout)
