@@ -151,7 +151,8 @@ class Node:
             if effects.start:
                 at_work = Counter(job.kind for job in (*crew._running.values(), *crew._stopping))
                 assert at_work.total() <= crew.slots
-                assert crew._alone is None or at_work.total() == 1, "it was to run alone"
+                waits = crew._kept_for is not None  # it was granted after these had started, in the same turn
+                assert crew._alone is None or waits or at_work.total() == 1, "it was to run alone"
                 assert +at_work == +Counter(crew._places.taken)
                 assert self.narrowed or all(at_work[kind] <= most for kind, most in crew._places.most.items())
             for job in effects.start:
