@@ -138,6 +138,7 @@ async def test_a_publishers_messages_need_no_function(tmp_path: Path) -> None:
     ):
         nursery.start_soon(recorder.record, recorded, "ticks")
         await recorded.await_for_peers(1)
+        await publisher.wait_for_peers(1)
         published = Flow(lambda number: publisher.publish(b"odd." if number % 2 else b"even.", b"%d" % number), 1000)
         nursery.start_soon(published.run)
         await published.begun.wait()
