@@ -42,7 +42,7 @@ from nngkit.cluster.content.messages import (
     OrderedFragments,
     Partner,
     Position,
-    PositionOf,
+    ObjectPosition,
     Positions,
     Presence,
     Run,
@@ -90,7 +90,7 @@ MESSAGES: list[Message] = [
     FullObject(1, "x", AT, b"content"),
     Gather("x", 2, 10, START),
     Offer("x", AT),
-    Positions((PositionOf("x", AT), PositionOf("y", START))),
+    Positions((ObjectPosition("x", AT), ObjectPosition("y", START))),
 ]
 BROKEN_ONCE = [  # seeds as they were numbered then; the choices of a history depend on the number of messages
     16,  # edits that depend on those of a crashed node, which reached no living one, were held forever

@@ -65,7 +65,7 @@ __all__ = [
     "OrderedFragments",
     "Partner",
     "Position",
-    "PositionOf",
+    "ObjectPosition",
     "Positions",
     "Presence",
     "Run",
@@ -349,7 +349,7 @@ class Offer(Row, frozen=True, tag=27):
     position: Position
 
 
-class PositionOf(Row, frozen=True):
+class ObjectPosition(Row, frozen=True):
     """Position of a shared object."""
 
     name: Name
@@ -359,7 +359,7 @@ class PositionOf(Row, frozen=True):
 class Positions(Row, frozen=True, tag=28):
     """Positions of the host's shared objects."""
 
-    of: Annotated[tuple[PositionOf, ...], Meta(max_length=MOST_POSITIONS)]
+    of: Annotated[tuple[ObjectPosition, ...], Meta(max_length=MOST_POSITIONS)]
 
 
 Message: TypeAlias = (

@@ -76,7 +76,7 @@ from nngkit.cluster.content.messages import (
     Opened,
     OrderedFragments,
     Partner,
-    PositionOf,
+    ObjectPosition,
     Positions,
     Presence,
     decode,
@@ -661,12 +661,12 @@ class ClusterDocuments:
     def _send_positions(self, now: float) -> None:
         """Broadcast the positions of objects that changed lately."""
         self._positions_at = now + POSITIONS
-        found: list[PositionOf] = []
+        found: list[ObjectPosition] = []
         for name, replica in self._objects.items():
             times = self._quiet.get(name, 0)
             if times < CHECK and not replica.behind_host and len(found) < MOST_POSITIONS:
                 self._quiet[name] = times + 1
-                found.append(PositionOf(name, replica.order.position))
+                found.append(ObjectPosition(name, replica.order.position))
         if found:
             self._send(None, Positions(tuple(found)))
 
