@@ -47,20 +47,35 @@ def reached(extra: str) -> list[Distribution]:
     return [each for (_, of), each in sorted(found.items(), key=lambda item: item[0]) if not of]
 
 
+def files_of(each: Distribution) -> list[Path]:
+    """Return the installed files of a distribution.
+
+    An older pip installs a source package, as PySpark is, the old way, with a list of its own: `files` of Python 3.11
+    would be that of its sources.
+    """
+    old = each.read_text("installed-files.txt")
+    if old is None:
+        return [Path(str(each.locate_file(file))) for file in each.files or ()]
+    site = Path(str(each.locate_file("")))
+    [info] = site.glob(f"{each.name}-*.egg-info")
+    return [Path(os.path.normpath(info / line)) for line in old.splitlines()]
+
+
 def install(environment: Path, distributions: list[Distribution]) -> None:
     """Make a virtual environment with these distributions, as links to the files that are installed here."""
     venv.create(environment, symlinks=True)
     site = next(environment.glob("lib/python*/site-packages"))
     for each in distributions:
-        for file in each.files or ():
-            target = Path(os.path.normpath(site / file))
+        installed = str(each.locate_file(""))
+        for file in files_of(each):
+            target = Path(os.path.normpath(site / os.path.relpath(file, installed)))
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(str(each.locate_file(file)), target)
+                os.link(file, target)
             except FileExistsError:  # two distributions may have the same file
                 pass
             except OSError:  # another file system
-                shutil.copy2(str(each.locate_file(file)), target)
+                shutil.copy2(file, target)
 
 
 @contextmanager
