@@ -48,20 +48,24 @@ class _Following:
             recv_max_size=plan.recv_max_size,
             tls=plan.tls,
         )
-        async with subscriber:
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._watch, subscriber)
-                    await self._receive(subscriber)
-                    nursery.cancel_scope.cancel()
-            except* SlowSubscriber as errors:
-                raise errors.exceptions[0] from None
-            finally:
-                stats = subscriber.stats
-                self.connected = bool(stats.received or subscriber.connected)
-                counts = {"printed": self.received, "received": stats.received, "missed": stats.missed}
-                counts |= {"late": stats.late, "dropped": stats.dropped, "snapshots": stats.snapshots}
-                self.stats = ", ".join(f"{name} {count}" for name, count in counts.items())
+        try:
+            async with subscriber:
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._watch, subscriber)
+                        await self._receive(subscriber)
+                        nursery.cancel_scope.cancel()
+                finally:
+                    stats = subscriber.stats
+                    self.connected = bool(stats.received or subscriber.connected)
+                    counts = {"printed": self.received, "received": stats.received, "missed": stats.missed}
+                    counts |= {"late": stats.late, "dropped": stats.dropped, "snapshots": stats.snapshots}
+                    self.stats = ", ".join(f"{name} {count}" for name, count in counts.items())
+        except* SlowSubscriber as errors:  # both tasks may have it, and the subscriber's own
+            error: BaseException = errors
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
 
     async def _receive(self, subscriber: Subscriber) -> None:
         while left := self._left():
