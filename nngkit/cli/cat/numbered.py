@@ -61,11 +61,13 @@ class _Following:
                     counts = {"printed": self.received, "received": stats.received, "missed": stats.missed}
                     counts |= {"late": stats.late, "dropped": stats.dropped, "snapshots": stats.snapshots}
                     self.stats = ", ".join(f"{name} {count}" for name, count in counts.items())
-        except* SlowSubscriber as errors:  # both tasks may have it, and the subscriber's own
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+        except BaseExceptionGroup as group:  # what `except*` raises is itself a group under Python 3.11.2
+            slow: BaseException | None = group.subgroup(SlowSubscriber)
+            if slow is None:
+                raise
+            while isinstance(slow, BaseExceptionGroup):  # both tasks may have it
+                slow = slow.exceptions[0]
+            raise slow from None
 
     async def _receive(self, subscriber: Subscriber) -> None:
         while left := self._left():
