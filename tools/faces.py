@@ -102,7 +102,7 @@ class Member:
 
     @property
     def items(self) -> ast.expr | None:
-        """What an async generator yields."""
+        """Return the type of an async generator's items."""
         match self.function.returns:
             case ast.Subscript(value=ast.Name(id="AsyncGenerator"), slice=ast.Tuple(elts=[item, _])):
                 return item

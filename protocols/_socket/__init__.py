@@ -1,1 +1,1 @@
-"""What sockets of all patterns have in common: options, calls, close."""
+"""Common parts of the sockets of all patterns: options, calls, close."""

@@ -67,9 +67,10 @@ async def test_a_client_without_a_budget_makes_no_further_attempt() -> None:
         for each in (one, other):
             each.handler = each.keep
         nothing = RetryBudget(share=0, per_second=0)
-        requests, stats = await called([one, other], 0.5, attempt_timeout=0.02, hedge=0.01, retry_budget=nothing)
+        # not too short for a busy machine to come to the hedge of each call
+        requests, stats = await called([one, other], 1.5, attempt_timeout=0.02, hedge=0.01, retry_budget=nothing)
         assert (requests, stats.retried, stats.hedged) == (CALLS, 0, 0)
-        assert stats.over_budget > 0  # once a call, unless its time is over first on a busy machine
+        assert stats.over_budget >= CALLS
 
 
 async def test_without_a_retry_left_a_call_waits_on_for_the_reply_that_it_has_asked_for() -> None:

@@ -43,9 +43,7 @@ from nngkit.testing.clock import VirtualClock
 
 Id = tuple[str, int, int]
 MOST = 4 * 1024 * 1024
-# Seconds: PATIENCE, twice as a look may be late, and a way of some hops to the host and back; and once more, as what
-# went back may go to a node whose jobs flowed until then: 3 of 3,000 histories took 0.3 to 0.4 s.
-IDLE = 0.5
+IDLE = 0.25  # seconds: PATIENCE, twice as a look may be late, and a way of some hops to the host and back
 
 
 class Link:
