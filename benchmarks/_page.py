@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from _measuring import RESULTS, UNITS
@@ -18,6 +19,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEAD = "## `python3 dev.py bench "
+TITLE = 48  # characters of a line above a plot: two plots stand side by side
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
@@ -172,7 +174,13 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
         for line, marker in zip(dict.fromkeys(row["line"] for row in rows), "os^vDPX*", strict=False):
             points = sorted((row for row in rows if row["line"] == line), key=lambda row: row["at"])
             axes.plot([row["at"] for row in points], [row[shown] for row in points], marker=marker, label=line)
-        axes.set(xscale="log", yscale="log", title=group["group"], xlabel=rows[0]["of"] + "s", ylabel=PLOTTED[shown])
+        axes.set(
+            xscale="log",
+            yscale="log",
+            title=fill(group["group"], TITLE),
+            xlabel=rows[0]["of"] + "s",
+            ylabel=PLOTTED[shown],
+        )
         for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, lambda value, _: number(value))):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(labels)
