@@ -103,6 +103,8 @@ UNITS = {
 }
 MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")
 
+THEIRS = {"_celery_jobs", "_dask_jobs", "_floor", "_nats", "_pynng", "_redis", "_ywebsocket", "_zenoh", "_zmq"}
+
 Figures = dict[str, float]
 
 
@@ -292,6 +294,7 @@ def options(description: str | None, *, rounds: int, seconds: float) -> argparse
     parser.add_argument("--seconds", type=float, default=seconds, help="of one measurement (default %(default)s)")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="ways and groups with TEXT in them")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
+    parser.add_argument("--beside", metavar="COMMIT", help="nngkit's ways alone, each beside the same way of COMMIT")
     return parser
 
 
@@ -310,11 +313,28 @@ def chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
     return found
 
 
+def beside(groups: Iterable[Group]) -> Iterator[Group]:
+    """Yield the groups with nngkit's ways alone, each followed by the same one of the earlier nngkit, and ratios."""
+    for group in groups:
+        ours = [way for way in group.ways if not way.before and way.measured.partition(":")[0] not in THEIRS]
+        promises = [
+            Promise(f"{UNITS[figure]} of {way.name} vs before", way.name, before(way.name), least, 1.0, figure)
+            for way in ours
+            if not way.at
+            for figure, least in (("per_second", 0.95), ("all_us", 1.05), ("p50_us", 1.05))
+        ]
+        yield replace(group, ways=tuple(with_before(ours)), promises=tuple(promises))
+
+
 def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[str, Any]:
     """Measure all ways, print the results, write them to RESULTS/NAME.json, and return them.
 
-    Earlier results in that file stay, unless measured again: each row has the conditions of its measurement.
+    Earlier results in that file stay, unless measured again: each row has the conditions of its measurement. Results
+    beside a commit are written to RESULTS/NAME_beside.json.
     """
+    if given.beside:
+        _contenders.BEFORE = given.beside
+        name, groups = f"{name}_beside", beside(groups)
     groups = chosen(tuple(groups), given.only)
     missing: dict[str, None] = {}
     for index, group in enumerate(groups):
@@ -346,7 +366,11 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
             }
             for row, each in zip(heads, figures.values(), strict=True)
         ]
-        known = [each for each in group.promises if {each.way, each.base or each.way} <= figures.keys()]
+        known = [
+            each
+            for each in group.promises
+            if {each.way, each.base or each.way} <= figures.keys() and each.figure in figures[each.way][0]
+        ]
         promises = [_kept(promise, figures) for promise in known]
         measured.append({"group": group.name, "rows": rows, "promises": promises})
         # after each group, so that an interrupted run keeps its results
