@@ -75,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
     class Shares(LoadScopeScheduling):  # type: ignore[misc]
-        """What a worker leaves when it crashes goes to the others: without shares that have ended, and without the
+        """Shares whose rest goes to the other workers if one crashes: without those that have ended, and without the
         test that it crashed in. A worker that is given a share with nothing to run reports nothing, and gets no other.
         """
 
