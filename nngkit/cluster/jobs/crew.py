@@ -308,13 +308,15 @@ class Crew:
         offers: list[Offer] = []
         groups: list[Credit | None] = []
         own = self._places.groups.get(kind)
-        if own is not None and kinds in (None, own) and (room := self._room(kind)) > 0:
-            offers.append(Offer(None, room, self._places.slots_of(kind)))
-            groups.append(None)
+        if own is not None and kinds in (None, own):
+            room, idle = self._room(kind)
+            if room > 0:
+                offers.append(Offer(None, room, self._places.slots_of(kind), idle))
+                groups.append(None)
         for link, child in self._children.items():
             for credit in child.values():
                 if credit.jobs > 0 and kind in credit.kinds and kinds in (None, credit.kinds):
-                    offers.append(Offer(link, credit.jobs, credit.slots))
+                    offers.append(Offer(link, credit.jobs, credit.slots, credit.idle))
                     groups.append(credit)
         return offers, groups
 
@@ -341,11 +343,10 @@ class Crew:
             self._sign_at = min(self._sign_at, now + visibility / SIGNS)
             return
         assert credit is not None
-        credit.jobs -= end - start
+        credit.use(end - start)
         self.stats.passed += end - start
-        number = next(number for number, each in self._children[link].items() if each is credit)
         self._passed.hand(link, term, serials, fences, attempts)
-        passed = Block(number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
+        passed = Block(credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
         self._effects.down.append((link, Grant(term, [passed])))
 
     def _take_alone(self, job: CrewJob, now: float) -> None:
@@ -397,10 +398,10 @@ class Crew:
             self._passed.report(link, ref)
             self._effects.down.append((link, Start([ref])))
 
-    def _room(self, kind: str) -> int:
-        """Return how many jobs of a kind the node's own workers can take."""
+    def _room(self, kind: str) -> tuple[int, int]:
+        """Return how many jobs of a kind the node's own workers can take, and how many of them would start at once."""
         if self._draining or not self.slots or self._results.full or self._alone is not None:
-            return 0
+            return 0, 0
         busy = len(self._running) + len(self._stopping)
         return self._places.room(kind, busy, self._waiting, self._ahead)
 
@@ -642,14 +643,17 @@ class Crew:
 
     def _demand(self) -> list[Wanted]:
         """Return the changes of credit to tell the parent."""
-        wanted: dict[frozenset[str], tuple[int, int]] = {}
+        wanted: dict[frozenset[str], Credit] = {}
         for kind, group in self._places.groups.items():
             if group not in wanted:
-                wanted[group] = self._room(kind), 0 if self._draining else self._places.slots_of(kind)
+                room, idle = self._room(kind)
+                wanted[group] = Credit(group)
+                wanted[group].add(room, 0 if self._draining else self._places.slots_of(kind), idle)
         for groups in self._children.values():
             for credit in groups.values():
-                jobs, slots = wanted.get(credit.kinds, (0, 0))
-                wanted[credit.kinds] = jobs + credit.jobs, slots + credit.slots
+                if (total := wanted.get(credit.kinds)) is None:
+                    total = wanted[credit.kinds] = Credit(credit.kinds)
+                total.add(credit.jobs, credit.slots, max(0, credit.idle))
         return self._asked.changes(wanted)
 
 

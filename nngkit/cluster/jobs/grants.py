@@ -104,11 +104,13 @@ class HostGrants:
         for link, groups in self._links.items():
             blocks: list[Block] = []
             size = 0
-            for number, credit in groups.items():
-                room = credit.jobs - self._recording
+            idle = [(credit, credit.idle) for credit in groups.values() if credit.idle > 0 and len(groups) > 1]
+            for credit, at_most in (*idle, *((credit, credit.jobs) for credit in groups.values())):
+                number = credit.number
+                room = min(at_most, credit.jobs) - self._recording
                 if room > 0 and (block := self._take_alone(number, credit.kinds, link, now)) is not None:
                     room -= 1
-                    credit.jobs -= 1
+                    credit.use(1)
                     blocks.append(block)
                 while room > 0:
                     ready, several = self._jobs.queue.best(credit.kinds)
@@ -118,7 +120,7 @@ class HostGrants:
                     used, block = self._take_block(number, ready, most, link, now)
                     room -= used
                     if block is not None:
-                        credit.jobs -= len(block.serials)
+                        credit.use(len(block.serials))
                         blocks.append(block)
                         size += sum(map(len, block.payloads))
                         if size > MOST_BATCH_BYTES or len(blocks) >= MOST_GROUPS:

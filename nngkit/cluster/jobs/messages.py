@@ -109,6 +109,7 @@ ErrorText: TypeAlias = Annotated[str, Meta(max_length=MOST_ERROR, extra=ANY_TEXT
 Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=MOST_KEY)]
 Span: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Running: TypeAlias = Annotated[float, Meta(ge=0.01, le=MOST_SECONDS)]
+Change: TypeAlias = Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 ROWS: Final = Meta(max_length=MOST_ROWS)
 Numbers: TypeAlias = Annotated[list[Natural], ROWS]
@@ -298,12 +299,17 @@ class Ref(Row, frozen=True):
 
 
 class Wanted(Row, frozen=True):
-    """Credit of one group: its number, kinds (None: as before), the change of its credit, and its slots (absolute)."""
+    """Credit of one group: its number, kinds (None: as before), the change of its credit, and its slots (absolute).
+
+    ``idle``: the change of the part of its credit that would start at once; 0 is left out of a row, as rows had no such
+    field once.
+    """
 
     group: Natural
     kinds: Annotated[list[Kind], Meta(min_length=1, max_length=MOST_KINDS)] | None
-    change: Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
+    change: Change
     slots: Natural
+    idle: Change = 0
 
 
 class Demand(Row, frozen=True, tag=20):
@@ -476,6 +482,9 @@ def pack(message: Message) -> list[Any]:
                 _trim(group[0], 7)
         case 10:
             row[4] = _ascending(row[4])
+        case 20:
+            for wanted in row[1]:
+                _trim(wanted, 4)
         case 21:
             row[4], row[6] = _uniform(row[4]), _uniform(row[6])
         case 30:
@@ -486,8 +495,8 @@ def pack(message: Message) -> list[Any]:
 
 
 def _trim(row: list[Any], least: int) -> None:
-    """Leave a last item out that is None."""
-    if row[-1] is None:
+    """Leave a last item out that is None or 0."""
+    if not row[-1]:
         del row[least:]
 
 
