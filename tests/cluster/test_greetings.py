@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nngkit.cluster.admission import Applicant, Authenticator, TokenAuthenticator
-from nngkit.cluster.frames import Hello, greeting_frame, parse_local
+from nngkit.cluster.frames import Greeting, greeting_frame, parse_local
 from nngkit.cluster.node.greetings import GREETING, SILENCE, Greetings, GreetingsEffects
 from nngkit.errors import BadMessage
 
@@ -18,7 +18,7 @@ VOTERS = {"a": "tcp://a:1", "b": "tcp://b:1"}
 def make(id: str, *, token: str | None = "s", voters: dict[str, str] | None = None, cluster: str = "farm") -> Greetings:
     others = {name: at for name, at in (voters or {}).items() if name != id}
     return Greetings(
-        Hello(cluster, id, ord(id[0]), False, token),
+        Greeting(cluster, id, ord(id[0]), False, token),
         others,
         TokenAuthenticator(cluster, token, lambda: 0.0),
         rng=Random(1),
@@ -76,7 +76,7 @@ def test_an_authenticator_of_the_program_decides_by_id_and_address() -> None:
         seen.append(applicant)
         return applicant.address.startswith("tcp://here")
 
-    c = Greetings(Hello("farm", "c", 1, False), {}, authenticator, rng=Random(1), now=0.0, wall=lambda now: now)
+    c = Greetings(Greeting("farm", "c", 1, False), {}, authenticator, rng=Random(1), now=0.0, wall=lambda now: now)
     assert meet(make("a"), c)[0] is not None
     assert (seen[0].id, seen[0].token) == ("a", "s")
 
@@ -108,7 +108,7 @@ def test_a_stranger_is_no_voter() -> None:
     c.tick(0.0)
     c.take()
     b.link_up(1, "tcp://here", None, 0.0)
-    frame = greeting_frame(Hello("farm", "c", 1, True, "s"))
+    frame = greeting_frame(Greeting("farm", "c", 1, True, "s"))
     assert b.greet(1, parse_local(frame, limit=1000), 0.0) is None
     assert "not one of this node's voters" in b.take().warnings[0]
 
@@ -130,7 +130,7 @@ def test_a_link_that_does_not_greet_and_a_silent_voter_are_dropped() -> None:
 
 
 def test_a_permission_that_ends_ends_the_link() -> None:
-    c = Greetings(Hello("farm", "c", 1, False), {}, lambda _: 100.0, rng=Random(1), now=0.0, wall=lambda now: now)
+    c = Greetings(Greeting("farm", "c", 1, False), {}, lambda _: 100.0, rng=Random(1), now=0.0, wall=lambda now: now)
     meet(make("a"), c)
     assert c.tick(99.0) == []
     assert [one.id for one in c.tick(100.0)] == ["a"]
@@ -138,7 +138,7 @@ def test_a_permission_that_ends_ends_the_link() -> None:
 
 
 def make_deciding(authenticator: Authenticator) -> Greetings:
-    return Greetings(Hello("farm", "c", 1, False), {}, authenticator, rng=Random(1), now=9.0, wall=lambda now: now)
+    return Greetings(Greeting("farm", "c", 1, False), {}, authenticator, rng=Random(1), now=9.0, wall=lambda now: now)
 
 
 def raising(error: BaseException) -> Authenticator:

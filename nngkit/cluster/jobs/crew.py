@@ -80,6 +80,7 @@ from nngkit.cluster.jobs.sharing import Decide, Offer, evenly
 from nngkit.cluster.jobs.slots import Kinds, Places
 from nngkit.cluster.jobs.values import CrewEffects, CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.jobs.waiting import Waiting
+from nngkit.cluster.log_clock import NEVER
 
 __all__ = ["Crew"]
 
@@ -89,7 +90,6 @@ HELD_BACK: Final = (
 SIGNS: Final = 3  # of the node in one visibility: two may be lost or late
 HOLD: Final = 0.25  # seconds until a job that is to run alone goes back, doubled with each of its grants
 DOUBLINGS: Final = 8  # of that at most: 64 s
-NEVER: Final = float("inf")
 
 
 class Crew:

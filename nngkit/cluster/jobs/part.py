@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from nngkit.chance import RandomSource
 from nngkit.cluster.jobs.crew import Crew
 from nngkit.cluster.jobs.messages import (
     Accepted,
@@ -33,14 +34,13 @@ from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.sharing import Decide
 from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.jobs.table import JobTable
-from nngkit.cluster.jobs.values import CrewJob, JobEnd, Rng
-from nngkit.cluster.log_clock import LogClock
+from nngkit.cluster.jobs.values import CrewJob, JobEnd
+from nngkit.cluster.log_clock import NEVER, LogClock
 
 __all__ = ["JobStart", "JobStop", "JobsEnded", "RoomForJobs", "WorkEvent", "WorkNodeEffects", "WorkPart"]
 
 _TO_HOST = (Submit, Received, Cancel, Waiting)
 _TO_SUBMITTER = (Accepted, Finished, Missing, Refused, JobParts, JobProgress)
-NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class WorkPart:
         kinds: frozenset[str],
         slots: int,
         decide: Decide,
-        rng: Rng,
+        rng: RandomSource,
         wall: Callable[[float], float],
     ) -> None:
         self.id = id

@@ -44,6 +44,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor
 from typing import Final
 
+from nngkit.chance import RandomSource
 from nngkit.cluster.jobs.grants import HostGrants
 from nngkit.cluster.jobs.intake import Intake
 from nngkit.cluster.jobs.messages import (
@@ -74,7 +75,6 @@ from nngkit.cluster.jobs.values import (
     LOST,
     UNKNOWN,
     JobEnd,
-    Rng,
     WorkEffects,
     WorkLimits,
     WorkStats,
@@ -97,7 +97,7 @@ class WorkHost:
         table: JobTable,
         now: float,
         wall: float,
-        rng: Rng,
+        rng: RandomSource,
         limits: WorkLimits | None = None,
         ahead: float = 0.0,
     ) -> None:

@@ -57,6 +57,7 @@ from nngkit.cluster.jobs.messages import (
     Waiting,
     check_spec,
 )
+from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full
 
 __all__ = [
@@ -150,7 +151,7 @@ class Submitter:
     def __init__(self, id: str, epoch: int, limits: SubmitLimits | None = None) -> None:
         self.id, self.epoch = id, epoch
         self.limits = limits or SubmitLimits()
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self.floor = 1
         self.resent = 0
         self._next = 1
@@ -346,7 +347,7 @@ class Submitter:
 
     def tick(self, now: float) -> None:
         """Send again what is due. Sets `wake_at`."""
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         if self._attached:
             self._resend(now, self.limits.resend)
 
@@ -363,7 +364,7 @@ class Submitter:
                 Waiting(self.epoch, floor, waiting[at : at + MOST_ROWS]) for at in range(0, len(waiting), MOST_ROWS)
             ]
             self._cancels = [number for number in waiting if self._jobs[number].cancelled]
-        self.wake_at = now + self.limits.resend if self._jobs else float("inf")
+        self.wake_at = now + self.limits.resend if self._jobs else NEVER
 
     def _floor(self) -> int:
         floor, jobs = self.floor, self._jobs
@@ -411,7 +412,7 @@ class Submitter:
             batch.append(job)
         self._unaccepted += len(batch)
         self._send(batch, now)
-        if self._jobs and self.wake_at == float("inf"):
+        if self._jobs and self.wake_at == NEVER:
             self.wake_at = now + self.limits.resend
 
     def _send(self, jobs: Iterable[_Job], now: float) -> None:

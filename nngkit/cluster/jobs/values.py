@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
 from nngkit.errors import ConfigError
@@ -24,7 +24,6 @@ __all__ = [
     "CrewLimits",
     "CrewStats",
     "JobEnd",
-    "Rng",
     "WorkEffects",
     "WorkLimits",
     "WorkStats",
@@ -41,13 +40,6 @@ FORGETTING: Final = 7  # finished, and to be forgotten: that is proposed
 
 CANCELLED: Final = 3  # index of OUTCOMES
 ENTRY_BYTES: Final = 192 * 1024  # payloads in one entry of the log: with all columns, under 256 KiB
-
-
-class Rng(Protocol):
-    """Source of chance: a `random.Random`."""
-
-    def random(self) -> float:
-        """Return a number from 0 to 1."""
 
 
 class JobEnd(NamedTuple):

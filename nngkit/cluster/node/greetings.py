@@ -28,10 +28,11 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from nngkit.calls.texts import text_of
+from nngkit.chance import RandomSource
 from nngkit.cluster.admission import Applicant, Authenticator
 from nngkit.cluster.containing import contained, describe
-from nngkit.cluster.election.values import Chance
-from nngkit.cluster.frames import HEARTBEAT_FRAME, Hello, Refusal, greeting_frame, parse_greeting
+from nngkit.cluster.frames import HEARTBEAT_FRAME, Greeting, Refusal, greeting_frame, parse_greeting
+from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import AccessDenied, BadMessage
 
 __all__ = ["ITSELF", "Greetings", "GreetingsEffects", "OpenLink"]
@@ -55,7 +56,7 @@ class _Link:
     state: Literal["greeting", "open"] = "greeting"
     id: str = ""
     epoch: int = 0
-    until: float = float("inf")
+    until: float = NEVER
     heard: float = 0.0
 
 
@@ -94,11 +95,11 @@ class Greetings:
 
     def __init__(
         self,
-        hello: Hello,
+        hello: Greeting,
         voters: Mapping[str, str],
         authenticator: Authenticator,
         *,
-        rng: Chance,
+        rng: RandomSource,
         now: float,
         wall: Callable[[float], float],
     ) -> None:
@@ -257,7 +258,7 @@ class Greetings:
             self._voter_links[there.id] = link
         return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed), replaced
 
-    def _decide(self, there: _Link, hello: Hello, now: float) -> tuple[str | None, float]:
+    def _decide(self, there: _Link, hello: Greeting, now: float) -> tuple[str | None, float]:
         """Return why a neighbour is refused, or None and until when it is admitted, in seconds since 1970."""
         if hello.cluster != self._hello.cluster:
             return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
@@ -268,7 +269,7 @@ class Greetings:
             expected = self._dialing.get(there.dialed) if there.voter else None
             if expected not in (None, hello.id):
                 return f"voter {expected!r} is expected there, and it is {hello.id!r}", 0.0
-            return None, float("inf")
+            return None, NEVER
         if hello.voter and hello.id not in self._voters:
             return f"{hello.id!r} is not one of this node's voters", 0.0
         until = self._ask(Applicant(hello.id, there.peer, hello.token, hello.ticket))
@@ -287,7 +288,7 @@ class Greetings:
                     verdict.close()  # else Python warns that it was never awaited
                 return self._failed(applicant, "async", "it is async; it has to be a plain function")
             if verdict is True:
-                return float("inf")
+                return NEVER
             if not verdict:
                 return "not admitted"
             if isinstance(verdict, (int, float)) and (until := float(verdict)) == until:

@@ -29,6 +29,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from nngkit.cluster.frames import Kind
+from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import BadMessage, Full
 from nngkit.messages import MOST_NUMBER, Natural, Row, Rows
 
@@ -101,7 +102,7 @@ class Letters:
     def __init__(self, epoch: int, limits: LetterLimits | None = None) -> None:
         self._epoch = epoch
         self.limits = limits or LetterLimits()
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self.given_up = 0
         self._own = 0
         self._out: dict[str, _Outgoing] = {}  # those with letters that are not acknowledged
@@ -159,7 +160,7 @@ class Letters:
         """Send again what has not been acknowledged in time; give up the oldest. Sets `wake_at`."""
         if now < self.wake_at:
             return
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         for to, out in list(self._out.items()):
             while out.waiting and out.waiting[0][1] + self.limits.patience <= now:
                 out.waiting.popleft()

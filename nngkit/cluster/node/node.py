@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from nngkit.chance import Chance
 from nngkit.cluster.admission import TokenAuthenticator
 from nngkit.cluster.content.part import ClusterDocuments
 from nngkit.cluster.election.values import Deposed, Elected, HostChanged, Restored
@@ -38,7 +39,7 @@ from nngkit.cluster.frames import (
     DOCUMENTS,
     ROUTED,
     Channel,
-    Hello,
+    Greeting,
     Routed,
     local_frame,
     pack_body,
@@ -48,12 +49,13 @@ from nngkit.cluster.frames import (
     routed_frame,
 )
 from nngkit.cluster.jobs.part import WorkPart
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node.greetings import Greetings, OpenLink
 from nngkit.cluster.node.letters import Letter, Letters
 from nngkit.cluster.node.log_lines import LogLines
 from nngkit.cluster.node.questions import Questions
-from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeChance, NodeConfig, NodeEffects, NodeStats
+from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig, NodeEffects, NodeStats
 from nngkit.cluster.node.voting import VotingPart
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.cluster.tree import values as placing
@@ -87,7 +89,7 @@ class Node:
         epoch: int,
         now: float,
         wall: float,
-        rng: NodeChance,
+        rng: Chance,
         restored: Restored | None = None,
         wake: Callable[[], object] = lambda: None,
     ) -> None:
@@ -102,7 +104,7 @@ class Node:
         self._log_lines = LogLines()
         self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
         is_voter = config.id in config.voters
-        hello = Hello(config.cluster, config.id, epoch, False, config.token, config.ticket)
+        hello = Greeting(config.cluster, config.id, epoch, False, config.token, config.ticket)
         self.greetings = Greetings(
             hello,
             {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
@@ -165,12 +167,12 @@ class Node:
         return min(
             self.greetings.wake_at,
             self.place.wake_at,
-            self.mesh.wake_at if self._tree else float("inf"),
+            self.mesh.wake_at if self._tree else NEVER,
             self.letters.wake_at,
             self.work.wake_at,
             self.documents.wake_at,
             self.questions.wake_at,
-            float("inf") if self.voting is None else self.voting.wake_at,
+            NEVER if self.voting is None else self.voting.wake_at,
         )
 
     @property

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from nngkit.cluster.admission import Authenticator
-from nngkit.cluster.content.copy import CopyRng
 from nngkit.cluster.jobs.sharing import Decide, evenly
-from nngkit.cluster.jobs.values import Rng
 from nngkit.cluster.node.letters import LetterLimits
-from nngkit.cluster.tree.search import Random
 from nngkit.mesh.limits import MeshLimits
 
-__all__ = ["ContentChanged", "DialRefused", "NodeChance", "NodeConfig", "NodeEffects", "NodeStats"]
+__all__ = ["ContentChanged", "DialRefused", "NodeConfig", "NodeEffects", "NodeStats"]
 
 DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
 
@@ -85,10 +82,6 @@ class NodeEffects:
         self.dials: list[str] = []
         self.events: list[object] = []
         self.warnings: list[str] = []
-
-
-class NodeChance(CopyRng, Rng, Random, Protocol):
-    """Source of chance for all parts: a random.Random."""
 
 
 @dataclass

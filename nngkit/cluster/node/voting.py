@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nngkit.chance import RandomSource
 from nngkit.cluster.election import messages as election_messages
 from nngkit.cluster.election.values import (
-    Chance,
     Deposed,
     Elected,
     ElectionEvent,
@@ -69,7 +69,7 @@ class VotingPart:
         *,
         epoch: int,
         now: float,
-        rng: Chance,
+        rng: RandomSource,
         preference: int,
         durable: bool,
         lease: float,
