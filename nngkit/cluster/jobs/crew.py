@@ -56,7 +56,6 @@ from nngkit.cluster.jobs.messages import (
     MOST_ERROR,
     MOST_GROUPS,
     MOST_KIND,
-    MOST_ROWS,
     Block,
     Demand,
     Grant,
@@ -73,6 +72,7 @@ from nngkit.cluster.jobs.messages import (
     Stop,
     Taken,
     Wanted,
+    batches,
 )
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
@@ -192,7 +192,7 @@ class Crew:
             job.renewed = now
             refs.append(job.ref)
         refs += others
-        self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Holding, batches(refs))
 
     def child_up(self, link: int) -> None:
         """Begin with a child: it has no credit, and no jobs."""
@@ -201,8 +201,7 @@ class Crew:
     def child_down(self, link: int, now: float) -> None:
         """Forget a child; report its jobs as lost."""
         self._children.pop(link, None)
-        refs = self._passed.down(link)
-        self._up += [Lost(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Lost, batches(self._passed.down(link)))
         self._now = now
 
     # ---- messages
@@ -335,7 +334,7 @@ class Crew:
                 job.renewed = now
                 if self._alone is not None:
                     self._return([job])  # it was on its way
-                elif job.alone:
+                elif not attempt:
                     self._take_alone(job, now)
                 else:
                     self._waiting.add(job, now)
@@ -630,7 +629,7 @@ class Crew:
         self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
-            up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+            up += map(Returned, batches(refs))
         if self._asking:
             self._asking = False
             if self._alone is not None:
@@ -647,8 +646,7 @@ class Crew:
         for kind, group in self._places.groups.items():
             if group not in wanted:
                 room, idle = self._room(kind)
-                wanted[group] = Credit(group)
-                wanted[group].add(room, 0 if self._draining else self._places.slots_of(kind), idle)
+                wanted[group] = Credit(group, 0, room, 0 if self._draining else self._places.slots_of(kind), idle)
         for groups in self._children.values():
             for credit in groups.values():
                 if (total := wanted.get(credit.kinds)) is None:

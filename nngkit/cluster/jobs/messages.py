@@ -25,9 +25,9 @@ term and fence: the fence counts the grants of the job in the term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
@@ -82,10 +82,12 @@ __all__ = [
     "Taken",
     "Waiting",
     "Wanted",
+    "batches",
     "check_spec",
     "is_seconds",
     "pack",
     "parse",
+    "pieces",
 ]
 
 OUTCOMES: Final = ("result", "failed", "dead", "cancelled")
@@ -111,6 +113,7 @@ Span: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Running: TypeAlias = Annotated[float, Meta(ge=0.01, le=MOST_SECONDS)]
 Change: TypeAlias = Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+T = TypeVar("T")
 ROWS: Final = Meta(max_length=MOST_ROWS)
 Numbers: TypeAlias = Annotated[list[Natural], ROWS]
 Blobs: TypeAlias = Annotated[list[bytes], ROWS]
@@ -526,6 +529,28 @@ class _Job(Spec, frozen=True, tag=0):
 
 
 _JOBS: Final = Rows[_Job]("job", _Job)
+
+
+def batches(rows: list[T], most: int = MOST_ROWS) -> Iterator[list[T]]:
+    """Yield rows in parts of at most `most`."""
+    for at in range(0, len(rows), most):
+        yield rows[at : at + most]
+
+
+def pieces(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and bytes of pieces of what has these sizes: `most` bytes, or one item, and MOST_ROWS items."""
+    total = sum(sizes)
+    if sizes and total <= most and len(sizes) <= MOST_ROWS:
+        yield 0, len(sizes), total
+        return
+    start = size = 0
+    for place, more in enumerate(sizes):
+        if place > start and (size + more > most or place - start >= MOST_ROWS):
+            yield start, place, size
+            start, size = place, 0
+        size += more
+    if start < len(sizes):
+        yield start, len(sizes), size
 
 
 def check_spec(spec: Spec) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from nngkit.cluster.jobs.messages import (
@@ -15,6 +15,7 @@ from nngkit.cluster.jobs.messages import (
     Progress,
     Progressed,
     Results,
+    pieces,
 )
 from nngkit.cluster.jobs.values import CrewJob, CrewLimits, CrewStats
 
@@ -26,14 +27,15 @@ Failure = tuple[bool, str, str]
 """Failure of a job: whether to retry, error kind, error text."""
 
 
+@dataclass(slots=True, eq=False)
 class _Kept:
     """A result that the host has not taken."""
 
-    __slots__ = ("failure", "job", "result", "sent", "took")
-
-    def __init__(self, job: CrewJob, result: bytes, failure: Failure | None, took: int) -> None:
-        self.job, self.result, self.failure, self.took = job, result, failure, took
-        self.sent = -1.0  # not yet
+    job: CrewJob
+    result: bytes
+    failure: Failure | None
+    took: int
+    sent: float = -1.0  # not yet
 
 
 class CrewResults:
@@ -122,7 +124,8 @@ class CrewResults:
         """Append the messages for the parent; return True if results are among them."""
         if self._new_parts:
             parts, self._new_parts = self._new_parts, []
-            up += [Parts(piece) for piece in _by_bytes(parts)]
+            sizes = [len(part.data) for part in parts]
+            up += [Parts(parts[start:end]) for start, end, _ in pieces(sizes, MOST_BATCH_BYTES)]
         if self._progress:
             up.append(Progress(list(self._progress.values())))
             self._progress = {}
@@ -156,13 +159,3 @@ class CrewResults:
                 up += by_term.values()
                 by_term, size = {}, 0
         up += by_term.values()
-
-
-def _by_bytes(parts: list[Part]) -> Iterable[list[Part]]:
-    start = size = 0
-    for place, part in enumerate(parts):
-        if place > start and (size + len(part.data) > MOST_BATCH_BYTES or place - start >= MOST_ROWS):
-            yield parts[start:place]
-            start, size = place, 0
-        size += len(part.data)
-    yield parts[start:]

@@ -32,13 +32,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_KEY,
-    MOST_ROWS,
     OUTCOMES,
     Accepted,
     Cancel,
@@ -55,6 +54,7 @@ from nngkit.cluster.jobs.messages import (
     Submit,
     SubmitGroup,
     Waiting,
+    batches,
     check_spec,
 )
 from nngkit.cluster.log_clock import NEVER
@@ -110,39 +110,28 @@ class JobEnded(NamedTuple):
     worker: str = ""
 
 
+@dataclass(slots=True)
 class SubmitEffects:
     """Work for the node: `sends` for the host, `events` for the program. `room`: a `submit` may succeed again."""
 
-    __slots__ = ("events", "room", "sends")
-
-    def __init__(self) -> None:
-        self.sends: list[Message] = []
-        self.events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = []
-        self.room = False
+    sends: list[Message] = field(default_factory=list)
+    events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = field(default_factory=list)
+    room: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
-    __slots__ = (
-        "accepted",
-        "attempt",
-        "cancelled",
-        "key",
-        "number",
-        "payload",
-        "place",
-        "sent",
-        "size",
-        "spec",
-        "term",
-    )
-
-    def __init__(self, number: int, spec: Spec, payload: bytes, key: bytes | None) -> None:
-        self.number, self.spec, self.payload, self.key = number, spec, payload, key
-        self.size = len(payload)
-        self.sent = -1.0  # not yet
-        self.accepted = self.cancelled = False
-        self.term = 0  # in which it was accepted
-        self.attempt = self.place = 0  # of the next part
+    number: int
+    spec: Spec
+    payload: bytes
+    key: bytes | None
+    size: int
+    sent: float = -1.0  # not yet
+    accepted: bool = False
+    cancelled: bool = False
+    term: int = 0  # in which it was accepted
+    attempt: int = 0  # this and `place`: of the next part
+    place: int = 0
 
 
 class Submitter:
@@ -210,7 +199,7 @@ class Submitter:
             raise ConfigError("key", f"a key has 1 to {MOST_KEY} bytes", key)
         number = self._next
         self._next = number + 1
-        job = _Job(number, known, payload, key)
+        job = _Job(number, known, payload, key, len(payload))
         self._jobs[number] = job
         self._unsent.append(job)
         self._payload_bytes += job.size
@@ -360,9 +349,7 @@ class Submitter:
         waiting = [number for number, job in self._jobs.items() if job.accepted]
         if waiting:
             floor = self._floor()
-            self._effects.sends += [
-                Waiting(self.epoch, floor, waiting[at : at + MOST_ROWS]) for at in range(0, len(waiting), MOST_ROWS)
-            ]
+            self._effects.sends += [Waiting(self.epoch, floor, numbers) for numbers in batches(waiting)]
             self._cancels = [number for number in waiting if self._jobs[number].cancelled]
         self.wake_at = now + self.limits.resend if self._jobs else NEVER
 
@@ -381,14 +368,11 @@ class Submitter:
             sends = self._effects.sends
             if self._cancels:
                 cancels, self._cancels = self._cancels, []
-                sends += [Cancel(self.epoch, cancels[at : at + MOST_ROWS]) for at in range(0, len(cancels), MOST_ROWS)]
+                sends += [Cancel(self.epoch, numbers) for numbers in batches(cancels)]
             if self._received:
-                numbers, self._received = self._received, []
+                received, self._received = self._received, []
                 floor = self._floor()
-                sends += [
-                    Received(self.epoch, floor, numbers[at : at + MOST_ROWS])
-                    for at in range(0, len(numbers), MOST_ROWS)
-                ]
+                sends += [Received(self.epoch, floor, numbers) for numbers in batches(received)]
         effects, self._effects = self._effects, SubmitEffects()
         if not self._attached:
             effects.sends = []

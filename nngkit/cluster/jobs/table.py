@@ -44,6 +44,7 @@ an empty origin, which no node has: an older voter keeps it, and forgets it like
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ _CANCELLED: Final = 3  # index of OUTCOMES
 Op = list[Any]
 
 
+@dataclass(slots=True, eq=False)
 class Source:
     """One run of a submitter: ``jobs`` by number, with those of other submitters under the same key.
 
@@ -73,20 +75,19 @@ class Source:
     highest number seen by the host, and `last` by the table: higher ones are new.
     """
 
-    __slots__ = ("epoch", "floor", "gone", "jobs", "last", "origin", "pending", "top", "used")
-
-    def __init__(self, origin: str, epoch: int) -> None:
-        self.origin, self.epoch = origin, epoch
-        self.floor = 1
-        self.last = 0
-        self.jobs: dict[int, Job] = {}
-        self.gone: set[int] = set()
-        # of the host only
-        self.top = 0
-        self.pending: set[int] = set()  # numbers proposed and not yet committed
-        self.used = 0.0  # monotonic time of its last message
+    origin: str
+    epoch: int
+    floor: int = 1
+    last: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    # of the host only
+    top: int = 0
+    pending: set[int] = field(default_factory=set)  # numbers proposed and not yet committed
+    used: float = 0.0  # monotonic time of its last message
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One accepted job. The second half of its attributes belongs to the host of the present term only.
 
@@ -95,63 +96,31 @@ class Job:
     ``tries`` counts recorded starts; ``also``: further pairs of source and number under the same key.
     """
 
-    __slots__ = (
-        "also",
-        "attempts",
-        "counted",
-        "due",
-        "error",
-        "fence",
-        "finished",
-        "grants",
-        "key",
-        "link",
-        "not_before",
-        "number",
-        "outcome",
-        "payload",
-        "queued",
-        "result",
-        "serial",
-        "source",
-        "spec",
-        "status",
-        "suspect",
-        "term",
-        "tries",
-        "worker",
-    )
-
-    def __init__(
-        self, serial: int, source: Source, number: int, spec: Spec, payload: bytes, key: bytes | None, queued: float
-    ) -> None:
-        self.serial = serial
-        self.source = source
-        self.number = number
-        self.spec = spec
-        self.payload = payload
-        self.key = key
-        self.queued = queued
-        self.not_before = queued + spec.delay if spec.delay else 0.0
-        self.tries = 0
-        self.outcome = _UNFINISHED
-        self.also: list[tuple[Source, int]] | None = None
-        # set when the job ends: result, error, finished
-        self.status = 0  # queued; the values are those of values.py
-        self.attempts = 0  # starts known to this host
-        self.grants = 0  # grants by this host: its fences
-        self.term = 0  # of the last grant; 0: none
-        self.fence = 0
-        self.worker = ""
-        self.suspect = False  # a worker that had it was lost: from now on it asks before it starts
-        self.counted = False  # the start under the last grant is among `attempts`
-        # set at a grant: due, link
-
-    result: bytes
-    error: tuple[str, str]
-    finished: float
-    due: float
-    link: int
+    serial: int
+    source: Source
+    number: int
+    spec: Spec
+    payload: bytes
+    key: bytes | None
+    queued: float
+    not_before: float
+    tries: int = field(default=0, init=False)
+    outcome: int = field(default=_UNFINISHED, init=False)
+    also: list[tuple[Source, int]] | None = field(default=None, init=False)
+    result: bytes = field(init=False)  # this and the next two are set when the job ends
+    error: tuple[str, str] = field(init=False)
+    finished: float = field(init=False)
+    # of the host only
+    status: int = field(default=0, init=False)  # queued; the values are those of values.py
+    attempts: int = field(default=0, init=False)  # starts known to this host
+    grants: int = field(default=0, init=False)  # grants by this host: its fences
+    term: int = field(default=0, init=False)  # of the last grant; 0: none
+    fence: int = field(default=0, init=False)
+    worker: str = field(default="", init=False)
+    suspect: bool = field(default=False, init=False)  # a worker that had it was lost: it now asks before it starts
+    counted: bool = field(default=False, init=False)  # the start under the last grant is among `attempts`
+    due: float = field(init=False)  # this and the next are set at a grant
+    link: int = field(init=False)
 
     @property
     def id(self) -> tuple[str, int, int]:
@@ -159,6 +128,7 @@ class Job:
         return self.source.origin, self.source.epoch, self.number
 
 
+@dataclass(slots=True)
 class Changes:
     """Changes by one entry.
 
@@ -175,30 +145,16 @@ class Changes:
         forgotten: Number of forgotten jobs.
     """
 
-    __slots__ = (
-        "accepted",
-        "cancelled",
-        "detached",
-        "finished",
-        "forgotten",
-        "known",
-        "paused",
-        "payloads",
-        "recorded",
-        "settled",
-    )
-
-    def __init__(self) -> None:
-        self.accepted: list[list[Job]] = []
-        self.known: list[tuple[Source, int, Job]] = []
-        self.cancelled: list[tuple[Job, str]] = []
-        self.detached: list[tuple[Source, int, Job]] = []
-        self.finished: list[Job] = []
-        self.payloads: list[bytes] = []
-        self.recorded: list[Job] = []
-        self.paused: list[Job] = []
-        self.settled: list[tuple[Source, Sequence[int]]] = []
-        self.forgotten = 0
+    accepted: list[list[Job]] = field(default_factory=list)
+    known: list[tuple[Source, int, Job]] = field(default_factory=list)
+    cancelled: list[tuple[Job, str]] = field(default_factory=list)
+    detached: list[tuple[Source, int, Job]] = field(default_factory=list)
+    finished: list[Job] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    recorded: list[Job] = field(default_factory=list)
+    paused: list[Job] = field(default_factory=list)
+    settled: list[tuple[Source, Sequence[int]]] = field(default_factory=list)
+    forgotten: int = 0
 
 
 class JobTable:
@@ -267,7 +223,8 @@ class JobTable:
             return
         serials = range(self._next, self._next + len(numbers))
         self._next += len(numbers)
-        new = list(map(Job, serials, repeat(source), numbers, repeat(spec), payloads, repeat(None), repeat(wall)))
+        times = repeat(wall), repeat(_first_start(spec, wall))
+        new = list(map(Job, serials, repeat(source), numbers, repeat(spec), payloads, repeat(None), *times))
         self.jobs.update(zip(serials, new, strict=True))
         source.jobs.update(zip(numbers, new, strict=True))
         source.last = numbers[-1]
@@ -299,7 +256,7 @@ class JobTable:
                 known.also.append((source, number))
                 changes.known.append((source, number, known))
                 continue
-            job = Job(self._next, source, number, spec, payload, key, wall)
+            job = Job(self._next, source, number, spec, payload, key, wall, _first_start(spec, wall))
             self._next += 1
             self.jobs[job.serial] = source.jobs[number] = job
             if key is not None:
@@ -516,10 +473,9 @@ class JobTable:
         specs = [self._shared(Spec(*row[:SPEC])) for row in spec_rows]
         for serial, first, number, spec, payload, key, queued, tries, also, end in jobs:
             name = order[first] if type(first) is int else tuple(first)
-            job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued)
+            start = 0.0 if tries else _first_start(specs[spec], queued)
+            job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued, start)
             job.tries = tries
-            if tries:
-                job.not_before = 0.0
             self.clock = max(self.clock, queued)
             job.also = [(self._source_of((origin, epoch)), other) for origin, epoch, other in also] or None
             if end is not None:
@@ -547,6 +503,11 @@ class JobTable:
     def _source_of(self, name: tuple[str, int]) -> Source:
         """Return the submitter; one that is forgotten is only a name."""
         return self.sources.get(name) or Source(*name)
+
+
+def _first_start(spec: Spec, queued: float) -> float:
+    """Return `not_before` of a new job."""
+    return queued + spec.delay if spec.delay else 0.0
 
 
 def _kept_bytes(job: Job) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
@@ -113,6 +113,7 @@ class WorkLimits:
                 raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 
+@dataclass(slots=True)
 class WorkEffects:
     """Work for the node, in this order.
 
@@ -123,13 +124,10 @@ class WorkEffects:
         ended: Jobs that have ended.
     """
 
-    __slots__ = ("down", "ended", "entries", "unicasts")
-
-    def __init__(self) -> None:
-        self.entries: list[bytes] = []
-        self.down: list[tuple[int, Message]] = []
-        self.unicasts: list[tuple[str, Message]] = []
-        self.ended: list[JobEnd] = []
+    entries: list[bytes] = field(default_factory=list)
+    down: list[tuple[int, Message]] = field(default_factory=list)
+    unicasts: list[tuple[str, Message]] = field(default_factory=list)
+    ended: list[JobEnd] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -231,49 +229,27 @@ class CrewStats:
     bad: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class CrewJob:
     """A job for the node's own workers. `attempt` counts its starts from 1.
 
     `visibility`: seconds without a sign of the node after which the host gives it to another; `timeout`: seconds that
-    it may run, or None. `alone`: it was at a worker that was lost, and runs without company.
+    it may run, or None.
     """
 
-    __slots__ = (
-        "alone",
-        "attempt",
-        "fence",
-        "granted",
-        "kind",
-        "payload",
-        "places",
-        "renewed",
-        "serial",
-        "started",
-        "stream",
-        "term",
-        "timeout",
-        "visibility",
-    )
-
-    def __init__(
-        self,
-        serial: int,
-        term: int,
-        fence: int,
-        attempt: int,
-        kind: str,
-        visibility: float,
-        stream: bool,
-        payload: bytes,
-        timeout: float | None = None,
-    ) -> None:
-        self.serial, self.term, self.fence, self.attempt = serial, term, fence, attempt
-        self.kind, self.visibility, self.stream, self.payload = kind, visibility, stream, payload
-        self.timeout = timeout
-        self.alone = not attempt
-        self.granted = self.started = 0.0
-        self.renewed = 0.0  # when the host was last told that it is here
-        self.places = 0  # parts so far
+    serial: int
+    term: int
+    fence: int
+    attempt: int
+    kind: str
+    visibility: float
+    stream: bool
+    payload: bytes
+    timeout: float | None = None
+    granted: float = field(default=0.0, init=False)
+    started: float = field(default=0.0, init=False)
+    renewed: float = field(default=0.0, init=False)  # when the host was last told that it is here
+    places: int = field(default=0, init=False)  # parts so far
 
     @property
     def ref(self) -> Ref:
@@ -281,6 +257,7 @@ class CrewJob:
         return Ref(self.serial, self.term, self.fence, self.attempt)
 
 
+@dataclass(slots=True)
 class CrewEffects:
     """Work for the node.
 
@@ -291,10 +268,7 @@ class CrewEffects:
         down: Pairs of a child link and a message for it.
     """
 
-    __slots__ = ("down", "start", "stop", "up")
-
-    def __init__(self) -> None:
-        self.start: list[CrewJob] = []
-        self.stop: list[CrewJob] = []
-        self.up: list[Message] = []
-        self.down: list[tuple[int, Message]] = []
+    start: list[CrewJob] = field(default_factory=list)
+    stop: list[CrewJob] = field(default_factory=list)
+    up: list[Message] = field(default_factory=list)
+    down: list[tuple[int, Message]] = field(default_factory=list)

@@ -23,7 +23,7 @@ order. Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
@@ -85,15 +85,13 @@ class Letter(NamedTuple):
     body: bytes
 
 
+@dataclass(slots=True)
 class _Outgoing:
     """Letters to one node that are not acknowledged: (number, sent at, kind, body)."""
 
-    __slots__ = ("again_at", "next", "waiting")
-
-    def __init__(self, next: int) -> None:
-        self.next = next
-        self.waiting: deque[tuple[int, float, str, bytes]] = deque()
-        self.again_at = 0.0
+    next: int
+    waiting: deque[tuple[int, float, str, bytes]] = field(default_factory=deque)
+    again_at: float = 0.0
 
 
 class Letters:

@@ -63,6 +63,7 @@ class NodeConfig:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class NodeEffects:
     """Work for the shell, in this order.
 
@@ -74,14 +75,11 @@ class NodeEffects:
         warnings: Lines for the log.
     """
 
-    __slots__ = ("dials", "drops", "events", "sends", "warnings")
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[int, list[bytes], bool]] = []
-        self.drops: list[int] = []
-        self.dials: list[str] = []
-        self.events: list[object] = []
-        self.warnings: list[str] = []
+    sends: list[tuple[int, list[bytes], bool]] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)
+    dials: list[str] = field(default_factory=list)
+    events: list[object] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -57,16 +58,16 @@ class Shell(Protocol):
     def _check_open(self) -> None: ...
 
 
+@dataclass(eq=False)
 class _Function:
     """The function of a kind, its name, and the jobs that wait for one of its tasks: at most `concurrency`."""
 
-    def __init__(self, handler: Handler, concurrency: int, timeout: float | None, name: str) -> None:
-        self.handler = handler
-        self.concurrency = concurrency
-        self.timeout = timeout
-        self.name = name
-        self.tasks = 0
-        self.waiting: deque[CrewJob] = deque()
+    handler: Handler
+    concurrency: int
+    timeout: float | None
+    name: str
+    tasks: int = 0
+    waiting: deque[CrewJob] = field(default_factory=deque)
 
 
 class Workers:
