@@ -94,11 +94,6 @@ class VotingPart:
         )
         self._unproposed: list[bytes] = []
 
-    @property
-    def wake_at(self) -> float:
-        """When to call `tick`, in seconds of `now`."""
-        return self.voter.wake_at
-
     def holds_lease(self, now: float) -> bool:
         """Return True if this node is host, and no other can be."""
         return self.voter.holds_lease(now)
@@ -122,10 +117,6 @@ class VotingPart:
         self.voter.peer_up(id, now)
         self._work.voter_up(now)
 
-    def peer_down(self, id: str, now: float) -> None:
-        """Note the loss of the link to a voter."""
-        self.voter.peer_down(id, now)
-
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a voter. Raises BadMessage."""
         message = election_messages.KINDS.parse(row, sender)
@@ -135,14 +126,6 @@ class VotingPart:
     def persisted(self, token: int, now: float) -> None:
         """Note what is on disk."""
         self.voter.persisted(token, now)
-
-    def outranked(self, term: int, now: float) -> bool:
-        """Note a term that a node has heard of; return True if it ends that of this host."""
-        return self.voter.outranked(term, now)
-
-    def step_down(self, now: float) -> None:
-        """Hand over to another voter, if this node is host."""
-        self.voter.step_down(now)
 
     def propose(self, entries: Sequence[bytes], now: float) -> bool:
         """Propose entries of the host's queue; return True if some are left, as the log is full until a snapshot."""
@@ -203,8 +186,8 @@ class VotingPart:
         if not committed:
             return
         entries = [entry for _, entry in committed]
-        if self._work.hosting:
-            self._work.committed(entries, now)
+        if self._work.host is not None:
+            self._work.host.committed(entries, now)
         else:
             before = self.table.clock
             for entry in entries:
