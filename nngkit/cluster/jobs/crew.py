@@ -261,11 +261,8 @@ class Crew:
 
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
-        serial, term, fence = ref.serial, ref.term, ref.fence
-        for job in (self._running.get(serial), self._results.job(serial), self._alone):
-            if job is not None and (job.serial, job.term, job.fence) == (serial, term, fence):
-                return True
-        return self._waiting.find(serial, term, fence) is not None
+        own = self._running.get(ref.serial), self._results.job(ref.serial), self._alone
+        return any(job is not None and job.under(ref) for job in own) or self._waiting.find(ref) is not None
 
     # ---- grants
 
@@ -383,16 +380,15 @@ class Crew:
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
-        serial, term, fence, attempt = ref.serial, ref.term, ref.fence, ref.attempt
-        job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
-            if not job.attempt and attempt:
-                job.attempt = attempt
+        job = self._running.get(ref.serial)
+        if job is not None and job.under(ref):
+            if not job.attempt and ref.attempt:
+                job.attempt = ref.attempt
                 job.started = now
                 self._sign_at = min(self._sign_at, _end_of(job))
                 self._effects.start.append(job)
             return
-        link = self._passed.link(serial, term, fence)
+        link = self._passed.link(ref.serial, ref.term, ref.fence)
         if link is not None:
             self._passed.report(link, ref)
             self._effects.down.append((link, Start([ref])))
@@ -411,9 +407,9 @@ class Crew:
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
     def _stop(self, ref: Ref) -> None:
-        serial, term, fence = ref.serial, ref.term, ref.fence
+        serial = ref.serial
         job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
+        if job is not None and job.under(ref):
             del self._running[serial]
             if job.attempt:
                 self._stopping.add(job)
@@ -425,18 +421,18 @@ class Crew:
             self.stats.stopped += 1
             return
         kept = self._results.job(serial)
-        if kept is not None and (kept.term, kept.fence) == (term, fence):
+        if kept is not None and kept.under(ref):
             self._results.drop(serial)
             self._drop_parts(serial)
             return
-        link = self._passed.pop(serial, term, fence)
+        link = self._passed.pop(serial, ref.term, ref.fence)
         if link is not None:
             self._effects.down.append((link, Stop([ref])))
             return
-        if (waiting := self._waiting.find(serial, term, fence)) is not None:
+        if (waiting := self._waiting.find(ref)) is not None:
             self._waiting.remove(waiting)
             self.stats.stopped += 1
-        elif (alone := self._alone) is not None and (alone.serial, alone.term, alone.fence) == (serial, term, fence):
+        elif self._alone is not None and self._alone.under(ref):
             self._alone = None
             self.stats.stopped += 1
 

@@ -17,9 +17,10 @@ the window, or while the table is full, is not accepted (`held_back`): the submi
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import repeat
 from typing import Final
 
 from nngkit.cluster.jobs.messages import (
@@ -150,9 +151,8 @@ class Intake:
 
     def _new_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
         """Return the jobs that are neither known nor proposed; tell the submitter about the others."""
-        keys = group.keys or [None] * len(group.numbers)
         rows = []
-        for row in zip(group.numbers, group.payloads, keys, strict=True):
+        for row in _rows(group):
             number = row[0]
             if number in source.pending:
                 self._stats.repeated += 1
@@ -170,8 +170,7 @@ class Intake:
     def _small_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
         """Return the jobs whose payload is within the limit; refuse the others."""
         most = self._limits.payload_bytes
-        keys = group.keys or [None] * len(group.numbers)
-        rows = list(zip(group.numbers, group.payloads, keys, strict=True))
+        rows = list(_rows(group))
         large = [
             NotAccepted(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most
         ]
@@ -305,6 +304,10 @@ class Intake:
             for start, end, _ in pieces([len(each.text.encode()) for each in to.others], MOST_BATCH_BYTES):
                 messages.append((origin, Finished(epoch, [], [], to.others[start:end])))
         return messages
+
+
+def _rows(group: SubmitGroup) -> Iterable[tuple[int, bytes, bytes | None]]:
+    return zip(group.numbers, group.payloads, group.keys or repeat(None), strict=False)
 
 
 def _group(group: SubmitGroup, rows: Sequence[tuple[int, bytes, bytes | None]]) -> SubmitGroup:

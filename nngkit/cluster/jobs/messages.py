@@ -301,6 +301,10 @@ class Ref(Row, frozen=True):
     attempt: Natural
 
 
+class _Refs(Row, frozen=True):
+    refs: Annotated[list[Ref], ROWS]
+
+
 class Wanted(Row, frozen=True):
     """Credit of one group: its number, kinds (None: as before), the change of its credit, and its slots (absolute).
 
@@ -348,23 +352,17 @@ class Results(Row, frozen=True, tag=21):
         _spread(self, len(self.serials), "fences", "results", "took")
 
 
-class Holding(Row, frozen=True, tag=22):
+class Holding(_Refs, frozen=True, tag=22):
     """Jobs that the subtree of the sender has, running or waiting. It renews their visibility."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Lost(Row, frozen=True, tag=23):
+class Lost(_Refs, frozen=True, tag=23):
     """Grants that are not below the sender any more: its link to the child is down, whose workers may be dead or attach
     elsewhere. Also the answer to a Stop."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Returned(Row, frozen=True, tag=24):
+class Returned(_Refs, frozen=True, tag=24):
     """Jobs that were not started and never will be, under this grant."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Part(Row, frozen=True):
@@ -398,10 +396,8 @@ class Progress(Row, frozen=True, tag=26):
     rows: Annotated[list[Progressed], ROWS]
 
 
-class Starting(Row, frozen=True, tag=27):
+class Starting(_Refs, frozen=True, tag=27):
     """Jobs that have a worker's slot under grants that allow no start yet: the host counts it, and sends Start."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Block(Row, frozen=True):
@@ -429,16 +425,12 @@ class Grant(Row, frozen=True, tag=30):
     blocks: Annotated[list[Block], ROWS]
 
 
-class Stop(Row, frozen=True, tag=31):
+class Stop(_Refs, frozen=True, tag=31):
     """Grants that are void: their jobs are cancelled or given to others."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Start(Row, frozen=True, tag=32):
+class Start(_Refs, frozen=True, tag=32):
     """Jobs that have asked may start now: ``attempt`` is the number of the start."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Taken(Row, frozen=True, tag=40):

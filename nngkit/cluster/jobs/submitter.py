@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
@@ -172,20 +172,17 @@ class Submitter:
         now: float,
         *,
         key: bytes | None = None,
-        priority: int = 0,
-        tries: int = 3,
-        visibility: float = 30.0,
-        deadline: float | None = None,
-        delay: float = 0.0,
-        stream: bool = False,
-        timeout: float | None = None,
+        **properties: Any,
     ) -> int:
-        """Return the number of a new job. Raises Full beyond the limits, ConfigError for an invalid property."""
+        """Return the number of a new job, with the properties of a Spec.
+
+        Raises Full beyond the limits, ConfigError for an invalid property.
+        """
         limits = self.limits
         if len(self._jobs) >= limits.jobs or self._payload_bytes + len(payload) > limits.bytes:
             self._was_full = True
             raise Full(f"{len(self._jobs)} jobs are unfinished (`jobs` is {limits.jobs}, `bytes` {limits.bytes})")
-        spec = Spec(kind, priority, tries, visibility, deadline, delay, stream, timeout)
+        spec = Spec(kind, **properties)
         known = self._specs.get(spec)
         if known is None:
             if (wrong := check_spec(spec)) is not None:

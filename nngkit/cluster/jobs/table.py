@@ -187,24 +187,10 @@ class JobTable:
                 raise BadMessage(_WHAT, "an operation is unknown")
         self.compact_bytes += len(data)
         changes = Changes()
+        first = self._submit, self._finish, self._end, self._tries
+        acts = *first, self._received, self._forget, self._forget_sources, self._cancel
         for operation in operations[1:]:
-            match operation[0]:
-                case 1:
-                    self._submit(operation, changes)
-                case 2:
-                    self._finish(operation, changes)
-                case 3:
-                    self._end(operation, changes)
-                case 4:
-                    self._tries(operation, changes)
-                case 5:
-                    self._received(operation, changes)
-                case 6:
-                    self._forget(operation[1], changes)
-                case 7:
-                    self._forget_sources(operation[1])
-                case 8:
-                    self._cancel(operation, changes)
+            acts[operation[0] - 1](operation, changes)
         return changes
 
     def _submit(self, operation: Op, changes: Changes) -> None:
@@ -301,15 +287,18 @@ class JobTable:
             job = self.jobs.get(serial)
             if job is None or job.outcome >= 0:
                 continue
-            job.outcome, job.error, job.result = outcome, (kind, text), b""
-            job.finished, job.tries, job.worker = wall, tries, worker
-            self.bytes += len(kind) + len(text) - len(job.payload)
-            changes.payloads.append(job.payload)
-            job.payload = b""
             (self.kept if job.key is None else self.kept_keys)[serial] = job
-            changes.finished.append(job)
-            self.unfinished -= 1
-            self.totals[outcome] += 1
+            job.tries, job.worker = tries, worker
+            self._ended(job, wall, outcome, (kind, text), changes)
+
+    def _ended(self, job: Job, wall: float, outcome: int, error: tuple[str, str], changes: Changes) -> None:
+        job.outcome, job.error, job.result, job.finished = outcome, error, b"", wall
+        self.bytes += sum(map(len, error)) - len(job.payload)
+        changes.payloads.append(job.payload)
+        job.payload = b""
+        changes.finished.append(job)
+        self.unfinished -= 1
+        self.totals[outcome] += 1
 
     def _tries(self, operation: Op, changes: Changes) -> None:
         dues = operation[3] if len(operation) > 3 else None
@@ -345,15 +334,9 @@ class JobTable:
                 continue
             del self.keys[job.spec.kind, job.key]
             changes.cancelled.append((job, job.worker))
-            job.outcome, job.error, job.result = _CANCELLED, ("cancelled", f"by {origin}"), b""
-            job.finished, job.tries, job.worker = wall, tries, worker
-            self.bytes += sum(map(len, job.error)) - len(job.payload)
-            changes.payloads.append(job.payload)
-            job.payload = b""
             self.kept[job.serial] = job
-            changes.finished.append(job)
-            self.unfinished -= 1
-            self.totals[_CANCELLED] += 1
+            job.tries, job.worker = tries, worker
+            self._ended(job, wall, _CANCELLED, ("cancelled", f"by {origin}"), changes)
 
     def _received(self, operation: Op, changes: Changes) -> None:
         _, origin, epoch, floor, numbers = operation[:5]
@@ -395,8 +378,8 @@ class JobTable:
         else:
             source.gone = {each for each in source.gone if each >= floor}
 
-    def _forget(self, serials: Iterable[int], changes: Changes) -> None:
-        for serial in serials:
+    def _forget(self, operation: Op, changes: Changes) -> None:
+        for serial in operation[1]:
             job = self.jobs.get(serial)
             if job is None or job.outcome < 0:
                 continue
@@ -413,8 +396,8 @@ class JobTable:
                     if number >= source.floor:
                         source.gone.add(number)
 
-    def _forget_sources(self, names: Iterable[list[Any]]) -> None:
-        for origin, epoch, *_ in names:
+    def _forget_sources(self, operation: Op, _: Changes) -> None:
+        for origin, epoch, *_ in operation[1]:
             source = self.sources.get((origin, epoch))
             if source is not None and not source.jobs:
                 del self.sources[origin, epoch]

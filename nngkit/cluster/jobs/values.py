@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
-from nngkit.errors import ConfigError
 
 __all__ = [
     "CANCELLED",
@@ -100,17 +99,6 @@ class WorkLimits:
     forget_sources: float = 3600.0
     settle_sources: float = 3.0
     ends: bool = True
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(each.default, bool):
-                if type(value) is not bool:
-                    raise ConfigError(each.name, f"{value!r} is not a bool", value)
-                continue
-            least = 1 if isinstance(each.default, int) else 0.0
-            if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
-                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 
 @dataclass(slots=True)
@@ -250,6 +238,10 @@ class CrewJob:
     started: float = field(default=0.0, init=False)
     renewed: float = field(default=0.0, init=False)  # when the host was last told that it is here
     places: int = field(default=0, init=False)  # parts so far
+
+    def under(self, ref: Ref) -> bool:
+        """Return True if it is the job of a grant, under that grant."""
+        return self.serial == ref.serial and self.term == ref.term and self.fence == ref.fence
 
     @property
     def ref(self) -> Ref:
