@@ -75,20 +75,14 @@ FIRST_WINDOW = 1000, 4 * 1024 * 1024  # jobs and bytes that may be sent before t
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitLimits:
-    """Limits of a submitter.
+    """Limits of a submitter."""
 
-    Attributes:
-        jobs: Unfinished jobs; `bytes`: their payloads, of those that are not accepted yet.
-        payload_bytes: Payload of one job.
-        resend: Seconds after which a submission that was not accepted is sent again, and the host is asked for ends.
-        batch: Jobs in one message.
-    """
-
-    jobs: int = 100_000
-    bytes: int = 256 * 1024 * 1024
-    payload_bytes: int = 240 * 1024
+    jobs: int = 100_000  # unfinished jobs
+    bytes: int = 256 * 1024 * 1024  # their payloads, of those that are not accepted yet
+    payload_bytes: int = 240 * 1024  # payload of one job
+    # seconds after which a submission that was not accepted is sent again, and the host is asked for ends
     resend: float = 2.0
-    batch: int = 500
+    batch: int = 500  # jobs in one message
 
 
 class JobAccepted(NamedTuple):

@@ -130,31 +130,22 @@ class Job:
 
 @dataclass(slots=True)
 class Changes:
-    """Changes by one entry.
+    """Changes by one entry."""
 
-    Attributes:
-        accepted: New jobs.
-        known: Source, number and job of submissions whose key had a job.
-        cancelled: Those of the finished jobs that operation 8 has ended, and their workers before.
-        detached: Source, number and job of submissions that were cancelled, while others wait for the job.
-        finished: Jobs that ended, in the order of the entry.
-        payloads: Their payloads, which the table keeps no longer.
-        recorded: Jobs whose tries were recorded, or that ended before.
-        paused: The same, whose failed start was recorded.
-        settled: Submitters and those of their numbers that are in the table now, or were before.
-        forgotten: Number of forgotten jobs.
-    """
-
-    accepted: list[list[Job]] = field(default_factory=list)
+    accepted: list[list[Job]] = field(default_factory=list)  # new jobs
+    # source, number and job of submissions whose key had a job
     known: list[tuple[Source, int, Job]] = field(default_factory=list)
+    # those of the finished jobs that operation 8 has ended, and their workers before
     cancelled: list[tuple[Job, str]] = field(default_factory=list)
+    # source, number and job of submissions that were cancelled, while others wait for the job
     detached: list[tuple[Source, int, Job]] = field(default_factory=list)
-    finished: list[Job] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
-    recorded: list[Job] = field(default_factory=list)
-    paused: list[Job] = field(default_factory=list)
+    finished: list[Job] = field(default_factory=list)  # jobs that ended, in the order of the entry
+    payloads: list[bytes] = field(default_factory=list)  # their payloads, which the table keeps no longer
+    recorded: list[Job] = field(default_factory=list)  # jobs whose tries were recorded, or that ended before
+    paused: list[Job] = field(default_factory=list)  # the same, whose failed start was recorded
+    # submitters and those of their numbers that are in the table now, or were before
     settled: list[tuple[Source, Sequence[int]]] = field(default_factory=list)
-    forgotten: int = 0
+    forgotten: int = 0  # number of forgotten jobs
 
 
 class JobTable:

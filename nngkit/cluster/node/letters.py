@@ -58,21 +58,13 @@ KINDS: Final = Rows[Message]("letter", Envelope, Acknowledgement)
 
 @dataclass(frozen=True, kw_only=True)
 class LetterLimits:
-    """Limits of a node's letters. Times are in seconds.
+    """Limits of a node's letters. Times are in seconds."""
 
-    Attributes:
-        waiting: Letters to one node that are not acknowledged.
-        receivers: Nodes with such letters, at a time; as many idle ones are remembered.
-        again: Time after which they are sent again.
-        patience: Time after which a letter is given up.
-        senders: Runs of senders that are remembered.
-    """
-
-    waiting: int = 1024
-    again: float = 1.0
-    patience: float = 30.0
-    receivers: int = 4096
-    senders: int = 4096
+    waiting: int = 1024  # letters to one node that are not acknowledged
+    again: float = 1.0  # time after which they are sent again
+    patience: float = 30.0  # time after which a letter is given up
+    receivers: int = 4096  # nodes with such letters, at a time; as many idle ones are remembered
+    senders: int = 4096  # runs of senders that are remembered
 
 
 class Letter(NamedTuple):
