@@ -529,15 +529,15 @@ def batches(rows: list[T], most: int = MOST_ROWS) -> Iterator[list[T]]:
         yield rows[at : at + most]
 
 
-def pieces(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and bytes of pieces of what has these sizes: `most` bytes, or one item, and MOST_ROWS items."""
+def pieces(sizes: Sequence[int], most: int, rows: int = MOST_ROWS) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and bytes of pieces of what has these sizes: `most` bytes, or one item, and `rows` items."""
     total = sum(sizes)
-    if sizes and total <= most and len(sizes) <= MOST_ROWS:
+    if sizes and total <= most and len(sizes) <= rows:
         yield 0, len(sizes), total
         return
     start = size = 0
     for place, more in enumerate(sizes):
-        if place > start and (size + more > most or place - start >= MOST_ROWS):
+        if place > start and (size + more > most or place - start >= rows):
             yield start, place, size
             start, size = place, 0
         size += more

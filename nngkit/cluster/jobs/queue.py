@@ -237,7 +237,7 @@ class WorkHost:
             stats.forgotten += changes.forgotten
 
     def _finished(self, jobs: Sequence[Job], payloads: Sequence[bytes]) -> None:
-        ends, term, reporting, ahead = self._effects.ended, self.term, self.limits.ends, self._ahead
+        ends, term, ahead = self._effects.ended, self.term, self._ahead
         taken, finishing, stopping = self._taken, self._finishing, self._jobs.stopping
         results = 0
         for job, payload in zip(jobs, payloads, strict=True):
@@ -255,26 +255,25 @@ class WorkHost:
                 self._jobs.stops[link].append(ref)
             if worker:
                 taken[worker][0].append(serial)
-            if reporting:
-                spec, source = job.spec, job.source
-                ends.append(
-                    JobEnd(
-                        serial,
-                        spec.kind,
-                        job.key,
-                        source.origin,
-                        worker,
-                        OUTCOMES[outcome],
-                        error,
-                        job.tries,
-                        term,
-                        job.queued + ahead,
-                        started and started + ahead,
-                        finished + ahead,
-                        payload,
-                        job.result,
-                    )
+            spec, source = job.spec, job.source
+            ends.append(
+                JobEnd(
+                    serial,
+                    spec.kind,
+                    job.key,
+                    source.origin,
+                    worker,
+                    OUTCOMES[outcome],
+                    error,
+                    job.tries,
+                    term,
+                    job.queued + ahead,
+                    started and started + ahead,
+                    finished + ahead,
+                    payload,
+                    job.result,
                 )
+            )
         self.stats.finished += results
 
     def _count_end(self, outcome: int) -> None:

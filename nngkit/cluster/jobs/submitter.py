@@ -31,8 +31,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from nngkit.cluster.jobs.messages import (
@@ -56,19 +56,12 @@ from nngkit.cluster.jobs.messages import (
     Waiting,
     batches,
     check_spec,
+    pieces,
 )
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full
 
-__all__ = [
-    "JobAccepted",
-    "JobEnded",
-    "JobPart",
-    "JobProgressed",
-    "SubmitEffects",
-    "SubmitLimits",
-    "Submitter",
-]
+__all__ = ["JobAccepted", "JobEnded", "JobPart", "JobProgressed", "SubmitEffects", "SubmitLimits", "Submitter"]
 
 FIRST_WINDOW = 1000, 4 * 1024 * 1024  # jobs and bytes that may be sent before the host has told the window
 
@@ -159,15 +152,7 @@ class Submitter:
 
     # ---- the program
 
-    def submit(
-        self,
-        kind: str,
-        payload: bytes,
-        now: float,
-        *,
-        key: bytes | None = None,
-        **properties: Any,
-    ) -> int:
+    def submit(self, kind: str, payload: bytes, now: float, *, key: bytes | None = None, **properties: Any) -> int:
         """Return the number of a new job, with the properties of a Spec.
 
         Raises Full beyond the limits, ConfigError for an invalid property.
@@ -275,18 +260,14 @@ class Submitter:
             if job is not None and not job.accepted:
                 accepted.append(number)
                 serials.append(serial)
-                job.term = message.term
-                self._accept(job)
+                job.term, job.accepted = message.term, True
+                self._unaccepted -= 1
+                self._payload_bytes -= job.size
+                job.payload = b""
+                if job.cancelled:
+                    self._cancels.append(number)
         if accepted:
             self._effects.events.append(JobAccepted(accepted, serials))
-
-    def _accept(self, job: _Job) -> None:
-        job.accepted = True
-        self._unaccepted -= 1
-        self._payload_bytes -= job.size
-        job.payload = b""
-        if job.cancelled:
-            self._cancels.append(job.number)
 
     def _finished(self, message: Finished) -> None:
         jobs = self._jobs
@@ -390,27 +371,15 @@ class Submitter:
         if self._jobs and self.wake_at == NEVER:
             self.wake_at = now + self.limits.resend
 
-    def _send(self, jobs: Iterable[_Job], now: float) -> None:
+    def _send(self, jobs: list[_Job], now: float) -> None:
         """Send jobs in their order, each message within its limits; neighbours with one spec share a group."""
-        groups: list[SubmitGroup] = []
-        group: SubmitGroup | None = None
-        count = size = 0
         floor = self._floor()
-        sends = self._effects.sends
+        for start, end, _ in pieces([job.size for job in jobs], MOST_BATCH_BYTES, self.limits.batch):
+            groups = []
+            for (spec, has_key), alike in groupby(jobs[start:end], lambda job: (job.spec, job.key is not None)):
+                some = list(alike)
+                numbers, payloads = [job.number for job in some], [job.payload for job in some]
+                groups.append(SubmitGroup(spec, numbers, payloads, [job.key for job in some] if has_key else None))
+            self._effects.sends.append(Submit(self.epoch, floor, groups))
         for job in jobs:
             job.sent = now
-            if count >= self.limits.batch or (count and size + job.size > MOST_BATCH_BYTES):
-                sends.append(Submit(self.epoch, floor, groups))
-                groups, group, count, size = [], None, 0, 0
-            has_key = job.key is not None
-            if group is None or group.spec is not job.spec or (group.keys is not None) != has_key:
-                group = SubmitGroup(job.spec, [], [], [] if has_key else None)
-                groups.append(group)
-            group.numbers.append(job.number)
-            group.payloads.append(job.payload)
-            if group.keys is not None:
-                group.keys.append(job.key)
-            count += 1
-            size += job.size
-        if groups:
-            sends.append(Submit(self.epoch, floor, groups))

@@ -87,7 +87,6 @@ class WorkLimits:
     # the same while there are `sources`: before, a repeated message may still be on its way, whose jobs would be taken
     # for new ones
     settle_sources: float = 3.0
-    ends: bool = True  # report the ends of jobs in the effects
 
 
 @dataclass(slots=True)

@@ -108,7 +108,7 @@ class Node:
         self.greetings = Greetings(
             hello,
             {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
-            config.authenticator or TokenAuthenticator(config.cluster, config.token, self._wall_now),
+            config.authenticator or TokenAuthenticator(config.cluster, config.token, lambda: self.wall(self._now)),
             rng=rng,
             now=now,
             wall=self.wall,
@@ -121,18 +121,7 @@ class Node:
         )
         self.voting: VotingPart | None = None
         if is_voter:
-            self.voting = VotingPart(
-                config.id,
-                config.voters,
-                self.work,
-                epoch=epoch,
-                now=now,
-                rng=rng,
-                preference=config.preference,
-                durable=config.durable,
-                lease=config.lease,
-                restored=restored,
-            )
+            self.voting = VotingPart(config, self.work, epoch=epoch, now=now, rng=rng, restored=restored)
         self.documents = ClusterDocuments(config.id, epoch, now=now, rng=rng, wake=wake)
         self.place = Place(
             config.id,
@@ -440,9 +429,6 @@ class Node:
     def wall(self, now: float) -> float:
         """Return seconds since 1970 for a monotonic time."""
         return now + self._wall_offset
-
-    def _wall_now(self) -> float:
-        return self._now + self._wall_offset
 
     # ---- effects
 

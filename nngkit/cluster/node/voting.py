@@ -7,7 +7,7 @@ queue of a new term begins with a complete table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from nngkit.cluster.election.voter import Voter
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.log_clock import LogClock
+from nngkit.cluster.node.values import NodeConfig
 from nngkit.errors import BadMessage, Full
 
 __all__ = ["Store", "VotingEffects", "VotingEvent", "VotingPart"]
@@ -63,34 +64,29 @@ class VotingPart:
 
     def __init__(
         self,
-        id: str,
-        voters: Mapping[str, str],
+        config: NodeConfig,
         work: WorkPart,
         *,
         epoch: int,
         now: float,
         rng: RandomSource,
-        preference: int,
-        durable: bool,
-        lease: float,
         restored: Restored | None,
     ) -> None:
-        self.id = id
-        self.voters = dict(voters)
+        self.id = config.id
+        self.voters = dict(config.voters)
         self.table = JobTable()
         self._clock = LogClock()
         self._work = work
-        limits = ElectionLimits(lease=lease, heartbeat=lease / 5)
         self.voter = Voter(
-            id,
-            voters,
+            self.id,
+            config.voters,
             epoch=epoch,
             now=now,
             rng=rng,
-            preference=preference,
+            preference=config.preference,
             restored=restored,
-            durable=durable,
-            limits=limits,
+            durable=config.durable,
+            limits=ElectionLimits(lease=config.lease, heartbeat=config.lease / 5),
         )
         self._unproposed: list[bytes] = []
 

@@ -153,11 +153,7 @@ class JobRun:
             it has seen, and no late try overwrites the work of a later one.
     """
 
-    def __init__(
-        self,
-        node: Running,
-        job: CrewJob,
-    ) -> None:
+    def __init__(self, node: Running, job: CrewJob) -> None:
         self.id = job.serial
         self.kind = job.kind
         self.payload = job.payload

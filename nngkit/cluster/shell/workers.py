@@ -168,15 +168,13 @@ class Workers:
             return
         self._choked = choked
         if choked:
+            kinds = {job.kind for job in list(self._threads_of) if job not in self._scopes}
             log.warning(
                 "%s: %d threads of functions that hang: it takes no jobs of plain functions until some return (%s)",
-                *(self._shell.id, abandoned, ", ".join(sorted({job.kind for job in self._hanging()}))),
+                *(self._shell.id, abandoned, ", ".join(sorted(kinds))),
             )
             self._shell._background.start(self._watch_threads)
         self._shell._set_work()
-
-    def _hanging(self) -> list[CrewJob]:
-        return [job for job in list(self._threads_of) if job not in self._scopes]
 
     async def _watch_threads(self) -> None:
         while self._choked:
