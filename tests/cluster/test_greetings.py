@@ -66,7 +66,6 @@ def test_a_node_that_is_not_admitted_is_told_why(dialer: Greetings, acceptor: Gr
     assert len(effects.refused) == 1
     assert why in effects.refused[0][1]
     assert not acceptor.knows(1)
-    assert acceptor.refusals == 1
     assert effects.drops == [1]
 
 

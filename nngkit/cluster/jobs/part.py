@@ -122,11 +122,6 @@ class WorkPart:
         """End the queue: another node has it, or none."""
         self.host = None
 
-    def voter_up(self, now: float) -> None:
-        """Note that a voter is connected: as host, tell it the time of the log."""
-        if self.host is not None:
-            self.host.tell_time(now)
-
     # ---- the tree
 
     def parent_up(self, link: int) -> None:
@@ -162,7 +157,7 @@ class WorkPart:
         else:
             self.crew.from_child(link, message, now)
 
-    def from_node(self, sender: str, epoch: int, row: list[Any], now: float) -> None:
+    def from_node(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a node, or at a node of the host. Raises BadMessage."""
         self._message(sender, parse(row, sender), now)
 

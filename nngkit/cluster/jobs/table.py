@@ -122,11 +122,6 @@ class Job:
     due: float = field(init=False)  # this and the next are set at a grant
     link: int = field(init=False)
 
-    @property
-    def id(self) -> tuple[str, int, int]:
-        """Origin, epoch and number."""
-        return self.source.origin, self.source.epoch, self.number
-
 
 @dataclass(slots=True)
 class Changes:

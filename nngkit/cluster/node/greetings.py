@@ -109,7 +109,6 @@ class Greetings:
         self._unconnected: set[str] = set()  # those of them without a link; the tree may dial the same address
         self._effects = GreetingsEffects()
         self.wake_at = now
-        self.refusals = 0
         self._failures: set[str] = set()  # of the authenticator: classes, and kinds of wrong results
         self._heartbeat_at = now
 
@@ -278,7 +277,6 @@ class Greetings:
         return FAILED
 
     def _refuse(self, link: int, there: NodeLink, why: str, *, tell: bool) -> None:
-        self.refusals += 1
         self._effects.warnings.append(f"{there.peer} is refused: {why}")
         if tell:
             self._effects.sends.append((link, greeting_frame(Refusal(why))))

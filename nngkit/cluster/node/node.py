@@ -346,7 +346,7 @@ class Node:
     def _deliver(self, channel: int, sender: str, epoch: int, row: list[Any], now: float) -> None:
         """Take in the content of a routed frame for this node. Raises BadMessage."""
         if channel == Channel.WORK:
-            self.work.from_node(sender, epoch, row, now)
+            self.work.from_node(sender, row, now)
         elif channel == Channel.LETTERS:
             for letter in self.letters.receive(sender, epoch, row, now):
                 self._tell_letter(letter)

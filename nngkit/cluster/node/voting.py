@@ -111,7 +111,8 @@ class VotingPart:
     def peer_up(self, id: str, now: float) -> None:
         """Note the link to a voter."""
         self.voter.peer_up(id, now)
-        self._work.voter_up(now)
+        if self._work.host is not None:
+            self._work.host.tell_time(now)
 
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a voter. Raises BadMessage."""

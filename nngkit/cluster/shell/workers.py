@@ -78,7 +78,7 @@ class Workers:
         self._functions: dict[str, _Function] = {}
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
-        self._threads: trio.CapacityLimiter | None = None
+        self._threads = trio.CapacityLimiter(1)  # see `_thread_limiter`
         self._threads_of: dict[CrewJob, threading.Thread] = {}  # that run plain functions
         self._in_threads = 0  # runs of plain functions whose outcome is awaited
         self._choked = False  # too many threads were abandoned: no jobs of plain functions are taken
@@ -154,8 +154,6 @@ class Workers:
 
         A function that hangs keeps its thread after its job was stopped; the rest is room for those.
         """
-        if self._threads is None:
-            self._threads = trio.CapacityLimiter(1)
         self._threads.total_tokens = 4 * self._concurrency + SPARE_THREADS
         return self._threads
 
@@ -304,7 +302,7 @@ class Workers:
         return bytes(result)
 
     def in_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         try:
             inside = trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:
@@ -315,12 +313,12 @@ class Workers:
             self._token.run_sync_soon(function, *arguments)
 
     def report_progress(self, job: CrewJob, fraction: float) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         self._shell._node.work.crew.progress(job, fraction, trio.current_time())
         self._shell._act_soon()
 
     def send_part(self, job: CrewJob, part: bytes) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         self._shell._node.work.crew.part(job, part, trio.current_time())
         self._shell._act_soon()
 
@@ -410,7 +408,7 @@ class Workers:
         return job
 
     def cancel_job(self, number: int) -> None:
-        """See nngkit.cluster.shell.jobs.Submitting."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         if not self._closed:
             self._shell._node.work.submitter.cancel(number)
             self._shell._act_soon()
