@@ -32,3 +32,7 @@ class Chance(RandomSource, Protocol):
     def shuffle(self, x: MutableSequence[Any]) -> None:
         """Shuffle `x` in place."""
         ...
+
+    def randbytes(self, n: int) -> bytes:
+        """Return random bytes."""
+        ...

@@ -33,7 +33,7 @@ __all__ = [
     "ROUTED",
     "VERSION",
     "Channel",
-    "Hello",
+    "Greeting",
     "Id",
     "Kind",
     "Refusal",
@@ -77,7 +77,7 @@ class Channel(IntEnum):
     HELLO = 15
 
 
-class Hello(Row, frozen=True, tag=Channel.HELLO.value):
+class Greeting(Row, frozen=True, tag=Channel.HELLO.value):
     """First frame of a link in each direction: who the neighbour is. `voter`: a link between voters, for elections.
 
     Behind the kind, its row has the version of the sender.
@@ -92,12 +92,12 @@ class Hello(Row, frozen=True, tag=Channel.HELLO.value):
 
 
 class Refusal(Row, frozen=True, tag=Channel.REFUSE.value):
-    """Answer to a Hello that is not accepted; the link ends."""
+    """Answer to a Greeting that is not accepted; the link ends."""
 
     why: Annotated[str, Meta(extra=ANY_TEXT)]
 
 
-GREETINGS: Final = Rows[Hello | Refusal]("greeting", Hello, Refusal)
+GREETINGS: Final = Rows[Greeting | Refusal]("greeting", Greeting, Refusal)
 
 
 class Routed(NamedTuple):
@@ -152,7 +152,7 @@ HEARTBEAT_FRAME: Final = local_frame(Channel.HEARTBEAT, ())
 """Sign of life on a link of two voters."""
 
 
-def greeting_frame(greeting: Hello | Refusal) -> bytes:
+def greeting_frame(greeting: Greeting | Refusal) -> bytes:
     """Return the first frame of a link, or the one that refuses it."""
     if isinstance(greeting, Refusal):
         return encode(GREETINGS.pack(Refusal(greeting.why[:500])))
@@ -160,7 +160,7 @@ def greeting_frame(greeting: Hello | Refusal) -> bytes:
     return encode([kind, VERSION, *items])
 
 
-def parse_greeting(row: list[Any], peer: str | None) -> Hello | Refusal:
+def parse_greeting(row: list[Any], peer: str | None) -> Greeting | Refusal:
     """Return the content of the first frame of a link. Raises BadMessage, which names a newer version."""
     match row:
         case [Channel.HELLO, int(version), *items]:
@@ -171,7 +171,7 @@ def parse_greeting(row: list[Any], peer: str | None) -> Hello | Refusal:
             raise BadMessage("greeting", "it has no version", peer)
     greeting = GREETINGS.parse(row, peer)
     if greeting is None:
-        raise BadMessage("greeting", "a link begins with a Hello", peer)
+        raise BadMessage("greeting", "a link begins with a Greeting", peer)
     return greeting
 
 

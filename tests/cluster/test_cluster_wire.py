@@ -9,7 +9,7 @@ import pytest
 
 from nngkit.cluster.content import messages as documents_messages
 from nngkit.cluster.election import messages as election_messages
-from nngkit.cluster.frames import Channel, Hello, greeting_frame, local_frame, pack_body, routed_frame
+from nngkit.cluster.frames import Channel, Greeting, greeting_frame, local_frame, pack_body, routed_frame
 from nngkit.cluster.jobs import messages as work_messages
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.mesh.wire import data_frame, key_of
@@ -20,7 +20,7 @@ PATH = place_messages.Path(3, 1, ("a", "b"), "tcp://a:7000", None, None)
 BLOCK = work_messages.Block(0, "render", 30.0, False, [9], [1], [1], [b"scene"])
 CHANGES = documents_messages.Changes("prices", documents_messages.Position(3, 7, 0), 7, 0, 1, (b"tea=2",))
 FRAMES = {
-    "greeting": greeting_frame(Hello("farm", "b", 7, False, "s3cret", None)),
+    "greeting": greeting_frame(Greeting("farm", "b", 7, False, "s3cret", None)),
     "path": local_frame(Channel.PLACE, place_messages.KINDS.pack(PATH)),
     "survey": local_frame(Channel.ELECTION, election_messages.KINDS.pack(election_messages.Survey(7, 3, 1))),
     "grant": local_frame(Channel.WORK, work_messages.pack(work_messages.Grant(3, [BLOCK]))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nngkit.cluster.jobs.crew import Crew
@@ -24,6 +26,7 @@ from nngkit.cluster.jobs.messages import (
     Taken,
     Wanted,
 )
+from nngkit.cluster.jobs.sharing import Offer, evenly
 from nngkit.cluster.jobs.values import CrewEffects, CrewLimits
 
 NOW = 10.0
@@ -42,7 +45,7 @@ def crew(slots: int = 2, *, children: dict[int, int] | None = None) -> Crew:
     made = Crew("b", kinds={"work"}, slots=slots)
     for link, jobs in (children or {}).items():
         made.child_up(link)
-        made.from_child(link, Demand([Wanted(0, ["work"], jobs, jobs)]), NOW)
+        made.from_child(link, Demand([Wanted(0, ["work"], jobs, jobs, jobs)]), NOW)
     made.attached(9, 1, NOW)
     made.take()
     return made
@@ -55,11 +58,11 @@ def of(kind: type[Message], effects: CrewEffects) -> list[Message]:
 def test_credit_is_for_free_slots_of_the_node_and_what_its_children_ask_for() -> None:
     made = Crew("b", kinds={"work"}, slots=2)
     made.child_up(5)
-    made.from_child(5, Demand([Wanted(0, ["work"], 3, 3), Wanted(1, ["other"], 1, 1)]), NOW)
+    made.from_child(5, Demand([Wanted(0, ["work"], 3, 3, 1), Wanted(1, ["other"], 1, 1)]), NOW)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 5, 5), Wanted(1, ["other"], 1, 1)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 5, 5, 3), Wanted(1, ["other"], 1, 1)])]
     made.child_down(5, NOW)
-    assert of(Demand, made.take()) == [Demand([Wanted(0, None, -3, 2), Wanted(1, None, -1, 0)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, -3, 2, -1), Wanted(1, None, -1, 0)])]
 
 
 def test_jobs_start_in_free_slots_and_the_next_when_one_is_done() -> None:
@@ -128,6 +131,50 @@ def test_jobs_go_where_most_credit_is() -> None:
     effects = made.take()
     assert len(effects.start) == 1
     assert effects.down == [(5, Grant(1, [Block(0, "work", 30.0, False, [2, 3], [1, 1], [1, 1], [b"p", b"p"])]))]
+
+
+def test_a_job_goes_to_an_idle_child_before_one_that_takes_jobs_ahead() -> None:
+    made = Crew("b")
+    for link, idle in ((5, 0), (6, 1)):
+        made.child_up(link)
+        made.from_child(link, Demand([Wanted(0, ["work"], 2, 2 * link, idle)]), NOW)
+    made.attached(9, 1, NOW)
+    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 4, 22, 1)])]
+    made.from_parent(grant(1), NOW)
+    made.from_parent(grant(2), NOW)
+    effects = made.take()
+    assert [(link, each.blocks[0].serials) for link, each in effects.down if isinstance(each, Grant)] == [
+        (6, [1]),
+        (5, [2]),
+    ]
+    assert not of(Demand, effects)
+
+
+def test_a_slot_that_becomes_idle_is_told_although_the_rise_of_the_credit_is_small() -> None:
+    made = crew(slots=1)
+    made.from_parent(grant(1), NOW)
+    (job,) = made.take().start
+    made.done(job, b"", NOW + 0.0001)
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, 201, 1, 1)])]
+    made.from_parent(grant(2), NOW + 1)
+    (job,) = made.take().start
+    made.done(job, b"", NOW + 1.0001)
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, 1, 1, 1)])]
+
+
+@given(
+    st.integers(0, 40),
+    st.lists(st.builds(Offer, st.none(), st.integers(1, 9), st.integers(0, 4), st.integers(-3, 4)), min_size=1),
+)
+def test_jobs_are_divided_among_idle_slots_first(count: int, offers: list[Offer]) -> None:
+    shares = evenly("work", count, offers)
+    idle = [max(0, min(offer.credit, offer.idle)) for offer in offers]
+    assert sum(shares) == min(count, sum(offer.credit for offer in offers))
+    assert all(0 <= share <= offer.credit for share, offer in zip(shares, offers, strict=True))
+    if sum(idle) >= count:
+        assert all(share <= most for share, most in zip(shares, idle, strict=True))
+    else:
+        assert all(share >= least for share, least in zip(shares, idle, strict=True))
 
 
 def test_a_result_is_kept_until_it_is_taken() -> None:
@@ -328,13 +375,13 @@ def test_parts_are_sent_again_after_an_attachment_until_the_result_is_taken() ->
 def test_a_kind_takes_no_more_than_its_concurrency() -> None:
     made = Crew("w", kinds={"work": 1, "other": 4}, slots=4)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 1, 1), Wanted(1, ["other"], 4, 4)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, ["work"], 1, 1, 1), Wanted(1, ["other"], 4, 4, 4)])]
     made.from_parent(Grant(1, [block(1, 2), block(3, 4, 5, 6, group=1, kind="other")]), NOW)
     effects = made.take()
     assert [job.serial for job in effects.start] == [1, 3, 4, 5]
     assert of(Returned, effects) == [Returned([Ref(2, 1, 1, 1), Ref(6, 1, 1, 1)])]
     made.done(effects.start[0], b"", NOW + 1)
-    assert of(Demand, made.take()) == [Demand([Wanted(0, None, 1, 1), Wanted(1, None, 1, 4)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, None, 1, 1, 1), Wanted(1, None, 1, 4, 1)])]
 
 
 def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others_pass() -> None:
@@ -362,4 +409,4 @@ def test_a_job_that_waits_for_a_place_of_its_kind_is_not_started_and_lets_others
 def test_many_kinds_have_one_group() -> None:
     made = Crew("w", kinds={f"k{number:02}": 1 for number in range(17)}, slots=17)
     made.attached(9, 1, NOW)
-    assert of(Demand, made.take()) == [Demand([Wanted(0, [f"k{number:02}" for number in range(17)], 17, 17)])]
+    assert of(Demand, made.take()) == [Demand([Wanted(0, [f"k{number:02}" for number in range(17)], 17, 17, 17)])]

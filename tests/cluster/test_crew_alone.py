@@ -212,11 +212,11 @@ def test_a_look_that_comes_late_sends_nothing_back_once() -> None:
 
 def test_a_full_node_without_an_end_asks_for_nothing_ahead() -> None:
     made = busy(running=2)
-    asked = sum(made._asked._given.values())
+    asked = sum(told.jobs for told in made._asked._told.values())
     assert asked > 0
     made.tick(NOW + PATIENCE)
     made.take()
-    assert sum(made._asked._given.values()) == 0
+    assert sum(told.jobs for told in made._asked._told.values()) == 0
 
 
 def test_a_node_that_leaves_fails_what_runs_and_returns_what_waits() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from nngkit.cluster import Host
-from nngkit.cluster.frames import Hello, greeting_frame
+from nngkit.cluster.frames import Greeting, greeting_frame
 from nngkit.cluster.node import greetings as links
 from nngkit.protocols import Bus
 from nngkit.testing import eventually
@@ -41,5 +41,5 @@ async def test_a_greeting_that_came_during_a_stall_is_in_time(
 def _join(address: str, number: int) -> None:
     with Bus(dial=address, recv_timeout=5.0) as neighbour:
         eventually(lambda: neighbour.pipes)
-        neighbour.send(greeting_frame(Hello("c", f"m{number}", number + 1, voter=False)))
+        neighbour.send(greeting_frame(Greeting("c", f"m{number}", number + 1, voter=False)))
         neighbour.recv()  # the host's greeting

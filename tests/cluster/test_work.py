@@ -122,6 +122,17 @@ def test_nothing_is_granted_beyond_the_credit_or_without_the_lease() -> None:
     assert len(bench.granted()) == 2
 
 
+def test_the_group_with_an_idle_worker_gets_the_first_job() -> None:
+    bench = Bench()
+    bench.submit(1, 2)
+    rows = [Wanted(0, ["work", "other"], 2, 4), Wanted(1, ["work"], 2, 1, 1)]
+    bench.host.receive(3, Demand(rows), bench.now)
+    bench.turn()
+    (message,) = [each for each in bench.down if isinstance(each, Grant)]
+    first, second = sorted(bench.host.table.jobs)
+    assert [(block.group, block.serials) for block in message.blocks] == [(1, [first]), (0, [second])]
+
+
 def test_an_end_is_told_only_after_the_commit() -> None:
     bench = Bench()
     bench.submit(1)

@@ -29,6 +29,9 @@ BROKEN = {
     1006665: "a node without a path dropped a result, and listed the job as at its child from then on",
     414: "the same, for a job accepted before the submitter moved below the old host",
     9006530: "the Stop of a grant was not passed on once a later grant of the job was, so a wrong list stayed for ever",
+    61338: "a job that went back was granted to a busy node again, beside an idle one",
+    61734: "the same",
+    61907: "the same",
 }
 
 

@@ -545,7 +545,7 @@ class Cluster:
         for node in nodes:
             crew = node.crew
             for kind in crew.kinds:
-                room = crew._room(kind) > 0 and crew.working < crew.slots and not crew._places.full(kind)
+                room = crew._room(kind)[0] > 0 and crew.working < crew.slots and not crew._places.full(kind)
                 place = node.name, kind, crew.stats.granted
                 if not room or not waiting[kind]:
                     self.idle_since.pop(place, None)

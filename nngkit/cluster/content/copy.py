@@ -41,6 +41,7 @@ from nngkit.cluster.content.messages import (
     Version,
 )
 from nngkit.cluster.content.transfers import Downloads
+from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.local_copy import Content, LocalCopy
 from nngkit.documents.sync.messages import BUS_LIMIT, Diff, Manifest, Nack, Resent, Updates, Want
@@ -50,7 +51,7 @@ from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions, to_wire
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["TELLING", "ClusterCopy", "CopyRng", "origin_of"]
+__all__ = ["TELLING", "ClusterCopy", "origin_of"]
 
 PEERS: Final = 16  # nodes that the replica may ask: the partner, and authors of what is missing
 LARGE: Final = BUS_LIMIT - 32 * 1024  # bytes of an edit beyond which LocalCopy does not publish it
@@ -63,14 +64,6 @@ TELLING: Final = 1.0  # seconds in which all copies of a document tell a new hos
 APART_TELLING: Final = 0.02  # seconds between two of them: an answer and two heartbeats follow from each
 STUCK: Final = 30.0  # seconds without progress after which edits wait in vain: every partner has been asked by then
 ASSEMBLED: Final = 64 << 20  # bytes of large edits that are incomplete; more are requested as a full document
-NEVER: Final = float("inf")
-
-
-class CopyRng(Chance, Protocol):
-    """Interface of random.Random, as far as needed."""
-
-    def randbytes(self, n: int) -> bytes:
-        """Return random bytes."""
 
 
 def origin_of(node: str) -> bytes:
@@ -108,7 +101,7 @@ class ClusterCopy:
         me: EditStream,
         content: Content,
         *,
-        rng: CopyRng,
+        rng: Chance,
         send: Send,
         transfers: Transfers,
         downloads: Downloads,

@@ -49,7 +49,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-from nngkit.cluster.content.copy import TELLING, ClusterCopy, CopyRng, origin_of
+from nngkit.chance import Chance
+from nngkit.cluster.content.copy import TELLING, ClusterCopy, origin_of
 from nngkit.cluster.content.holders import Holders
 from nngkit.cluster.content.messages import (
     BODY_LIMIT,
@@ -88,6 +89,7 @@ from nngkit.cluster.content.order import SharedObject
 from nngkit.cluster.content.replica import SharedReplica
 from nngkit.cluster.content.transfers import Downloads
 from nngkit.cluster.content.values import DocumentEffects, DocumentLimits, OpenedDocument, Refused
+from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.names import check_name
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Aware, Nack, Updates, Want
@@ -112,7 +114,6 @@ POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
 CHECK: Final = 3  # positions broadcast after the last change of an object, in case it was lost on all ways
 SPREAD: Final = 0.2  # seconds over which the nodes of a cluster ask a new host for the positions of their objects
 COMPLETE: Final = TELLING + 0.5  # seconds until a new host knows the holders of each document, delays included
-NEVER: Final = float("inf")
 _SHELL: Final = "nngkit.cluster.shell.document"  # imports an engine, so not before the first document is opened
 
 
@@ -138,7 +139,7 @@ class ClusterDocuments:
         epoch: int,
         *,
         now: float,
-        rng: CopyRng,
+        rng: Chance,
         wake: Callable[[], object] = lambda: None,
         accept: Callable[[str], bool] | None = None,
         open_document: Callable[[ClusterDocuments, str, EditStream], OpenedDocument] | None = None,

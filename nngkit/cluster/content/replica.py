@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nngkit.cluster.content.copy import CopyRng
+from nngkit.chance import Chance
 from nngkit.cluster.content.messages import (
     START,
     Behind,
@@ -46,6 +46,7 @@ from nngkit.cluster.content.messages import (
 from nngkit.cluster.content.order import SharedObject, SharedOrder, runs_of
 from nngkit.cluster.content.transfers import Downloads
 from nngkit.cluster.content.writer import SharedWriter
+from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Diff, Manifest
 from nngkit.documents.sync.transfers import Transfers
@@ -61,7 +62,6 @@ RESEND_MOST: Final = 8.0
 AT_LAST: Final = 0.1  # seconds until the full state is requested, once the host has one
 ASK: Final = 1.0  # seconds until a request is repeated elsewhere, growing to
 ASK_MOST: Final = 8.0
-NEVER: Final = float("inf")
 _WHAT: Final = "shared object"
 
 
@@ -78,7 +78,7 @@ class SharedReplica:
         epoch: int,
         obj: SharedObject,
         *,
-        rng: CopyRng,
+        rng: Chance,
         send: Send,
         transfers: Transfers,
         downloads: Downloads,

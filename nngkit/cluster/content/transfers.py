@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from nngkit.cluster.content.messages import Chunk, ChunkRequest, Send
+from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync.messages import Chunks, Manifest
 from nngkit.documents.sync.transfers import Assembly
 from nngkit.documents.versions import EditStream
@@ -28,7 +29,6 @@ WINDOW: Final = 4  # chunks requested at once
 PATIENCE: Final = 1.0  # seconds until a chunk is requested again: ten times the delay of a slow link
 GIVE_UP: Final = 10.0  # seconds without a chunk
 MOST: Final = 16  # downloads at once, as a sender keeps 16 transfers
-NEVER: Final = float("inf")
 _ANY: Final = EditStream(bytes(8), 0)  # the sender of a chunk is known by its message
 
 Done: TypeAlias = Callable[[bytes | None, float], None]

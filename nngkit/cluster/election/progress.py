@@ -17,6 +17,7 @@ from collections.abc import Collection
 from nngkit.cluster.election.log import ElectionLog, Snapshot
 from nngkit.cluster.election.messages import Append, AppendReply, Message, SnapshotPart, SnapshotReply
 from nngkit.cluster.election.values import GUARD, ElectionLimits
+from nngkit.cluster.log_clock import NEVER
 
 __all__ = ["Hosting"]
 
@@ -89,7 +90,7 @@ class Hosting:
     def lease_from(self) -> float:
         """Return the latest time at which a majority, the host included, still had its heartbeats to answer."""
         if self._quorum == 1:
-            return float("inf")
+            return NEVER
         times = sorted((there.answered for there in self._voters.values()), reverse=True)
         return times[self._quorum - 2]
 

@@ -7,14 +7,13 @@ A shell does the effects in this order: `persist` (in a thread; then `persisted(
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from nngkit.cluster.election.log import Snapshot
 from nngkit.cluster.election.messages import Message
 from nngkit.errors import ConfigError
 
 __all__ = [
-    "Chance",
     "Deposed",
     "Elected",
     "ElectionEffects",
@@ -34,14 +33,6 @@ __all__ = [
 Role: TypeAlias = Literal["blank", "follower", "candidate", "host"]
 
 GUARD = 0.8  # of a lease that the host uses: clocks that differ by 10 % each way differ by 0.9 / 1.1 = 0.818
-
-
-class Chance(Protocol):
-    """Source of randomness: `random.Random`, or a test's script."""
-
-    def random(self) -> float:
-        """Return a number from 0 up to, not including, 1."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

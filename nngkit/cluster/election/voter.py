@@ -51,6 +51,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from nngkit.chance import RandomSource
 from nngkit.cluster.election.choice import best_voter, time_until_free
 from nngkit.cluster.election.messages import (
     MOST_VOTERS,
@@ -72,7 +73,6 @@ from nngkit.cluster.election.progress import Hosting
 from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.replica import Replica
 from nngkit.cluster.election.values import (
-    Chance,
     Deposed,
     Elected,
     ElectionEffects,
@@ -83,6 +83,7 @@ from nngkit.cluster.election.values import (
     Restored,
     Role,
 )
+from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full, NngkitError, TooLarge
 from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import MOST_NUMBER
@@ -92,7 +93,6 @@ __all__ = ["NotHost", "Voter"]
 MOST_GAP: Final = 1.5  # heartbeats between two calls, beyond which the clock is taken to have jumped
 MOST_HELD: Final = 4096  # messages held back until what they state is on disk; room for minutes of heartbeats
 MOST_LOAD: Final = 1e9
-NEVER: Final = float("inf")
 
 
 class NotHost(NngkitError):
@@ -120,7 +120,7 @@ class Voter:
         *,
         epoch: int,
         now: float,
-        rng: Chance,
+        rng: RandomSource,
         preference: int = 0,
         restored: Restored | None = None,
         durable: bool = False,

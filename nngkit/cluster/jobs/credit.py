@@ -7,6 +7,7 @@ have gone over a link for it. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from nngkit.cluster.jobs.messages import MOST_GROUPS, Demand, Ref, Wanted
@@ -20,15 +21,29 @@ USED: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Credit:
-    """Jobs that a subtree asks for, of any of `kinds`. Below 0: it withdrew credit for which jobs were on their way."""
+    """Jobs that a subtree asks for, of any of `kinds`, and how many of them would start at once.
 
-    __slots__ = ("jobs", "kinds", "slots")
+    Below 0: it withdrew credit for which jobs were on their way. `idle` is below 0 also for jobs beyond the idle slots.
+    """
 
-    def __init__(self, kinds: frozenset[str]) -> None:
-        self.kinds = kinds
-        self.jobs = 0
-        self.slots = 0
+    kinds: frozenset[str]
+    number: int = 0
+    jobs: int = 0
+    slots: int = 0
+    idle: int = 0
+
+    def add(self, jobs: int, slots: int, idle: int) -> None:
+        """Add credit."""
+        self.jobs += jobs
+        self.slots += slots
+        self.idle += idle
+
+    def use(self, jobs: int) -> None:
+        """Note granted jobs. Idle slots get the first ones."""
+        self.jobs -= jobs
+        self.idle -= jobs
 
 
 def take_demand(groups: dict[int, Credit], demand: Demand, most: int) -> int:
@@ -43,50 +58,47 @@ def take_demand(groups: dict[int, Credit], demand: Demand, most: int) -> int:
             if kinds is None or len(groups) >= most:
                 bad += 1
                 continue
-            group = groups[row.group] = Credit(frozenset(kinds))
+            group = groups[row.group] = Credit(frozenset(kinds), row.group)
         elif kinds is not None and group.kinds != frozenset(kinds):
             bad += 1
             continue
-        group.jobs += row.change
-        group.slots = row.slots
+        group.add(row.change, row.slots - group.slots, row.idle)
     return bad
 
 
 class Asked:
-    """Credit that the parent was asked for on the present link."""
+    """Credit that the parent was asked for on the present link, as it is left there."""
 
     def __init__(self) -> None:
-        self._given: dict[frozenset[str], int] = {}
-        self._numbers: dict[frozenset[str], int] = {}
-        self._told: dict[frozenset[str], int] = {}  # slots
+        self._told: dict[frozenset[str], Credit] = {}
 
     def kinds(self, group: int) -> frozenset[str] | None:
         """Return the kinds of a group, or None."""
-        return next((each for each, number in self._numbers.items() if number == group), None)
+        return next((kinds for kinds, each in self._told.items() if each.number == group), None)
 
     def used(self, kinds: frozenset[str], jobs: int) -> None:
         """Note jobs that were granted for a group."""
-        self._given[kinds] = self._given.get(kinds, 0) - jobs
+        self._told[kinds].use(jobs)
 
-    def changes(self, wanted: Mapping[frozenset[str], tuple[int, int]]) -> list[Wanted]:
+    def changes(self, wanted: Mapping[frozenset[str], Credit]) -> list[Wanted]:
         """Return what to tell the parent, so that it has the credit and the slots of each group that are `wanted`."""
         rows: list[Wanted] = []
-        for kinds, (target, slots) in {**dict.fromkeys(self._given, (0, 0)), **wanted}.items():
-            given = self._given.get(kinds, 0)
-            change = target - given
-            small = change == 0 or (change > 0 and given * USED > target * (USED - 1))
-            if small and self._told.get(kinds, 0) == slots:
+        for kinds in {**self._told, **wanted}:
+            want = wanted.get(kinds) or Credit(kinds)
+            told = self._told.get(kinds) or Credit(kinds, len(self._told))
+            change = want.jobs - told.jobs
+            small = change == 0 or (change > 0 and told.jobs * USED > want.jobs * (USED - 1))
+            if small and told.slots == want.slots and not want.idle > 0 >= told.idle:
                 continue
-            number = self._numbers.get(kinds)
             declared = None
-            if number is None:
-                if len(self._numbers) >= MOST_GROUPS:
+            if kinds not in self._told:
+                if told.number >= MOST_GROUPS:
                     continue
-                number = self._numbers[kinds] = len(self._numbers)
                 declared = sorted(kinds)
-            self._given[kinds] = target
-            self._told[kinds] = slots
-            rows.append(Wanted(number, declared, change, slots))
+                self._told[kinds] = told
+            row = Wanted(told.number, declared, change, want.slots, want.idle - told.idle)
+            told.add(row.change, want.slots - told.slots, row.idle)
+            rows.append(row)
         return rows
 
 

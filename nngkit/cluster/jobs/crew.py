@@ -56,7 +56,6 @@ from nngkit.cluster.jobs.messages import (
     MOST_ERROR,
     MOST_GROUPS,
     MOST_KIND,
-    MOST_ROWS,
     Block,
     Demand,
     Grant,
@@ -73,6 +72,7 @@ from nngkit.cluster.jobs.messages import (
     Stop,
     Taken,
     Wanted,
+    batches,
 )
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
@@ -80,6 +80,7 @@ from nngkit.cluster.jobs.sharing import Decide, Offer, evenly
 from nngkit.cluster.jobs.slots import Kinds, Places
 from nngkit.cluster.jobs.values import CrewEffects, CrewJob, CrewLimits, CrewStats
 from nngkit.cluster.jobs.waiting import Waiting
+from nngkit.cluster.log_clock import NEVER
 
 __all__ = ["Crew"]
 
@@ -89,7 +90,6 @@ HELD_BACK: Final = (
 SIGNS: Final = 3  # of the node in one visibility: two may be lost or late
 HOLD: Final = 0.25  # seconds until a job that is to run alone goes back, doubled with each of its grants
 DOUBLINGS: Final = 8  # of that at most: 64 s
-NEVER: Final = float("inf")
 
 
 class Crew:
@@ -192,7 +192,7 @@ class Crew:
             job.renewed = now
             refs.append(job.ref)
         refs += others
-        self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Holding, batches(refs))
 
     def child_up(self, link: int) -> None:
         """Begin with a child: it has no credit, and no jobs."""
@@ -201,8 +201,7 @@ class Crew:
     def child_down(self, link: int, now: float) -> None:
         """Forget a child; report its jobs as lost."""
         self._children.pop(link, None)
-        refs = self._passed.down(link)
-        self._up += [Lost(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Lost, batches(self._passed.down(link)))
         self._now = now
 
     # ---- messages
@@ -262,11 +261,8 @@ class Crew:
 
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
-        serial, term, fence = ref.serial, ref.term, ref.fence
-        for job in (self._running.get(serial), self._results.job(serial), self._alone):
-            if job is not None and (job.serial, job.term, job.fence) == (serial, term, fence):
-                return True
-        return self._waiting.find(serial, term, fence) is not None
+        own = self._running.get(ref.serial), self._results.job(ref.serial), self._alone
+        return any(job is not None and job.under(ref) for job in own) or self._waiting.find(ref) is not None
 
     # ---- grants
 
@@ -308,13 +304,15 @@ class Crew:
         offers: list[Offer] = []
         groups: list[Credit | None] = []
         own = self._places.groups.get(kind)
-        if own is not None and kinds in (None, own) and (room := self._room(kind)) > 0:
-            offers.append(Offer(None, room, self._places.slots_of(kind)))
-            groups.append(None)
+        if own is not None and kinds in (None, own):
+            room, idle = self._room(kind)
+            if room > 0:
+                offers.append(Offer(None, room, self._places.slots_of(kind), idle))
+                groups.append(None)
         for link, child in self._children.items():
             for credit in child.values():
                 if credit.jobs > 0 and kind in credit.kinds and kinds in (None, credit.kinds):
-                    offers.append(Offer(link, credit.jobs, credit.slots))
+                    offers.append(Offer(link, credit.jobs, credit.slots, credit.idle))
                     groups.append(credit)
         return offers, groups
 
@@ -333,7 +331,7 @@ class Crew:
                 job.renewed = now
                 if self._alone is not None:
                     self._return([job])  # it was on its way
-                elif job.alone:
+                elif not attempt:
                     self._take_alone(job, now)
                 else:
                     self._waiting.add(job, now)
@@ -341,11 +339,10 @@ class Crew:
             self._sign_at = min(self._sign_at, now + visibility / SIGNS)
             return
         assert credit is not None
-        credit.jobs -= end - start
+        credit.use(end - start)
         self.stats.passed += end - start
-        number = next(number for number, each in self._children[link].items() if each is credit)
         self._passed.hand(link, term, serials, fences, attempts)
-        passed = Block(number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
+        passed = Block(credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
         self._effects.down.append((link, Grant(term, [passed])))
 
     def _take_alone(self, job: CrewJob, now: float) -> None:
@@ -383,24 +380,23 @@ class Crew:
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
-        serial, term, fence, attempt = ref.serial, ref.term, ref.fence, ref.attempt
-        job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
-            if not job.attempt and attempt:
-                job.attempt = attempt
+        job = self._running.get(ref.serial)
+        if job is not None and job.under(ref):
+            if not job.attempt and ref.attempt:
+                job.attempt = ref.attempt
                 job.started = now
                 self._sign_at = min(self._sign_at, _end_of(job))
                 self._effects.start.append(job)
             return
-        link = self._passed.link(serial, term, fence)
+        link = self._passed.link(ref.serial, ref.term, ref.fence)
         if link is not None:
             self._passed.report(link, ref)
             self._effects.down.append((link, Start([ref])))
 
-    def _room(self, kind: str) -> int:
-        """Return how many jobs of a kind the node's own workers can take."""
+    def _room(self, kind: str) -> tuple[int, int]:
+        """Return how many jobs of a kind the node's own workers can take, and how many of them would start at once."""
         if self._draining or not self.slots or self._results.full or self._alone is not None:
-            return 0
+            return 0, 0
         busy = len(self._running) + len(self._stopping)
         return self._places.room(kind, busy, self._waiting, self._ahead)
 
@@ -411,9 +407,9 @@ class Crew:
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
     def _stop(self, ref: Ref) -> None:
-        serial, term, fence = ref.serial, ref.term, ref.fence
+        serial = ref.serial
         job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
+        if job is not None and job.under(ref):
             del self._running[serial]
             if job.attempt:
                 self._stopping.add(job)
@@ -425,18 +421,18 @@ class Crew:
             self.stats.stopped += 1
             return
         kept = self._results.job(serial)
-        if kept is not None and (kept.term, kept.fence) == (term, fence):
+        if kept is not None and kept.under(ref):
             self._results.drop(serial)
             self._drop_parts(serial)
             return
-        link = self._passed.pop(serial, term, fence)
+        link = self._passed.pop(serial, ref.term, ref.fence)
         if link is not None:
             self._effects.down.append((link, Stop([ref])))
             return
-        if (waiting := self._waiting.find(serial, term, fence)) is not None:
+        if (waiting := self._waiting.find(ref)) is not None:
             self._waiting.remove(waiting)
             self.stats.stopped += 1
-        elif (alone := self._alone) is not None and (alone.serial, alone.term, alone.fence) == (serial, term, fence):
+        elif self._alone is not None and self._alone.under(ref):
             self._alone = None
             self.stats.stopped += 1
 
@@ -629,7 +625,7 @@ class Crew:
         self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
-            up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+            up += map(Returned, batches(refs))
         if self._asking:
             self._asking = False
             if self._alone is not None:
@@ -642,14 +638,16 @@ class Crew:
 
     def _demand(self) -> list[Wanted]:
         """Return the changes of credit to tell the parent."""
-        wanted: dict[frozenset[str], tuple[int, int]] = {}
+        wanted: dict[frozenset[str], Credit] = {}
         for kind, group in self._places.groups.items():
             if group not in wanted:
-                wanted[group] = self._room(kind), 0 if self._draining else self._places.slots_of(kind)
+                room, idle = self._room(kind)
+                wanted[group] = Credit(group, 0, room, 0 if self._draining else self._places.slots_of(kind), idle)
         for groups in self._children.values():
             for credit in groups.values():
-                jobs, slots = wanted.get(credit.kinds, (0, 0))
-                wanted[credit.kinds] = jobs + credit.jobs, slots + credit.slots
+                if (total := wanted.get(credit.kinds)) is None:
+                    total = wanted[credit.kinds] = Credit(credit.kinds)
+                total.add(credit.jobs, credit.slots, max(0, credit.idle))
         return self._asked.changes(wanted)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from nngkit.chance import RandomSource
 from nngkit.cluster.jobs.crew import Crew
 from nngkit.cluster.jobs.messages import (
     Accepted,
@@ -33,14 +34,13 @@ from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.sharing import Decide
 from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
 from nngkit.cluster.jobs.table import JobTable
-from nngkit.cluster.jobs.values import CrewJob, JobEnd, Rng
-from nngkit.cluster.log_clock import LogClock
+from nngkit.cluster.jobs.values import CrewJob, JobEnd
+from nngkit.cluster.log_clock import NEVER, LogClock
 
 __all__ = ["JobStart", "JobStop", "JobsEnded", "RoomForJobs", "WorkEvent", "WorkNodeEffects", "WorkPart"]
 
 _TO_HOST = (Submit, Received, Cancel, Waiting)
 _TO_SUBMITTER = (Accepted, Finished, Missing, Refused, JobParts, JobProgress)
-NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class WorkPart:
         kinds: frozenset[str],
         slots: int,
         decide: Decide,
-        rng: Rng,
+        rng: RandomSource,
         wall: Callable[[float], float],
     ) -> None:
         self.id = id
@@ -104,16 +104,6 @@ class WorkPart:
         self._wall = wall
         self._parent: int | None = None
         self._effects = WorkNodeEffects()
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Kinds of the jobs that the node's own workers do."""
-        return self.crew.kinds
-
-    @property
-    def hosting(self) -> bool:
-        """True if this node has the queue."""
-        return self.host is not None
 
     @property
     def wake_at(self) -> float:
@@ -132,21 +122,6 @@ class WorkPart:
         """End the queue: another node has it, or none."""
         self.host = None
 
-    def committed(self, entries: list[bytes], now: float) -> None:
-        """Act on entries of the log, at the host."""
-        assert self.host is not None
-        self.host.committed(entries, now)
-
-    def voter_up(self, now: float) -> None:
-        """Note that a voter is connected: as host, tell it the time of the log."""
-        if self.host is not None:
-            self.host.tell_time(now)
-
-    def set_granting(self, granting: bool) -> None:
-        """Say whether jobs may be granted: while a majority of the voters holds to this host."""
-        if self.host is not None:
-            self.host.granting = granting
-
     # ---- the tree
 
     def parent_up(self, link: int) -> None:
@@ -157,14 +132,6 @@ class WorkPart:
         """Note that a link does not lead to the parent any more. `detached` follows if there is no other way."""
         if self._parent == link:
             self._parent = None
-
-    def child_up(self, link: int) -> None:
-        """Begin with a child."""
-        self.crew.child_up(link)
-
-    def child_down(self, link: int, now: float) -> None:
-        """Forget a child; its jobs may be lost."""
-        self.crew.child_down(link, now)
 
     def attached(self, term: int, now: float) -> None:
         """Repeat what has no answer: there is a way to the host of `term`."""
@@ -190,7 +157,7 @@ class WorkPart:
         else:
             self.crew.from_child(link, message, now)
 
-    def from_node(self, sender: str, epoch: int, row: list[Any], now: float) -> None:
+    def from_node(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a node, or at a node of the host. Raises BadMessage."""
         self._message(sender, parse(row, sender), now)
 

@@ -66,15 +66,17 @@ class Places:
         """Note that a job has left its place."""
         self.taken[kind] -= 1
 
-    def room(self, kind: str, busy: int, waiting: Collection[CrewJob], ahead: Callable[[int], int]) -> int:
-        """Return how many jobs of a kind can be taken, beside `busy` ones with a slot, and those that wait.
+    def room(self, kind: str, busy: int, waiting: Collection[CrewJob], ahead: Callable[[int], int]) -> tuple[int, int]:
+        """Return how many jobs of a kind can be taken, and how many of them would start at once.
 
-        `ahead` returns how many should wait beside a number of running ones.
+        `busy` have a slot, beside those that wait. `ahead` returns how many should wait beside running ones.
         """
-        room = self.slots + ahead(self.slots) - busy - len(waiting) + self._held(waiting)
+        idle = self.slots - busy - len(waiting) + self._held(waiting)
+        room = idle + ahead(self.slots)
         if (most := self.narrow.get(kind)) is not None:
-            room = min(room, most + ahead(most) - self.taken.get(kind, 0) - sum(job.kind == kind for job in waiting))
-        return max(0, room)
+            free = most - self.taken.get(kind, 0) - sum(job.kind == kind for job in waiting)
+            room, idle = min(room, free + ahead(most)), min(idle, free)
+        return max(0, room), max(0, idle)
 
     def _held(self, waiting: Collection[CrewJob]) -> int:
         """Return how many jobs wait for a place of their kind: another kind may have the next slot."""

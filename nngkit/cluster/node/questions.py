@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from nngkit.cluster.frames import Channel, Kind
 from nngkit.cluster.jobs.part import WorkPart
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.node.values import NodeConfig, NodeStats
 from nngkit.cluster.status import ClusterMember, ClusterStatus, ClusterTree, JobCounts, VoterState
 from nngkit.cluster.tree.place import Place
@@ -85,7 +86,7 @@ class Questions:
         post: Callable[[Channel, str, Sequence[object], float], object],
         report: Callable[[Answered | DrainOrdered], None],
     ) -> None:
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self._config = config
         self._place, self._work, self._stats = place, work, stats
         self._voter_link, self._grants = voter_link, grants
@@ -120,7 +121,7 @@ class Questions:
         """Repeat the questions. Sets `wake_at`."""
         if now >= self.wake_at:
             self.attached(now)
-            self.wake_at = now + AGAIN if self._waiting else float("inf")
+            self.wake_at = now + AGAIN if self._waiting else NEVER
 
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a question or an answer. Raises BadMessage."""
@@ -194,7 +195,7 @@ class Questions:
             config.address,
             0,
             self._work.crew.slots,
-            tuple(sorted(self._work.kinds)),
+            tuple(sorted(self._work.crew.kinds)),
             config.id in voters,
         )
         children: dict[str, list[Any]] = {}

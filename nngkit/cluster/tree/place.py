@@ -51,6 +51,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from nngkit.chance import Chance
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.children import Children
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
@@ -80,7 +82,7 @@ from nngkit.cluster.tree.messages import (
 )
 from nngkit.cluster.tree.path import Standing
 from nngkit.cluster.tree.root import Balance, Doubles, shape_of
-from nngkit.cluster.tree.search import Candidate, Random, Search
+from nngkit.cluster.tree.search import Candidate, Search
 from nngkit.cluster.tree.shape import Shape
 from nngkit.cluster.tree.standbys import Standbys
 from nngkit.cluster.tree.values import (
@@ -108,7 +110,6 @@ from nngkit.messages import MOST_NUMBER
 
 __all__ = ["Place"]
 
-NEVER: Final = float("inf")
 FRESH_PAUSE: Final = 0.02  # seconds between two numbers of a root: each is a message to every node of the tree
 FRESH_AGAIN: Final = 0.3  # seconds until an equal request for a number is passed on again: the first one may be lost
 DRAIN: Final = 5.0  # seconds that children have to find another parent, before this node leaves anyway
@@ -132,7 +133,7 @@ class Place:
         fanout: int,
         may_host: bool,
         now: float,
-        rng: Random,
+        rng: Chance,
         limits: PlaceLimits | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.members import MemberTable
 from nngkit.cluster.tree.messages import Member
 from nngkit.cluster.tree.shape import Move, Shape, plan_moves
@@ -40,7 +41,7 @@ class Balance:
     def __init__(self, limits: PlaceLimits, stats: PlaceStats) -> None:
         self.limits = limits
         self.stats = stats
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self._last: list[Move] = []
         self._failed: set[Move] = set()
         self._lightened: dict[str, float] = {}  # busy nodes, and when each was last to give away a leaf
@@ -52,7 +53,7 @@ class Balance:
 
     def stop(self) -> None:
         """Plan nothing: the node is no root."""
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self._last, self._pause = [], self.limits.plan
         self._failed.clear()
         self._lightened.clear()
@@ -61,7 +62,7 @@ class Balance:
         """Return the moves that are due. One that failed is avoided for a while; plans that fail become rare."""
         if now < self.wake_at:
             return []
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         if shape.busy:
             self.wake_at = now + LIGHTEN
         self._lightened = {host: at for host, at in self._lightened.items() if at + LIGHTEN > now}
@@ -87,7 +88,7 @@ class Doubles:
     def __init__(self, table: MemberTable, stats: PlaceStats) -> None:
         self.table = table
         self.stats = stats
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         self._open: dict[str, float] = {}
 
     def note(self, now: float) -> None:
@@ -112,7 +113,7 @@ class Doubles:
             elif now >= at:
                 self._open[name] = now + PROBE_AGAIN
                 found += [(link, member) for link, member in claims if member.epoch == earliest]
-        self.wake_at = min(self._open.values(), default=float("inf"))
+        self.wake_at = min(self._open.values(), default=NEVER)
         return found
 
     def later(self, name: str, epoch: int) -> list[tuple[int, Member]]:

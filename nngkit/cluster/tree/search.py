@@ -21,25 +21,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
+from nngkit.chance import Chance
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.messages import Join, Leave
 
-__all__ = ["MOST_HOPS", "Attempt", "Candidate", "Random", "Search"]
+__all__ = ["MOST_HOPS", "Attempt", "Candidate", "Search"]
 
 MOST_ATTEMPTS: Final = 3
 MOST_HOPS: Final = 48  # referrals of one joiner; more than the depth of any tree here, so it ends in a confused one
 MOST_CANDIDATES: Final = 64
 SOON: Final = 0.5  # seconds in which a busy node has answered all joiners that wait
-
-
-class Random(Protocol):
-    """The parts of random.Random that are used."""
-
-    def random(self) -> float: ...
-
-    def shuffle(self, x: list[str], /) -> None: ...
 
 
 class Candidate(NamedTuple):
@@ -70,7 +64,7 @@ class Search:
     def __init__(
         self,
         near: Neighbours,
-        rng: Random,
+        rng: Chance,
         own: str | None,
         *,
         join: Callable[[int, bool, bool], Join],
@@ -82,7 +76,7 @@ class Search:
         self.wanted = False
         self.avoid: str | None = None  # address of the present parent
         self.attempts: list[Attempt] = []
-        self.next_at = float("inf")
+        self.next_at = NEVER
         self._join, self._sources = join, sources
         self._first: deque[Candidate] = deque(maxlen=MOST_CANDIDATES)
         self._round: deque[Candidate] = deque()
@@ -101,7 +95,7 @@ class Search:
     def stop(self) -> None:
         """End the search, and all attempts but that of a link which became the parent's."""
         self.wanted = False
-        self.next_at = float("inf")
+        self.next_at = NEVER
         self._first.clear()
         self._round.clear()
         attempts, self.attempts = self.attempts, []
@@ -213,7 +207,7 @@ class Search:
 
     @property
     def wake_at(self) -> float:
-        at = self.next_at if self.wanted else float("inf")
+        at = self.next_at if self.wanted else NEVER
         for attempt in self.attempts:
             at = min(at, self._ends_at(attempt))
         return at

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from nngkit.chance import Chance
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.messages import Leave
-from nngkit.cluster.tree.search import Candidate, Random, Search
+from nngkit.cluster.tree.search import Candidate, Search
 
 __all__ = ["Standbys"]
 
@@ -22,13 +24,13 @@ RETRY_AFTER: Final = 3.0  # seconds until an address that did not answer is trie
 class Standbys:
     """Addresses and links of one node."""
 
-    def __init__(self, near: Neighbours, search: Search, rng: Random, own: str | None) -> None:
+    def __init__(self, near: Neighbours, search: Search, rng: Chance, own: str | None) -> None:
         self.near = near
         self.search = search
         self.rng = rng
         self.own = own
         self.wanted: tuple[str, ...] = ()  # the grandparent first
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
 
     def want(self, addresses: list[str | None], now: float) -> None:
         """Watch these addresses."""
@@ -45,7 +47,7 @@ class Standbys:
         """Do what is due."""
         if now < self.wake_at:
             return
-        self.wake_at = float("inf")
+        self.wake_at = NEVER
         present = {}
         for link in self.own_links():
             if link.dialed in self.wanted and link.dialed not in present:
