@@ -12,6 +12,7 @@ from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import check, ffi, lib
 from nngkit.protocols._nng.names import Number, spelled
 from nngkit.protocols._nng.operations import Owner, apart
+from nngkit.protocols._nng.process import free_later
 from nngkit.protocols._nng.streams import close, configure, expected_descriptor, find_descriptor, remote, unix_path
 from nngkit.protocols._waiting.alarm import Alarm
 
@@ -154,4 +155,5 @@ class Attempt(Owner):
 
     def _free(self) -> None:
         aios = () if self._aio is None else (self._aio,)
-        self.ended(*aios, frees=[(lib.nng_stream_dialer_free, self._dialer)])
+        free = free_later if self._stopped else lib.nng_stream_dialer_free
+        self.ended(*aios, frees=[(free, self._dialer)])

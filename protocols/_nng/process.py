@@ -1,7 +1,8 @@
-"""NNG's three hazards to the process, handled once for all sockets.
+"""NNG's four hazards to the process, handled once for all sockets.
 
 NNG aborts a process that uses it before and after a fork; an interpreter that exits with open sockets may hang in NNG's
-own clean-up; and NNG's threads take signals that Python's main thread waits for.
+own clean-up; NNG's threads take signals that Python's main thread waits for; and a dialer that is freed while its
+lookup completes aborts the process.
 
 May not know: messages, event loops.
 """
@@ -15,8 +16,9 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pynng
 
@@ -40,6 +42,10 @@ lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, max(2, min(16, _cpus()
 # NNG's threads block all signals but faults; blocking those would end the process without faulthandler's report.
 _FAULTS = {getattr(signal, f"SIG{name}", None) for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
 EXIT_SECONDS = 2.0  # seconds to close all open sockets at interpreter exit: noticeable, but not a hang
+# Seconds between the close of a dialer that dials and its free: NNG's threads may still be completing its lookup, which
+# is not waited for (docs/nng/stream_dialer_free.py). That takes microseconds, and longer only on a machine that stalls.
+BEFORE_FREE: Final = 5.0
+BEFORE_FREE_AT_EXIT: Final = 0.05  # of the last one: NNG's clean-up aborts the process if a lookup is not over
 
 
 class Closeable(Protocol):
@@ -57,6 +63,7 @@ _in_use = False  # at the last fork: NNG was running
 _child_of_user = False  # True in a child forked after NNG was used: using it again would abort the process
 _starting = threading.Lock()
 _started = False
+_dialers: deque[tuple[float, Any]] = deque()  # closed and not freed, with the times
 
 
 def register(socket: Closeable) -> None:
@@ -87,6 +94,17 @@ def _start() -> None:
     block_signals()
     lib.nng_aio_free(new_aio())  # NNG starts all of its threads with its first object
     _started = True
+
+
+def free_later(dialer: Any) -> None:
+    """Free a dialer whose close has ended its dial, when a later one comes or at exit. On the freeing thread."""
+    _dialers.append((time.monotonic(), dialer))
+    _free_dialers(BEFORE_FREE)
+
+
+def _free_dialers(age: float) -> None:
+    while _dialers and _dialers[0][0] + age <= time.monotonic():
+        lib.nng_stream_dialer_free(_dialers.popleft()[1])
 
 
 def unregister(socket: Closeable) -> None:
@@ -123,6 +141,7 @@ def _after_fork() -> None:
     for socket in list(_open):
         socket._forked(reason)
     _open.clear()
+    _dialers.clear()
     # NNG's clean-up at exit would wait for threads that do not exist in the child
     atexit.unregister(lib.nng_fini)
     if (hook := getattr(pynng.nng, "_pynng_atexit", None)) is not None:
@@ -134,6 +153,9 @@ def _close_all() -> None:
     for socket in list(_open):
         left = max(0.0, end - time.monotonic())
         socket.close(linger=left if socket.linger is None else min(socket.linger, left))
+    if _dialers:  # the freeing thread is idle now
+        time.sleep(BEFORE_FREE_AT_EXIT)
+        _free_dialers(0.0)
 
 
 # Registered after pynng's hook, so it runs before it: NNG may be torn down only after all sockets are closed.

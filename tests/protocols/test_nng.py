@@ -28,6 +28,7 @@ BY_CHANCE = {
     "push_young_pipe": 8,
     "raw_send_kept": 8,
     "signal_unnoticed": 4,
+    "stream_dialer_free": 4,
     "stream_tls_accept_abort": 4,
     "stream_tls_cancel": 2,
     "stream_ws_dialer_close": 4,
