@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from nngkit.errors import ConfigError
 from nngkit.mesh.values import MeshGap, MeshMessage
@@ -54,6 +54,7 @@ class MeshLimits:
                 raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 
+@dataclass(slots=True)
 class Effects:
     """Work for the shell, in this order.
 
@@ -67,16 +68,13 @@ class Effects:
         warnings: Lines for the log.
     """
 
-    __slots__ = ("digests", "events", "heard", "relays", "sends", "silent", "warnings")
-
-    def __init__(self) -> None:
-        self.events: list[MeshMessage | MeshGap] = []
-        self.relays: list[tuple[bytes, int | None]] = []
-        self.sends: list[tuple[int, bytes]] = []
-        self.digests: list[bytes] = []
-        self.silent: list[Silent[str]] = []
-        self.heard: list[tuple[str, float]] = []
-        self.warnings: list[str] = []
+    events: list[MeshMessage | MeshGap] = field(default_factory=list)
+    relays: list[tuple[bytes, int | None]] = field(default_factory=list)
+    sends: list[tuple[int, bytes]] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    silent: list[Silent[str]] = field(default_factory=list)
+    heard: list[tuple[str, float]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def size_of(frames: dict[int, bytes]) -> int:

@@ -25,22 +25,6 @@ __all__ = ["Hosting"]
 class Progress:
     """Progress of one voter. `counts`: it is not blank. `answered`: when the last heartbeat it promised on was sent."""
 
-    __slots__ = (
-        "acked",
-        "answered",
-        "begun",
-        "counts",
-        "inflight",
-        "inflight_bytes",
-        "match",
-        "next",
-        "probing",
-        "reported",
-        "reset_at",
-        "sent",
-        "snapshot",
-    )
-
     def __init__(self, next: int) -> None:
         self.next = next
         self.match = 0

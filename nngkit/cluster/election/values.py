@@ -6,7 +6,7 @@ A shell does the effects in this order: `persist` (in a thread; then `persisted(
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, TypeAlias
 
 from nngkit.cluster.election.log import Snapshot
@@ -149,6 +149,7 @@ class Recovered(NamedTuple):
 ElectionEvent: TypeAlias = Elected | Deposed | HostChanged | Recovered
 
 
+@dataclass(slots=True)
 class ElectionEffects:
     """Work for the shell.
 
@@ -160,14 +161,11 @@ class ElectionEffects:
         events: In order.
     """
 
-    __slots__ = ("committed", "events", "persist", "restore", "sends")
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[str, Message]] = []
-        self.persist: list[Persist] = []
-        self.committed: list[tuple[int, bytes]] = []
-        self.restore: tuple[int, bytes] | None = None
-        self.events: list[ElectionEvent] = []
+    sends: list[tuple[str, Message]] = field(default_factory=list)
+    persist: list[Persist] = field(default_factory=list)
+    committed: list[tuple[int, bytes]] = field(default_factory=list)
+    restore: tuple[int, bytes] | None = None
+    events: list[ElectionEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

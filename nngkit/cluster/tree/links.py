@@ -109,8 +109,6 @@ class Neighbours:
                 continue
             if role in _QUICK:
                 pause, silence = limits.heartbeat, limits.silence
-            elif role == "standby":
-                pause, silence = limits.standby_heartbeat, limits.standby_silence
             else:
                 pause, silence = limits.standby_heartbeat, limits.standby_silence
             if now - link.heard >= silence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
 from nngkit.cluster.tree.messages import Member, Message, Purpose
@@ -201,6 +201,7 @@ PlaceEvent: TypeAlias = (
 )
 
 
+@dataclass(slots=True)
 class PlaceEffects:
     """Work for the shell, in this order.
 
@@ -211,13 +212,10 @@ class PlaceEffects:
         events: Reports for the other parts of the node.
     """
 
-    __slots__ = ("dial", "drop", "events", "sends")
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[int, Message]] = []
-        self.drop: list[int] = []
-        self.dial: list[str] = []
-        self.events: list[PlaceEvent] = []
+    sends: list[tuple[int, Message]] = field(default_factory=list)
+    drop: list[int] = field(default_factory=list)
+    dial: list[str] = field(default_factory=list)
+    events: list[PlaceEvent] = field(default_factory=list)
 
 
 @dataclass

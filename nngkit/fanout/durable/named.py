@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,14 +37,12 @@ PER_RECORD: Final = 32  # bytes of the columns with numbers
 MOST_SESSIONS: Final = 4096
 
 
+@dataclass(slots=True, eq=False)
 class _Session:
     """A client's connection to the consumer: the last reply to it, which it may not have received."""
 
-    __slots__ = ("last", "number")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.last: list[tuple[int, Sequence[int]]] = []  # (partition, offsets)
+    number: int
+    last: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # (partition, offsets)
 
 
 class NamedConsumer:
@@ -280,8 +279,7 @@ class NamedConsumer:
         if session is None:
             if len(self._sessions) >= MOST_SESSIONS:
                 self._sessions.pop(next(iter(self._sessions)))
-            session = self._sessions[request.session] = _Session()
-            session.number = request.seen
+            session = self._sessions[request.session] = _Session(request.seen)
         elif session.number != request.seen:  # the last reply did not arrive
             self._release(request.session, session)
             session.number = request.seen
