@@ -52,6 +52,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nngkit.chance import Chance
+from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.children import Children
 from nngkit.cluster.tree.links import Link, Neighbours
@@ -105,7 +106,6 @@ from nngkit.cluster.tree.values import (
 )
 from nngkit.envelope import encode
 from nngkit.errors import ConfigError
-from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import MOST_NUMBER
 
 __all__ = ["Place"]
@@ -137,13 +137,11 @@ class Place:
         limits: PlaceLimits | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        if not id or len(id.encode()) > MOST_ORIGIN or not id.isprintable():
-            raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
         if not 0 <= epoch <= MOST_NUMBER:
             raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)
         if fanout < 1:
             raise ConfigError("fanout", f"{fanout!r} is not a number of children from 1", fanout)
-        self.id, self.epoch, self.address = id, epoch, address
+        self.id, self.epoch, self.address = check_id(id), epoch, address
         self.may_host = may_host
         self.limits = limits or PlaceLimits()
         self.stats = PlaceStats()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from nngkit.cluster.tree.messages import Member, Message, Purpose
-from nngkit.errors import ConfigError
+from nngkit.mesh.limits import check_numbers
 
 __all__ = [
     "Attached",
@@ -74,11 +74,7 @@ class PlaceLimits:
     waiters: int = 512
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            least = 1 if isinstance(each.default, int) else 0.001
-            if type(value) not in (int, type(each.default)) or not least <= value < 1e9:
-                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
+        check_numbers(self)
 
 
 class Attached(NamedTuple):
