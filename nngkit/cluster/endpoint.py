@@ -461,20 +461,17 @@ class Endpoint(UnderTrio):
             Closed: The node was closed.
         """
         check_kind(kind)
-        body = as_bytes("a message", body)
-        if 2 * len(body) > self._recv_max_size:
-            raise TooLarge(len(body), self._recv_max_size // 2)
+        body = self._checked(body)
         self._check_open()
         if to is None:
             await self._wait_for_room(1)
-            number = self._node.broadcast(kind, (body,), trio.current_time())
-        else:
-            check_id(to)
-            await trio.lowlevel.checkpoint_if_cancelled()
-            while not self._node.letters.room(to):  # acknowledgements are not worth an event each
-                await trio.sleep(ROOM_PAUSE)
-                self._check_open()
-            number = self._node.letter(to, kind, body, trio.current_time())
+            return self._broadcast(kind, (body,))
+        check_id(to)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._node.letters.room(to):  # acknowledgements are not worth an event each
+            await trio.sleep(ROOM_PAUSE)
+            self._check_open()
+        number = self._node.letter(to, kind, body, trio.current_time())
         self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body), to)
         self._act_soon()
         return number
@@ -482,18 +479,26 @@ class Endpoint(UnderTrio):
     async def send_many(self, kind: str, bodies: Iterable[bytes]) -> int:
         """Send messages to all other nodes, in order; return how many. If cancelled, the first ones were sent."""
         check_kind(kind)
-        held = [as_bytes("a message", body) for body in bodies]
-        for body in held:
-            if 2 * len(body) > self._recv_max_size:
-                raise TooLarge(len(body), self._recv_max_size // 2)
+        held = [self._checked(body) for body in bodies]
         for start in range(0, len(held), SEND_MANY):
             part = held[start : start + SEND_MANY]
             await self._wait_for_room(len(part))
-            last = self._node.broadcast(kind, part, trio.current_time())
-            for number, body in enumerate(part, last - len(part) + 1):
-                self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body))
-            self._act_soon()
+            self._broadcast(kind, part)
         return len(held)
+
+    def _checked(self, body: bytes) -> bytes:
+        body = as_bytes("a message", body)
+        if 2 * len(body) > self._recv_max_size:
+            raise TooLarge(len(body), self._recv_max_size // 2)
+        return body
+
+    def _broadcast(self, kind: str, bodies: Sequence[bytes]) -> int:
+        """Send messages to all other nodes; return the number of the last one."""
+        last: int = self._node.broadcast(kind, bodies, trio.current_time())
+        for number, body in enumerate(bodies, last - len(bodies) + 1):
+            self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body))
+        self._act_soon()
+        return last
 
     async def _wait_for_room(self, count: int) -> None:
         """Yield every 64 messages, and wait while the queues of all neighbours are over a quarter full."""

@@ -539,7 +539,7 @@ class Place:
         if link is self._parent:
             self._offer = place
             self._follow_parent(now)
-        elif self._search.of(link) is not None:
+        else:
             self._offered(link, place, now)
 
     def _members(self, link: Link, news: Members, now: float) -> None:
