@@ -88,7 +88,7 @@ from nngkit.cluster.content.messages import (
 from nngkit.cluster.content.order import SharedObject
 from nngkit.cluster.content.replica import SharedReplica
 from nngkit.cluster.content.transfers import Downloads, Means
-from nngkit.cluster.content.values import DocumentEffects, DocumentLimits, OpenedDocument, Refused
+from nngkit.cluster.content.values import DocumentEffects, OpenedDocument, Refused
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.names import check_name
 from nngkit.documents.sync import wire
@@ -102,12 +102,12 @@ __all__ = [
     "BODY_LIMIT",
     "ClusterDocuments",
     "DocumentEffects",
-    "DocumentLimits",
     "OpenedDocument",
     "Refused",
     "SharedObject",
 ]
 
+MOST_DOCUMENT: Final = 256 << 20  # bytes that another node may send as one document
 MOST_OPEN: Final = 4096  # documents, and as many shared objects, of one node
 AWARENESS: Final = 10.0  # seconds between renewals of awareness states, as in nngkit.documents
 POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
@@ -130,7 +130,6 @@ class ClusterDocuments:
             voter keeps documents that would otherwise end with the last node that has them open.
         open_document: Called as ``open_document(documents, name, stream)``; the default makes a
             nngkit.documents.Document.
-        limits: Limits.
     """
 
     def __init__(
@@ -143,11 +142,9 @@ class ClusterDocuments:
         wake: Callable[[], object] = lambda: None,
         accept: Callable[[str], bool] | None = None,
         open_document: Callable[[ClusterDocuments, str, EditStream], OpenedDocument] | None = None,
-        limits: DocumentLimits | None = None,
     ) -> None:
         self.id = id
         self.epoch = epoch
-        self.limits = limits or DocumentLimits()
         self.term = 0
         self.host: str | None = None
         self.leading = False
@@ -167,7 +164,7 @@ class ClusterDocuments:
         self._dirty: dict[ClusterCopy | SharedReplica, None] = {}  # in order, so that runs are reproducible
         self._holders = Holders(id)
         self._transfers = Transfers()
-        self._downloads = Downloads(self._send, limit=self.limits.max_document)
+        self._downloads = Downloads(self._send, limit=MOST_DOCUMENT)
         self._means = Means(rng, self._send, self._transfers, self._downloads)
         self._awareness_at = NEVER
         self._positions_at = NEVER
@@ -240,7 +237,7 @@ class ClusterDocuments:
             self._means,
             report=lambda node, why: self._refuse(node, f"object {name}", why),
             now=now,
-            limit=self.limits.max_document,
+            limit=MOST_DOCUMENT,
         )
         if self.leading:
             replica.lead(self.term, now)

@@ -169,10 +169,10 @@ class Replica:
         self.effects.committed.clear()
         self.effects.restore = (snapshot.index, snapshot.state)
 
-    def advance(self, commit: int) -> bool:
-        """Deliver what is committed; return True if there was something."""
+    def advance(self, commit: int) -> None:
+        """Deliver what is committed."""
         if commit <= self.commit:
-            return False
+            return
         self.commit = commit
         log, committed = self.log, self.effects.committed
         for index in range(self.delivered + 1, commit + 1):
@@ -181,7 +181,6 @@ class Replica:
                 committed.append((index, entry))
                 self.delivered_entries += 1
         self.delivered = commit
-        return True
 
     def compact(self, index: int, state: bytes) -> None:
         """Replace the log up to `index` by a snapshot. Ignored if there is a later one. Raises ValueError."""

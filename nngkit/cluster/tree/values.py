@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from nngkit.cluster.tree.messages import Member, Message, Purpose
+from nngkit.cluster.tree.messages import Member, Message
 from nngkit.mesh.limits import check_numbers
 
 __all__ = [
@@ -35,7 +35,7 @@ class PlaceLimits:
     """Limits and times of a node. Times are in seconds.
 
     Attributes:
-        heartbeat: A link of the tree, or of two voters, carries something at least every two of these.
+        heartbeat: A link of the tree carries something at least every two of these.
         silence: Such a link without a message for so long is dropped.
         standby_heartbeat, standby_silence: The same for standby links, which are in no hurry.
         handshake: Time for a greeting on an accepted link, and for an accepted joiner to attach.
@@ -145,11 +145,7 @@ class MemberRemoved(NamedTuple):
 class Greeted(NamedTuple):
     """The node at the other end of a link has introduced itself. ``known``: the latest term that it has heard of."""
 
-    link: int
     id: str
-    epoch: int
-    purpose: Purpose
-    address: str | None
     known: int
 
 
