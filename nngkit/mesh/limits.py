@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from nngkit.errors import ConfigError
@@ -60,7 +60,6 @@ class MeshLimits:
         check_numbers(self)
 
 
-@dataclass(slots=True)
 class Effects:
     """Work for the shell, in this order.
 
@@ -74,13 +73,16 @@ class Effects:
         warnings: Lines for the log.
     """
 
-    events: list[MeshMessage | MeshGap] = field(default_factory=list)
-    relays: list[tuple[bytes, int | None]] = field(default_factory=list)
-    sends: list[tuple[int, bytes]] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    silent: list[Silent[str]] = field(default_factory=list)
-    heard: list[tuple[str, float]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    __slots__ = ("digests", "events", "heard", "relays", "sends", "silent", "warnings")
+
+    def __init__(self) -> None:
+        self.events: list[MeshMessage | MeshGap] = []
+        self.relays: list[tuple[bytes, int | None]] = []
+        self.sends: list[tuple[int, bytes]] = []
+        self.digests: list[bytes] = []
+        self.silent: list[Silent[str]] = []
+        self.heard: list[tuple[str, float]] = []
+        self.warnings: list[str] = []
 
 
 def size_of(frames: dict[int, bytes]) -> int:

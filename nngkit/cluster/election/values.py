@@ -6,7 +6,7 @@ A shell does the effects in this order: `persist` (in a thread; then `persisted(
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from nngkit.cluster.election.log import Snapshot
@@ -147,7 +147,6 @@ class Recovered(NamedTuple):
 ElectionEvent: TypeAlias = Elected | Deposed | HostChanged | Recovered
 
 
-@dataclass(slots=True)
 class ElectionEffects:
     """Work for the shell.
 
@@ -159,11 +158,14 @@ class ElectionEffects:
         events: In order.
     """
 
-    sends: list[tuple[str, Message]] = field(default_factory=list)
-    persist: list[Persist] = field(default_factory=list)
-    committed: list[tuple[int, bytes]] = field(default_factory=list)
-    restore: tuple[int, bytes] | None = None
-    events: list[ElectionEvent] = field(default_factory=list)
+    __slots__ = ("committed", "events", "persist", "restore", "sends")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[str, Message]] = []
+        self.persist: list[Persist] = []
+        self.committed: list[tuple[int, bytes]] = []
+        self.restore: tuple[int, bytes] | None = None
+        self.events: list[ElectionEvent] = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from nngkit.cluster.tree.messages import Member, Message
@@ -193,7 +193,6 @@ PlaceEvent: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
 class PlaceEffects:
     """Work for the shell, in this order.
 
@@ -204,10 +203,13 @@ class PlaceEffects:
         events: Reports for the other parts of the node.
     """
 
-    sends: list[tuple[int, Message]] = field(default_factory=list)
-    drop: list[int] = field(default_factory=list)
-    dial: list[str] = field(default_factory=list)
-    events: list[PlaceEvent] = field(default_factory=list)
+    __slots__ = ("dial", "drop", "events", "sends")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[int, Message]] = []
+        self.drop: list[int] = []
+        self.dial: list[str] = []
+        self.events: list[PlaceEvent] = []
 
 
 @dataclass

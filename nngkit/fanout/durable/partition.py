@@ -64,10 +64,10 @@ def runs_of(offsets: Sequence[int]) -> Runs:
     return runs
 
 
-def offsets_in(runs: Iterable[tuple[int, int]], below: int = 1 << 64) -> Iterator[int]:
-    """Yield the offsets of runs that are below `below`."""
+def offsets_in(runs: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """Yield the offsets of runs."""
     for first, count in runs:
-        yield from range(first, min(first + count, below))
+        yield from range(first, first + count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +200,15 @@ class Partition:
         """
         given_up: list[int] = []
         by_count: dict[int, list[int]] = {}
-        for offset, flight in self._flying(offsets_in(runs, below=self.cursor)):
-            if self.limits.max_deliver is not None and flight.count >= self.limits.max_deliver:
-                given_up.append(offset)
-            else:
-                by_count.setdefault(flight.count, []).append(offset)
+        for first, count in runs:
+            for offset in range(first, min(first + count, self.cursor)):
+                flight = self.open.get(offset)
+                if flight is None or flight.due is None:
+                    continue
+                if self.limits.max_deliver is not None and flight.count >= self.limits.max_deliver:
+                    given_up.append(offset)
+                else:
+                    by_count.setdefault(flight.count, []).append(offset)
         for number, offsets in by_count.items():
             if delay > 0:
                 self._fly(offsets, number, now + delay, "")
@@ -215,8 +219,11 @@ class Partition:
     def extend(self, runs: Iterable[tuple[int, int]], *, now: float) -> dict[int, list[int]]:
         """Give records in flight another `ack_wait`; return them by the number of their delivery."""
         by_count: dict[tuple[int, str], list[int]] = {}
-        for offset, flight in self._flying(offsets_in(runs, below=self.cursor)):
-            by_count.setdefault((flight.count, flight.session), []).append(offset)
+        for first, count in runs:
+            for offset in range(first, min(first + count, self.cursor)):
+                flight = self.open.get(offset)
+                if flight is not None and flight.due is not None:
+                    by_count.setdefault((flight.count, flight.session), []).append(offset)
         for (number, session), offsets in by_count.items():
             self._fly(offsets, number, now + self.limits.ack_wait, session)
         extended: dict[int, list[int]] = {}
@@ -230,8 +237,9 @@ class Partition:
         Return them by the number of the delivery before.
         """
         by_count: dict[int, list[int]] = {}
-        for offset, flight in self._flying(offsets):
-            if flight.session == session:
+        for offset in offsets:
+            flight = self.open.get(offset)
+            if flight is not None and flight.due is not None and flight.session == session:
                 by_count.setdefault(flight.count - 1, []).append(offset)
         for count, found in by_count.items():
             self._make_ready(found, count)
@@ -257,13 +265,6 @@ class Partition:
         for offset, flight in self.open.items():
             groups.setdefault(id(flight), (flight, []))[1].append(offset)
         return [(flight.count, flight.due, runs_of(sorted(offsets))) for flight, offsets in groups.values()]
-
-    def _flying(self, offsets: Iterable[int]) -> Iterator[tuple[int, Flight]]:
-        """Yield the records among these that are in flight."""
-        for offset in offsets:
-            flight = self.open.get(offset)
-            if flight is not None and flight.due is not None:
-                yield offset, flight
 
     def _fly(self, offsets: Sequence[int], count: int, due: float, session: str) -> None:
         if not offsets:
