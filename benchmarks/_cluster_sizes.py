@@ -138,7 +138,7 @@ def plot(results: list[Result]) -> None:
     for axes in (left, middle, right):
         axes.set(xscale="log", xlabel="nodes")
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     save(figure, PICTURE)
 
 

@@ -40,6 +40,15 @@ def floor() -> Path | None:
     return program
 
 
+def commit(name: str) -> str:
+    """Return the commit of a branch, tag or short name; exit if this clone has none of that name."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=BOUND).stdout.strip()
+    if not found:
+        raise SystemExit(f"no commit {name} in this clone")
+    return found
+
+
 @functools.cache
 def exported() -> Path | None:
     """Return a folder with nngkit as of `BEFORE`, for PYTHONPATH; None if the clone does not have that commit."""

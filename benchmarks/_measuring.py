@@ -330,11 +330,11 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     """Measure all ways, print the results, write them to RESULTS/NAME.json, and return them.
 
     Earlier results in that file stay, unless measured again: each row has the conditions of its measurement. Results
-    beside a commit are written to RESULTS/NAME_beside.json.
+    beside a commit are written to RESULTS/beside/NAME.json.
     """
     if given.beside:
-        _contenders.BEFORE = given.beside
-        name, groups = f"{name}_beside", beside(groups)
+        _contenders.BEFORE = _contenders.commit(given.beside)
+        name, groups = f"beside/{name}", beside(groups)
     groups = chosen(tuple(groups), given.only)
     missing: dict[str, None] = {}
     for index, group in enumerate(groups):

@@ -20,6 +20,7 @@ PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pay
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 HEAD = "## `python3 dev.py bench "
 TITLE = 48  # characters of a line above a plot: two plots stand side by side
+CROWDED = 10_000  # of the largest value to the smallest: with more, labels at 2 and 5 would run into each other
 HEADS = {
     "per_second": "per second",
     "cpu_us": "CPU, us",
@@ -182,11 +183,12 @@ def plot(groups: list[dict[str, Any]], path: Path) -> None:
             ylabel=PLOTTED[shown],
         )
         for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, lambda value, _: number(value))):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axis.get_data_interval()
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low <= CROWDED else (1,)))
             axis.set_major_formatter(labels)
             axis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)  # below: no line is hidden
     save(figure, path)
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import settings
@@ -74,10 +74,58 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out whole shares, in the order of the collection."""
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
+    class Shares(LoadScopeScheduling):  # type: ignore[misc]
+        """Shares whose rest goes to the other workers if one crashes: without those that have ended, and without the
+        test that it crashed in. A worker that is given a share with nothing to run reports nothing, and gets no other.
+        """
+
+        _split_scope = staticmethod(_share)
+
+        def remove_node(self, node: Any) -> str | None:
+            """Return the test that the worker crashed in, None if it had nothing to do."""
+            unfinished = {
+                share: [test for test, done in tests.items() if not done]
+                for share, tests in self.assigned_work.pop(node).items()
+            }
+            crashed = next((tests.pop(0) for tests in unfinished.values() if tests), None)
+            self.workqueue.update({share: dict.fromkeys(tests, False) for share, tests in unfinished.items() if tests})
+            if crashed is not None:
+                for other in self.assigned_work.keys() & self.registered_collections.keys():  # one may just start
+                    self._reschedule(other)
+            return crashed
+
     config.option.loadscopereorder = False
-    scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = _share
-    return scheduler
+    return Shares(config, log)
+
+
+_written: dict[str, tuple[int, list[BinaryIO]]] = {}  # by worker: its process id, and the files that take its output
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_newgateway(gateway: Any) -> None:
+    number = gateway.remote_exec("import os; channel.send(os.getpid())").receive()
+    _written[gateway.id] = (number, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodeready(node: Any) -> None:
+    """Open what pytest captures a worker's output in: a C library's last words are there when the process aborts."""
+    number, files = _written[node.gateway.id]
+    with contextlib.suppress(OSError):  # no Linux, or the worker has ended
+        for link in Path(f"/proc/{number}/fd").iterdir():
+            if os.readlink(link).endswith("(deleted)"):
+                files.append(link.open("rb"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Print what a worker that crashed had written in its last test."""
+    _, files = _written.pop(node.gateway.id)
+    for file in files:
+        file.seek(0)
+        if error is not None and (text := file.read()):
+            sys.stderr.write(f"\n{node.gateway.id} crashed; it had written:\n{text.decode(errors='replace')}\n")
+        file.close()
 
 
 def _longest_first(item: pytest.Item) -> int:

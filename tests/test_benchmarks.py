@@ -84,6 +84,18 @@ def test_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
             assert row.get("cpu_us", row.get("times")) > 0, row
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_commit_is_measured_beside_this_checkout(tmp_path: Path) -> None:
+    arguments = ("--beside", "HEAD", "--rounds", "2", "--seconds", "0.1", "--only", "64 in flight, tcp")
+    done = bench("round_trips", *arguments, results=tmp_path, seconds=100)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads((tmp_path / "beside" / "round_trips.json").read_text())["groups"]
+    ways = ["nngkit asyncio", "nngkit asyncio, before", "nngkit trio", "nngkit trio, before"]
+    assert [row["way"] for row in found["rows"]] == ways
+    assert len(found["promises"]) == 4  # messages/s and CPU of two ways
+
+
 @pytest.mark.parametrize(
     "messages",
     [[0, 1, 2, 4], [1], [0, 0], [0, 2, 1]],

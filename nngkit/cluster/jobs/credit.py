@@ -7,6 +7,7 @@ have gone over a link for it. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from nngkit.cluster.jobs.messages import MOST_GROUPS, Demand, Ref, Wanted
@@ -20,17 +21,18 @@ USED: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Credit:
     """Jobs that a subtree asks for, of any of `kinds`, and how many of them would start at once.
 
     Below 0: it withdrew credit for which jobs were on their way. `idle` is below 0 also for jobs beyond the idle slots.
     """
 
-    __slots__ = ("idle", "jobs", "kinds", "number", "slots")
-
-    def __init__(self, kinds: frozenset[str], number: int = 0) -> None:
-        self.kinds, self.number = kinds, number
-        self.jobs = self.slots = self.idle = 0
+    kinds: frozenset[str]
+    number: int = 0
+    jobs: int = 0
+    slots: int = 0
+    idle: int = 0
 
     def add(self, jobs: int, slots: int, idle: int) -> None:
         """Add credit."""

@@ -56,7 +56,6 @@ from nngkit.cluster.jobs.messages import (
     MOST_ERROR,
     MOST_GROUPS,
     MOST_KIND,
-    MOST_ROWS,
     Block,
     Demand,
     Grant,
@@ -73,6 +72,7 @@ from nngkit.cluster.jobs.messages import (
     Stop,
     Taken,
     Wanted,
+    batches,
 )
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
@@ -192,7 +192,7 @@ class Crew:
             job.renewed = now
             refs.append(job.ref)
         refs += others
-        self._up += [Holding(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Holding, batches(refs))
 
     def child_up(self, link: int) -> None:
         """Begin with a child: it has no credit, and no jobs."""
@@ -201,8 +201,7 @@ class Crew:
     def child_down(self, link: int, now: float) -> None:
         """Forget a child; report its jobs as lost."""
         self._children.pop(link, None)
-        refs = self._passed.down(link)
-        self._up += [Lost(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+        self._up += map(Lost, batches(self._passed.down(link)))
         self._now = now
 
     # ---- messages
@@ -262,11 +261,8 @@ class Crew:
 
     def _has(self, ref: Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
-        serial, term, fence = ref.serial, ref.term, ref.fence
-        for job in (self._running.get(serial), self._results.job(serial), self._alone):
-            if job is not None and (job.serial, job.term, job.fence) == (serial, term, fence):
-                return True
-        return self._waiting.find(serial, term, fence) is not None
+        own = self._running.get(ref.serial), self._results.job(ref.serial), self._alone
+        return any(job is not None and job.under(ref) for job in own) or self._waiting.find(ref) is not None
 
     # ---- grants
 
@@ -335,7 +331,7 @@ class Crew:
                 job.renewed = now
                 if self._alone is not None:
                     self._return([job])  # it was on its way
-                elif job.alone:
+                elif not attempt:
                     self._take_alone(job, now)
                 else:
                     self._waiting.add(job, now)
@@ -384,16 +380,15 @@ class Crew:
 
     def _start(self, ref: Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
-        serial, term, fence, attempt = ref.serial, ref.term, ref.fence, ref.attempt
-        job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
-            if not job.attempt and attempt:
-                job.attempt = attempt
+        job = self._running.get(ref.serial)
+        if job is not None and job.under(ref):
+            if not job.attempt and ref.attempt:
+                job.attempt = ref.attempt
                 job.started = now
                 self._sign_at = min(self._sign_at, _end_of(job))
                 self._effects.start.append(job)
             return
-        link = self._passed.link(serial, term, fence)
+        link = self._passed.link(ref.serial, ref.term, ref.fence)
         if link is not None:
             self._passed.report(link, ref)
             self._effects.down.append((link, Start([ref])))
@@ -412,9 +407,9 @@ class Crew:
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
     def _stop(self, ref: Ref) -> None:
-        serial, term, fence = ref.serial, ref.term, ref.fence
+        serial = ref.serial
         job = self._running.get(serial)
-        if job is not None and (job.term, job.fence) == (term, fence):
+        if job is not None and job.under(ref):
             del self._running[serial]
             if job.attempt:
                 self._stopping.add(job)
@@ -426,18 +421,18 @@ class Crew:
             self.stats.stopped += 1
             return
         kept = self._results.job(serial)
-        if kept is not None and (kept.term, kept.fence) == (term, fence):
+        if kept is not None and kept.under(ref):
             self._results.drop(serial)
             self._drop_parts(serial)
             return
-        link = self._passed.pop(serial, term, fence)
+        link = self._passed.pop(serial, ref.term, ref.fence)
         if link is not None:
             self._effects.down.append((link, Stop([ref])))
             return
-        if (waiting := self._waiting.find(serial, term, fence)) is not None:
+        if (waiting := self._waiting.find(ref)) is not None:
             self._waiting.remove(waiting)
             self.stats.stopped += 1
-        elif (alone := self._alone) is not None and (alone.serial, alone.term, alone.fence) == (serial, term, fence):
+        elif self._alone is not None and self._alone.under(ref):
             self._alone = None
             self.stats.stopped += 1
 
@@ -630,7 +625,7 @@ class Crew:
         self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
-            up += [Returned(refs[at : at + MOST_ROWS]) for at in range(0, len(refs), MOST_ROWS)]
+            up += map(Returned, batches(refs))
         if self._asking:
             self._asking = False
             if self._alone is not None:
@@ -647,8 +642,7 @@ class Crew:
         for kind, group in self._places.groups.items():
             if group not in wanted:
                 room, idle = self._room(kind)
-                wanted[group] = Credit(group)
-                wanted[group].add(room, 0 if self._draining else self._places.slots_of(kind), idle)
+                wanted[group] = Credit(group, 0, room, 0 if self._draining else self._places.slots_of(kind), idle)
         for groups in self._children.values():
             for credit in groups.values():
                 if (total := wanted.get(credit.kinds)) is None:

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -30,6 +30,7 @@ from nngkit.cluster.jobs.messages import (
     Ref,
     Start,
     Stop,
+    batches,
 )
 from nngkit.cluster.jobs.operations import Op, tries_op
 from nngkit.cluster.jobs.states import DEAD, NO_TERM, JobStates
@@ -55,7 +56,7 @@ class HostGrants:
         self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
         self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
         self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
-        self._starts: dict[int, list[Ref]] = {}
+        self._starts: defaultdict[int, list[Ref]] = defaultdict(list)
         self._grants: list[tuple[int, Message]] = []
 
     def demand(self, link: int, message: Demand) -> None:
@@ -91,12 +92,12 @@ class HostGrants:
     def take(self) -> list[tuple[int, Message]]:
         """Return the messages since the last call: grants, what is to be stopped, and what may start."""
         messages, self._grants = self._grants, []
-        rows: tuple[tuple[dict[int, list[Ref]], type[Stop] | type[Start]], ...]
-        rows = (self._jobs.stops, Stop), (self._starts, Start)
-        for by_link, kind in rows:
-            for link, refs in by_link.items():
-                messages += [(link, kind(refs[at : at + MOST_ROWS])) for at in range(0, len(refs), MOST_ROWS)]
-            by_link.clear()
+        for link, refs in self._jobs.stops.items():
+            messages += [(link, Stop(some)) for some in batches(refs)]
+        for link, refs in self._starts.items():
+            messages += [(link, Start(some)) for some in batches(refs)]
+        self._jobs.stops.clear()
+        self._starts.clear()
         return messages
 
     def grant(self, now: float) -> None:
@@ -151,9 +152,7 @@ class HostGrants:
         spec = ready[0].spec
         visibility, tries = spec.visibility, spec.tries
         due, term, inherited = now + visibility, self._jobs.term, self._jobs.inherited
-        running = self._jobs.running.get(visibility)
-        if running is None:
-            running = self._jobs.running[visibility] = {}
+        running = self._jobs.running[visibility]
         serials: list[int] = []
         fences: list[int] = []
         attempts: list[int] = []
@@ -206,7 +205,7 @@ class HostGrants:
             serial, term, fence = ref.serial, ref.term, ref.fence
             job = self._jobs.table.jobs.get(serial)
             if job is None or job.outcome >= 0 or not self._jobs.counts(job, term, fence):
-                self._jobs.stops.setdefault(link, []).append(ref)
+                self._jobs.stops[link].append(ref)
             elif job.status == FINISHING:
                 self._jobs.stopping[serial] = link, ref
             elif job.status == GRANTED:
@@ -220,7 +219,7 @@ class HostGrants:
                 job.attempts = max(job.attempts, ref.attempt)
                 job.counted = job.counted or ref.attempt > 0
                 job.due = now + job.spec.visibility
-                self._jobs.running.setdefault(job.spec.visibility, {})[serial] = job
+                self._jobs.running[job.spec.visibility][serial] = job
                 self._jobs.wake_at = min(self._jobs.wake_at, job.due)
 
     def starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
@@ -248,7 +247,7 @@ class HostGrants:
 
     def _allow(self, job: Job) -> None:
         job.counted = True
-        self._starts.setdefault(job.link, []).append(Ref(job.serial, job.term, job.fence, job.attempts))
+        self._starts[job.link].append(Ref(job.serial, job.term, job.fence, job.attempts))
 
     def _placed(self, serial: int, fence: int) -> None:
         """Grant the next job that is to run alone: the last one has a worker, or is back."""

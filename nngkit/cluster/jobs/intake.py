@@ -16,9 +16,11 @@ the window, or while the table is full, is not accepted (`held_back`): the submi
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import repeat
 from typing import Final
 
 from nngkit.cluster.jobs.messages import (
@@ -39,6 +41,8 @@ from nngkit.cluster.jobs.messages import (
     Submit,
     SubmitGroup,
     Waiting,
+    batches,
+    pieces,
 )
 from nngkit.cluster.jobs.operations import Op, received_op, sources_op, submit_op
 from nngkit.cluster.jobs.table import Changes, Job, JobTable, Source
@@ -50,19 +54,17 @@ __all__ = ["Intake"]
 DISPLACE: Final = 0.5  # seconds between two searches for submitters to forget that found none
 
 
+@dataclass(slots=True)
 class _Outgoing:
     """Messages for one submitter, as they are collected."""
 
-    __slots__ = ("accepted", "numbers", "others", "parts", "progress", "results", "tell")
-
-    def __init__(self) -> None:
-        self.accepted: list[int] = []
-        self.tell = False  # the window, although nothing is accepted
-        self.numbers: list[int] = []
-        self.results: list[bytes] = []
-        self.others: list[Ended] = []
-        self.parts: list[JobPart] = []
-        self.progress: list[JobProgressed] = []
+    accepted: list[int] = field(default_factory=list)
+    tell: bool = False  # the window, although nothing is accepted
+    numbers: list[int] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+    others: list[Ended] = field(default_factory=list)
+    parts: list[JobPart] = field(default_factory=list)
+    progress: list[JobProgressed] = field(default_factory=list)
 
 
 class Intake:
@@ -74,7 +76,7 @@ class Intake:
         self._limits = limits
         self._stats = stats
         self._operations = operations
-        self._outgoing: dict[Source, _Outgoing] = {}
+        self._outgoing: defaultdict[Source, _Outgoing] = defaultdict(_Outgoing)
         self._answers: list[tuple[str, Message]] = []
         self._new: dict[tuple[str, int], Source] = {}  # submitters whose first jobs are not committed yet
         self._displaced: list[Source] = []  # whose forgetting is proposed, for want of room
@@ -107,11 +109,11 @@ class Intake:
             size = sum(map(len, group.payloads))
             if self._full(source, len(numbers), size):
                 self._stats.held_back += len(numbers)
-                self._to(source).tell = True
+                self._outgoing[source].tell = True
                 continue
             source.top = max(source.top, numbers[-1])
             source.pending.update(numbers)
-            self._propose(source, floor, wall, group, size)
+            self._propose(source, floor, wall, group)
 
     def _source(self, sender: str, epoch: int, now: float) -> Source | None:
         name = sender, epoch
@@ -149,9 +151,8 @@ class Intake:
 
     def _new_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
         """Return the jobs that are neither known nor proposed; tell the submitter about the others."""
-        keys = group.keys or [None] * len(group.numbers)
         rows = []
-        for row in zip(group.numbers, group.payloads, keys, strict=True):
+        for row in _rows(group):
             number = row[0]
             if number in source.pending:
                 self._stats.repeated += 1
@@ -159,7 +160,7 @@ class Intake:
             job = source.jobs.get(number)
             if job is not None or number < source.floor or number in source.gone:
                 self._stats.repeated += 1
-                self._to(source).accepted.append(number)
+                self._outgoing[source].accepted.append(number)
                 if job is not None and job.outcome >= 0:
                     self._end(source, number, job)
                 continue
@@ -169,8 +170,7 @@ class Intake:
     def _small_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
         """Return the jobs whose payload is within the limit; refuse the others."""
         most = self._limits.payload_bytes
-        keys = group.keys or [None] * len(group.numbers)
-        rows = list(zip(group.numbers, group.payloads, keys, strict=True))
+        rows = list(_rows(group))
         large = [
             NotAccepted(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most
         ]
@@ -186,10 +186,9 @@ class Intake:
             or len(source.jobs) + len(source.pending) + count > 2 * limits.window
         )
 
-    def _propose(self, source: Source, floor: int, wall: float, group: SubmitGroup, size: int) -> None:
+    def _propose(self, source: Source, floor: int, wall: float, group: SubmitGroup) -> None:
         spec, numbers, payloads, keys = group.spec, group.numbers, group.payloads, group.keys
-        pieces = [(0, len(numbers), size)] if size <= ENTRY_BYTES else list(_pieces(payloads, ENTRY_BYTES))
-        for start, end, size in pieces:
+        for start, end, size in pieces(list(map(len, payloads)), ENTRY_BYTES):
             part = keys and keys[start:end]
             self._operations.append(submit_op(source, floor, wall, spec, numbers[start:end], payloads[start:end], part))
             self._proposed.append((end - start, size))
@@ -219,7 +218,7 @@ class Intake:
                 missing.append(number)
         if source is not None:
             source.used = now
-            self._to(source).tell = True
+            self._outgoing[source].tell = True
             if message.floor > source.floor:
                 self._operations.append(received_op(source, message.floor, []))
         if missing:
@@ -243,37 +242,22 @@ class Intake:
                     source.top, source.used = max(source.top, new.top), new.used
                     source.pending |= new.pending
             source.pending.difference_update(numbers)
-            self._to(source).accepted.extend(numbers)
+            self._outgoing[source].accepted.extend(numbers)
         for source, number, job in changes.known:
             self._stats.known += 1
             if job.outcome >= 0:
                 self._end(source, number, job)
         for source, number, job in changes.detached:
             end = Ended(number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, "")
-            self._to(source).others.append(end)
-        outgoing = self._outgoing
+            self._outgoing[source].others.append(end)
         for job in changes.finished:
-            source = job.source
-            to = outgoing.get(source)
-            if to is None:
-                to = outgoing[source] = _Outgoing()
-            if job.outcome:
-                to.others.append(Ended(job.number, job.outcome, *job.error, job.tries, job.worker))
-            else:
-                to.numbers.append(job.number)
-                to.results.append(job.result)
+            self._end(job.source, job.number, job)
             if job.also is not None:
                 for source, number in job.also:
                     self._end(source, number, job)
 
-    def _to(self, source: Source) -> _Outgoing:
-        to = self._outgoing.get(source)
-        if to is None:
-            to = self._outgoing[source] = _Outgoing()
-        return to
-
     def _end(self, source: Source, number: int, job: Job) -> None:
-        to = self._to(source)
+        to = self._outgoing[source]
         if job.outcome:
             to.others.append(Ended(number, job.outcome, *job.error, job.tries, job.worker))
         else:
@@ -283,12 +267,12 @@ class Intake:
     def part(self, job: Job, place: int, data: bytes) -> None:
         """Pass a part of a result on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._to(source).parts.append(JobPart(number, job.attempts, place, data))
+            self._outgoing[source].parts.append(JobPart(number, job.attempts, place, data))
 
     def progress(self, job: Job, fraction: float) -> None:
         """Pass the progress of a job on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._to(source).progress.append(JobProgressed(number, job.attempts, fraction))
+            self._outgoing[source].progress.append(JobProgressed(number, job.attempts, fraction))
 
     def window(self) -> tuple[int, int]:
         """Return the window of a submitter: unfinished jobs, and their bytes."""
@@ -303,7 +287,7 @@ class Intake:
         messages, self._answers = self._answers, []
         if not self._outgoing:
             return messages
-        outgoing, self._outgoing = self._outgoing, {}
+        outgoing, self._outgoing = self._outgoing, defaultdict(_Outgoing)
         window = self.window()
         for source, to in outgoing.items():
             origin, epoch = source.origin, source.epoch
@@ -312,34 +296,20 @@ class Intake:
                     numbers, jobs = to.accepted[start : start + MOST_ROWS], source.jobs
                     serials = [jobs[number].serial if number in jobs else 0 for number in numbers]
                     messages.append((origin, Accepted(epoch, self._term, numbers, serials, *window)))
-            for start, end, _ in _pieces([part.data for part in to.parts], MOST_BATCH_BYTES):
+            for start, end, _ in pieces([len(part.data) for part in to.parts], MOST_BATCH_BYTES):
                 messages.append((origin, JobParts(epoch, to.parts[start:end])))
-            for start in range(0, len(to.progress), MOST_ROWS):
-                messages.append((origin, JobProgress(epoch, to.progress[start : start + MOST_ROWS])))
-            for start, end, _ in _pieces(to.results, MOST_BATCH_BYTES):
+            messages += [(origin, JobProgress(epoch, list(rows))) for rows in batches(to.progress)]
+            for start, end, _ in pieces(list(map(len, to.results)), MOST_BATCH_BYTES):
                 messages.append((origin, Finished(epoch, to.numbers[start:end], to.results[start:end], [])))
-            texts = [each.text.encode() for each in to.others]
-            for start, end, _ in _pieces(texts, MOST_BATCH_BYTES):
+            for start, end, _ in pieces([len(each.text.encode()) for each in to.others], MOST_BATCH_BYTES):
                 messages.append((origin, Finished(epoch, [], [], to.others[start:end])))
         return messages
+
+
+def _rows(group: SubmitGroup) -> Iterable[tuple[int, bytes, bytes | None]]:
+    return zip(group.numbers, group.payloads, group.keys or repeat(None), strict=False)
 
 
 def _group(group: SubmitGroup, rows: Sequence[tuple[int, bytes, bytes | None]]) -> SubmitGroup:
     keys = [row[2] for row in rows] if group.keys is not None else None
     return SubmitGroup(group.spec, [row[0] for row in rows], [row[1] for row in rows], keys)
-
-
-def _pieces(column: Sequence[bytes], most: int) -> Iterable[tuple[int, int, int]]:
-    """Yield start, end and bytes of pieces of a column: at most `most` bytes, or one item, and MOST_ROWS items."""
-    total = sum(map(len, column))
-    if column and total <= most and len(column) <= MOST_ROWS:
-        yield 0, len(column), total
-        return
-    start = size = 0
-    for place, item in enumerate(column):
-        if place > start and (size + len(item) > most or place - start >= MOST_ROWS):
-            yield start, place, size
-            start, size = place, 0
-        size += len(item)
-    if start < len(column):
-        yield start, len(column), size

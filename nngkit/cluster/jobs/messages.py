@@ -25,9 +25,9 @@ term and fence: the fence counts the grants of the job in the term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
@@ -82,10 +82,12 @@ __all__ = [
     "Taken",
     "Waiting",
     "Wanted",
+    "batches",
     "check_spec",
     "is_seconds",
     "pack",
     "parse",
+    "pieces",
 ]
 
 OUTCOMES: Final = ("result", "failed", "dead", "cancelled")
@@ -111,6 +113,7 @@ Span: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Running: TypeAlias = Annotated[float, Meta(ge=0.01, le=MOST_SECONDS)]
 Change: TypeAlias = Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+T = TypeVar("T")
 ROWS: Final = Meta(max_length=MOST_ROWS)
 Numbers: TypeAlias = Annotated[list[Natural], ROWS]
 Blobs: TypeAlias = Annotated[list[bytes], ROWS]
@@ -298,6 +301,10 @@ class Ref(Row, frozen=True):
     attempt: Natural
 
 
+class _Refs(Row, frozen=True):
+    refs: Annotated[list[Ref], ROWS]
+
+
 class Wanted(Row, frozen=True):
     """Credit of one group: its number, kinds (None: as before), the change of its credit, and its slots (absolute).
 
@@ -345,23 +352,17 @@ class Results(Row, frozen=True, tag=21):
         _spread(self, len(self.serials), "fences", "results", "took")
 
 
-class Holding(Row, frozen=True, tag=22):
+class Holding(_Refs, frozen=True, tag=22):
     """Jobs that the subtree of the sender has, running or waiting. It renews their visibility."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Lost(Row, frozen=True, tag=23):
+class Lost(_Refs, frozen=True, tag=23):
     """Grants that are not below the sender any more: its link to the child is down, whose workers may be dead or attach
     elsewhere. Also the answer to a Stop."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Returned(Row, frozen=True, tag=24):
+class Returned(_Refs, frozen=True, tag=24):
     """Jobs that were not started and never will be, under this grant."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Part(Row, frozen=True):
@@ -395,10 +396,8 @@ class Progress(Row, frozen=True, tag=26):
     rows: Annotated[list[Progressed], ROWS]
 
 
-class Starting(Row, frozen=True, tag=27):
+class Starting(_Refs, frozen=True, tag=27):
     """Jobs that have a worker's slot under grants that allow no start yet: the host counts it, and sends Start."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Block(Row, frozen=True):
@@ -426,16 +425,12 @@ class Grant(Row, frozen=True, tag=30):
     blocks: Annotated[list[Block], ROWS]
 
 
-class Stop(Row, frozen=True, tag=31):
+class Stop(_Refs, frozen=True, tag=31):
     """Grants that are void: their jobs are cancelled or given to others."""
 
-    refs: Annotated[list[Ref], ROWS]
 
-
-class Start(Row, frozen=True, tag=32):
+class Start(_Refs, frozen=True, tag=32):
     """Jobs that have asked may start now: ``attempt`` is the number of the start."""
-
-    refs: Annotated[list[Ref], ROWS]
 
 
 class Taken(Row, frozen=True, tag=40):
@@ -526,6 +521,28 @@ class _Job(Spec, frozen=True, tag=0):
 
 
 _JOBS: Final = Rows[_Job]("job", _Job)
+
+
+def batches(rows: list[T], most: int = MOST_ROWS) -> Iterator[list[T]]:
+    """Yield rows in parts of at most `most`."""
+    for at in range(0, len(rows), most):
+        yield rows[at : at + most]
+
+
+def pieces(sizes: Sequence[int], most: int, rows: int = MOST_ROWS) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and bytes of pieces of what has these sizes: `most` bytes, or one item, and `rows` items."""
+    total = sum(sizes)
+    if sizes and total <= most and len(sizes) <= rows:
+        yield 0, len(sizes), total
+        return
+    start = size = 0
+    for place, more in enumerate(sizes):
+        if place > start and (size + more > most or place - start >= rows):
+            yield start, place, size
+            start, size = place, 0
+        size += more
+    if start < len(sizes):
+        yield start, len(sizes), size
 
 
 def check_spec(spec: Spec) -> str | None:

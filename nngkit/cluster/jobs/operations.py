@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from nngkit.cluster.jobs.messages import Spec
+from nngkit.cluster.jobs.messages import Spec, pieces
 from nngkit.cluster.jobs.table import VERSION, Job, JobTable, Source
 from nngkit.cluster.jobs.values import ENTRY_BYTES, FORGETTING, WorkLimits
 from nngkit.envelope import encode
@@ -105,16 +105,8 @@ def sources_op(sources: Iterable[Source]) -> Op:
 
 def result_ops(wall: float, done: Sequence[tuple[Job, bytes]]) -> list[Op]:
     """Return the operations that end jobs with results."""
-    operations = []
-    start = size = 0
-    for place, (_, result) in enumerate(done):
-        more = len(result) + 16
-        if place > start and size + more > ENTRY_BYTES:
-            operations.append(_finish(wall, done[start:place]))
-            start, size = place, 0
-        size += more
-    operations.append(_finish(wall, done[start:]))
-    return operations
+    sizes = [len(result) + 16 for _, result in done]
+    return [_finish(wall, done[start:end]) for start, end, _ in pieces(sizes, ENTRY_BYTES)]
 
 
 def _finish(wall: float, done: Sequence[tuple[Job, bytes]]) -> Op:
@@ -160,19 +152,8 @@ def forgetting_ops(table: JobTable, limits: WorkLimits, now: float, wall: float)
 
 def entries_of(operations: Sequence[Op]) -> list[bytes]:
     """Return the operations as entries of the log, in their order."""
-    entries = []
-    batch: list[Op] = []
-    size = 0
-    for operation in operations:
-        more = _size(operation)
-        if batch and size + more > ENTRY_BYTES:
-            entries.append(entry(batch))
-            batch, size = [], 0
-        batch.append(operation)
-        size += more
-    if batch:
-        entries.append(entry(batch))
-    return entries
+    sizes = list(map(_size, operations))
+    return [entry(operations[start:end]) for start, end, _ in pieces(sizes, ENTRY_BYTES)]
 
 
 def _size(operation: Op) -> int:

@@ -106,16 +106,6 @@ class WorkPart:
         self._effects = WorkNodeEffects()
 
     @property
-    def kinds(self) -> frozenset[str]:
-        """Kinds of the jobs that the node's own workers do."""
-        return self.crew.kinds
-
-    @property
-    def hosting(self) -> bool:
-        """True if this node has the queue."""
-        return self.host is not None
-
-    @property
     def wake_at(self) -> float:
         """When to call `tick`, in seconds of `now`."""
         return min(self.submitter.wake_at, self.crew.wake_at, NEVER if self.host is None else self.host.wake_at)
@@ -132,21 +122,6 @@ class WorkPart:
         """End the queue: another node has it, or none."""
         self.host = None
 
-    def committed(self, entries: list[bytes], now: float) -> None:
-        """Act on entries of the log, at the host."""
-        assert self.host is not None
-        self.host.committed(entries, now)
-
-    def voter_up(self, now: float) -> None:
-        """Note that a voter is connected: as host, tell it the time of the log."""
-        if self.host is not None:
-            self.host.tell_time(now)
-
-    def set_granting(self, granting: bool) -> None:
-        """Say whether jobs may be granted: while a majority of the voters holds to this host."""
-        if self.host is not None:
-            self.host.granting = granting
-
     # ---- the tree
 
     def parent_up(self, link: int) -> None:
@@ -157,14 +132,6 @@ class WorkPart:
         """Note that a link does not lead to the parent any more. `detached` follows if there is no other way."""
         if self._parent == link:
             self._parent = None
-
-    def child_up(self, link: int) -> None:
-        """Begin with a child."""
-        self.crew.child_up(link)
-
-    def child_down(self, link: int, now: float) -> None:
-        """Forget a child; its jobs may be lost."""
-        self.crew.child_down(link, now)
 
     def attached(self, term: int, now: float) -> None:
         """Repeat what has no answer: there is a way to the host of `term`."""
@@ -190,7 +157,7 @@ class WorkPart:
         else:
             self.crew.from_child(link, message, now)
 
-    def from_node(self, sender: str, epoch: int, row: list[Any], now: float) -> None:
+    def from_node(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a node, or at a node of the host. Raises BadMessage."""
         self._message(sender, parse(row, sender), now)
 

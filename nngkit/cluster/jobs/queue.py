@@ -40,6 +40,7 @@ the term; those of JobEnd are of the host's wall clock, which is `ahead` seconds
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import ceil, floor
 from typing import Final
@@ -64,6 +65,7 @@ from nngkit.cluster.jobs.messages import (
     Submit,
     Taken,
     Waiting,
+    batches,
 )
 from nngkit.cluster.jobs.operations import Op, cancel_op, end_op, entries_of, forgetting_ops, pause_op, result_ops
 from nngkit.cluster.jobs.states import DEAD, FAILED, NO_TERM, SWEEP, JobStates
@@ -116,7 +118,7 @@ class WorkHost:
         self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
         self._results: list[tuple[Job, bytes]] = []  # to be proposed
         self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
-        self._taken: dict[str, tuple[list[int], list[int]]] = {}
+        self._taken: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         self._effects = WorkEffects()
         self._sweep_at = now + SWEEP
         self.tell_time(now)
@@ -222,20 +224,20 @@ class WorkHost:
                 self._jobs.void(job)
                 self._jobs.leave(job)
                 if before and before != job.worker:  # its result has come since the cancellation was proposed
-                    self._rows(before)[0].append(job.serial)
+                    self._taken[before][0].append(job.serial)
             for jobs in changes.accepted:
                 stats.accepted += len(jobs)
                 self._jobs.accept(jobs, now)
             if changes.finished:
                 self._finished(changes.finished, changes.payloads)
             for job in changes.paused:
-                self._rows(self._failed.pop(job.serial))[0].append(job.serial)
+                self._taken[self._failed.pop(job.serial)][0].append(job.serial)
             for job in changes.recorded:
                 self._grants.recorded(job)
             stats.forgotten += changes.forgotten
 
     def _finished(self, jobs: Sequence[Job], payloads: Sequence[bytes]) -> None:
-        ends, term, reporting, ahead = self._effects.ended, self.term, self.limits.ends, self._ahead
+        ends, term, ahead = self._effects.ended, self.term, self._ahead
         taken, finishing, stopping = self._taken, self._finishing, self._jobs.stopping
         results = 0
         for job, payload in zip(jobs, payloads, strict=True):
@@ -250,32 +252,28 @@ class WorkHost:
                 self._count_end(outcome)
             if stopping and serial in stopping:
                 link, ref = stopping.pop(serial)
-                self._jobs.stops.setdefault(link, []).append(ref)
+                self._jobs.stops[link].append(ref)
             if worker:
-                rows = taken.get(worker)
-                if rows is None:
-                    rows = taken[worker] = ([], [])
-                rows[0].append(serial)
-            if reporting:
-                spec, source = job.spec, job.source
-                ends.append(
-                    JobEnd(
-                        serial,
-                        spec.kind,
-                        job.key,
-                        source.origin,
-                        worker,
-                        OUTCOMES[outcome],
-                        error,
-                        job.tries,
-                        term,
-                        job.queued + ahead,
-                        started and started + ahead,
-                        finished + ahead,
-                        payload,
-                        job.result,
-                    )
+                taken[worker][0].append(serial)
+            spec, source = job.spec, job.source
+            ends.append(
+                JobEnd(
+                    serial,
+                    spec.kind,
+                    job.key,
+                    source.origin,
+                    worker,
+                    OUTCOMES[outcome],
+                    error,
+                    job.tries,
+                    term,
+                    job.queued + ahead,
+                    started and started + ahead,
+                    finished + ahead,
+                    payload,
+                    job.result,
                 )
+            )
         self.stats.finished += results
 
     def _count_end(self, outcome: int) -> None:
@@ -339,14 +337,8 @@ class WorkHost:
         if serial in self._failed:
             return
         done = job is not None and job.outcome == 0 and self._jobs.counts(job, term, fence)
-        self._rows(worker)[not done].append(serial)
+        self._taken[worker][not done].append(serial)
         self.stats.refused_results += not done
-
-    def _rows(self, worker: str) -> tuple[list[int], list[int]]:
-        rows = self._taken.get(worker)
-        if rows is None:
-            rows = self._taken[worker] = ([], [])
-        return rows
 
     def _cancel(self, sender: str, message: Cancel, now: float) -> None:
         """Have jobs cancelled. What becomes of one with a key is known at the commit only: others may wait for it."""
@@ -359,12 +351,12 @@ class WorkHost:
             if job is not None and job.outcome < 0 and job.status != FINISHING:
                 if job.key is not None:
                     shared.append((sender, message.epoch, number, job.attempts, job.worker))
-                    continue
-                self._jobs.void(job)
-                self._jobs.end(job, CANCELLED, "cancelled", f"by {sender}")
+                else:
+                    self._jobs.void(job)
+                    self._jobs.end(job, CANCELLED, "cancelled", f"by {sender}")
         if shared:
             wall = self._time(now)
-            self._operations += [cancel_op(wall, shared[at : at + 500]) for at in range(0, len(shared), 500)]  # 100 KB
+            self._operations += [cancel_op(wall, rows) for rows in batches(shared, 500)]  # 100 KB
 
     # ---- proposals
 
@@ -380,7 +372,7 @@ class WorkHost:
         if ends := self._jobs.ends:
             rows = [(job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in ends]
             ends.clear()
-            operations += [end_op(wall, rows[at : at + 40]) for at in range(0, len(rows), 40)]  # 40 texts of 4 KiB
+            operations += [end_op(wall, some) for some in batches(rows, 40)]  # 40 texts of 4 KiB
         if self._results:
             done, self._results = self._results, []
             operations += result_ops(wall, done)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Final
 
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
-    MOST_ROWS,
     Failed,
     Message,
     Part,
@@ -15,6 +15,7 @@ from nngkit.cluster.jobs.messages import (
     Progress,
     Progressed,
     Results,
+    pieces,
 )
 from nngkit.cluster.jobs.values import CrewJob, CrewLimits, CrewStats
 
@@ -26,14 +27,15 @@ Failure = tuple[bool, str, str]
 """Failure of a job: whether to retry, error kind, error text."""
 
 
+@dataclass(slots=True, eq=False)
 class _Kept:
     """A result that the host has not taken."""
 
-    __slots__ = ("failure", "job", "result", "sent", "took")
-
-    def __init__(self, job: CrewJob, result: bytes, failure: Failure | None, took: int) -> None:
-        self.job, self.result, self.failure, self.took = job, result, failure, took
-        self.sent = -1.0  # not yet
+    job: CrewJob
+    result: bytes
+    failure: Failure | None
+    took: int
+    sent: float = -1.0  # not yet
 
 
 class CrewResults:
@@ -122,47 +124,31 @@ class CrewResults:
         """Append the messages for the parent; return True if results are among them."""
         if self._new_parts:
             parts, self._new_parts = self._new_parts, []
-            up += [Parts(piece) for piece in _by_bytes(parts)]
+            sizes = [len(part.data) for part in parts]
+            up += [Parts(parts[start:end]) for start, end, _ in pieces(sizes, MOST_BATCH_BYTES)]
         if self._progress:
             up.append(Progress(list(self._progress.values())))
             self._progress = {}
-        if not self._unsent:
-            return False
-        self._send(up, now)
-        return True
-
-    def _send(self, up: list[Message], now: float) -> None:
         unsent, self._unsent = self._unsent, []
-        by_term: dict[int, Results] = {}
-        size = 0
+        by_term: defaultdict[int, list[_Kept]] = defaultdict(list)
         for kept in unsent:
-            if kept.sent == GONE:
-                continue
-            kept.sent = now
-            job = kept.job
-            message = by_term.get(job.term)
-            if message is None:
-                message = by_term[job.term] = Results(self.id, job.term, [], [], [], [], [])
-            if kept.failure is None:
-                message.serials.append(job.serial)
-                message.fences.append(job.fence)
-                message.results.append(kept.result)
-                message.took.append(kept.took)
-                size += len(kept.result)
-            else:
-                message.failures.append(Failed(job.serial, job.fence, *kept.failure, kept.took))
-                size += len(kept.failure[2])
-            if size > MOST_BATCH_BYTES or len(message.serials) + len(message.failures) >= MOST_ROWS:
-                up += by_term.values()
-                by_term, size = {}, 0
-        up += by_term.values()
+            if kept.sent != GONE:
+                kept.sent = now
+                by_term[kept.job.term].append(kept)
+        for term, rows in by_term.items():
+            sizes = [len(kept.result) + len(kept.failure[2] if kept.failure else "") for kept in rows]
+            for start, end, _ in pieces(sizes, MOST_BATCH_BYTES):
+                up.append(self._message(term, rows[start:end]))
+        return bool(by_term)
 
-
-def _by_bytes(parts: list[Part]) -> Iterable[list[Part]]:
-    start = size = 0
-    for place, part in enumerate(parts):
-        if place > start and (size + len(part.data) > MOST_BATCH_BYTES or place - start >= MOST_ROWS):
-            yield parts[start:place]
-            start, size = place, 0
-        size += len(part.data)
-    yield parts[start:]
+    def _message(self, term: int, rows: list[_Kept]) -> Results:
+        done = [kept for kept in rows if kept.failure is None]
+        return Results(
+            self.id,
+            term,
+            [kept.job.serial for kept in done],
+            [kept.job.fence for kept in done],
+            [kept.result for kept in done],
+            [kept.took for kept in done],
+            [Failed(kept.job.serial, kept.job.fence, *kept.failure, kept.took) for kept in rows if kept.failure],
+        )

@@ -18,7 +18,7 @@ the middle would cost a search. A job may so be in a deque twice; its status say
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -54,11 +54,11 @@ class JobStates:
         self.lead = wall - now  # of the log's clock over the monotonic one
         self.queue = WorkQueue()
         self.suspects = WorkQueue()  # jobs that are to run alone
-        self.running: dict[float, dict[int, Job]] = {}  # by visibility, in the order of `due`
+        self.running: defaultdict[float, dict[int, Job]] = defaultdict(dict)  # by visibility, in the order of `due`
         self.lost: dict[int, tuple[float, Job]] = {}  # until the grace is over, in that order
         self.ends: list[tuple[Job, int, str, str]] = []  # to be proposed
         self.stopping: dict[int, tuple[int, Ref]] = {}  # grants to stop after the commit of another end
-        self.stops: dict[int, list[Ref]] = {}
+        self.stops: defaultdict[int, list[Ref]] = defaultdict(list)
         self.inherited = max(table.jobs, default=-1)  # a serial above it is of this term
         self._delayed: list[tuple[float, int, Job]] = []
         self._deadlines: list[tuple[float, int, Job]] = []
@@ -146,7 +146,7 @@ class JobStates:
                 del running[job.serial]
                 self.stats.expired += 1
                 ref = Ref(job.serial, job.term, job.fence, job.attempts)
-                self.stops.setdefault(job.link, []).append(ref)
+                self.stops[job.link].append(ref)
                 job.suspect = True
                 self.requeue(job, "lost", f"no sign of its worker for {visibility:g} s")
         return wake
@@ -228,25 +228,17 @@ class WorkQueue:
     """All queued jobs."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[int, deque[Job]]] = {}  # by kind and priority; empty ones are removed
+        # by kind and priority; empty ones are removed
+        self._kinds: defaultdict[str, defaultdict[int, deque[Job]]] = defaultdict(lambda: defaultdict(deque))
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs of one spec."""
         spec = jobs[0].spec
-        self._of(spec.kind, spec.priority).extend(jobs)
+        self._kinds[spec.kind][spec.priority].extend(jobs)
 
     def add_first(self, job: Job) -> None:
         """Put a job at the head: it was queued before."""
-        self._of(job.spec.kind, job.spec.priority).appendleft(job)
-
-    def _of(self, kind: str, priority: int) -> deque[Job]:
-        by_priority = self._kinds.get(kind)
-        if by_priority is None:
-            by_priority = self._kinds[kind] = {}
-        ready = by_priority.get(priority)
-        if ready is None:
-            ready = by_priority[priority] = deque()
-        return ready
+        self._kinds[job.spec.kind][job.spec.priority].appendleft(job)
 
     def best(self, kinds: Collection[str]) -> tuple[deque[Job] | None, bool]:
         """Return the deque whose head is to be granted next, and whether other kinds compete with it."""

@@ -31,14 +31,13 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from nngkit.cluster.jobs.messages import (
     MOST_BATCH_BYTES,
     MOST_KEY,
-    MOST_ROWS,
     OUTCOMES,
     Accepted,
     Cancel,
@@ -55,40 +54,28 @@ from nngkit.cluster.jobs.messages import (
     Submit,
     SubmitGroup,
     Waiting,
+    batches,
     check_spec,
+    pieces,
 )
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full
 
-__all__ = [
-    "JobAccepted",
-    "JobEnded",
-    "JobPart",
-    "JobProgressed",
-    "SubmitEffects",
-    "SubmitLimits",
-    "Submitter",
-]
+__all__ = ["JobAccepted", "JobEnded", "JobPart", "JobProgressed", "SubmitEffects", "SubmitLimits", "Submitter"]
 
 FIRST_WINDOW = 1000, 4 * 1024 * 1024  # jobs and bytes that may be sent before the host has told the window
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitLimits:
-    """Limits of a submitter.
+    """Limits of a submitter."""
 
-    Attributes:
-        jobs: Unfinished jobs; `bytes`: their payloads, of those that are not accepted yet.
-        payload_bytes: Payload of one job.
-        resend: Seconds after which a submission that was not accepted is sent again, and the host is asked for ends.
-        batch: Jobs in one message.
-    """
-
-    jobs: int = 100_000
-    bytes: int = 256 * 1024 * 1024
-    payload_bytes: int = 240 * 1024
+    jobs: int = 100_000  # unfinished jobs
+    bytes: int = 256 * 1024 * 1024  # their payloads, of those that are not accepted yet
+    payload_bytes: int = 240 * 1024  # payload of one job
+    # seconds after which a submission that was not accepted is sent again, and the host is asked for ends
     resend: float = 2.0
-    batch: int = 500
+    batch: int = 500  # jobs in one message
 
 
 class JobAccepted(NamedTuple):
@@ -110,39 +97,28 @@ class JobEnded(NamedTuple):
     worker: str = ""
 
 
+@dataclass(slots=True)
 class SubmitEffects:
     """Work for the node: `sends` for the host, `events` for the program. `room`: a `submit` may succeed again."""
 
-    __slots__ = ("events", "room", "sends")
-
-    def __init__(self) -> None:
-        self.sends: list[Message] = []
-        self.events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = []
-        self.room = False
+    sends: list[Message] = field(default_factory=list)
+    events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = field(default_factory=list)
+    room: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
-    __slots__ = (
-        "accepted",
-        "attempt",
-        "cancelled",
-        "key",
-        "number",
-        "payload",
-        "place",
-        "sent",
-        "size",
-        "spec",
-        "term",
-    )
-
-    def __init__(self, number: int, spec: Spec, payload: bytes, key: bytes | None) -> None:
-        self.number, self.spec, self.payload, self.key = number, spec, payload, key
-        self.size = len(payload)
-        self.sent = -1.0  # not yet
-        self.accepted = self.cancelled = False
-        self.term = 0  # in which it was accepted
-        self.attempt = self.place = 0  # of the next part
+    number: int
+    spec: Spec
+    payload: bytes
+    key: bytes | None
+    size: int
+    sent: float = -1.0  # not yet
+    accepted: bool = False
+    cancelled: bool = False
+    term: int = 0  # in which it was accepted
+    attempt: int = 0  # this and `place`: of the next part
+    place: int = 0
 
 
 class Submitter:
@@ -176,27 +152,16 @@ class Submitter:
 
     # ---- the program
 
-    def submit(
-        self,
-        kind: str,
-        payload: bytes,
-        now: float,
-        *,
-        key: bytes | None = None,
-        priority: int = 0,
-        tries: int = 3,
-        visibility: float = 30.0,
-        deadline: float | None = None,
-        delay: float = 0.0,
-        stream: bool = False,
-        timeout: float | None = None,
-    ) -> int:
-        """Return the number of a new job. Raises Full beyond the limits, ConfigError for an invalid property."""
+    def submit(self, kind: str, payload: bytes, now: float, *, key: bytes | None = None, **properties: Any) -> int:
+        """Return the number of a new job, with the properties of a Spec.
+
+        Raises Full beyond the limits, ConfigError for an invalid property.
+        """
         limits = self.limits
         if len(self._jobs) >= limits.jobs or self._payload_bytes + len(payload) > limits.bytes:
             self._was_full = True
             raise Full(f"{len(self._jobs)} jobs are unfinished (`jobs` is {limits.jobs}, `bytes` {limits.bytes})")
-        spec = Spec(kind, priority, tries, visibility, deadline, delay, stream, timeout)
+        spec = Spec(kind, **properties)
         known = self._specs.get(spec)
         if known is None:
             if (wrong := check_spec(spec)) is not None:
@@ -210,7 +175,7 @@ class Submitter:
             raise ConfigError("key", f"a key has 1 to {MOST_KEY} bytes", key)
         number = self._next
         self._next = number + 1
-        job = _Job(number, known, payload, key)
+        job = _Job(number, known, payload, key, len(payload))
         self._jobs[number] = job
         self._unsent.append(job)
         self._payload_bytes += job.size
@@ -295,18 +260,14 @@ class Submitter:
             if job is not None and not job.accepted:
                 accepted.append(number)
                 serials.append(serial)
-                job.term = message.term
-                self._accept(job)
+                job.term, job.accepted = message.term, True
+                self._unaccepted -= 1
+                self._payload_bytes -= job.size
+                job.payload = b""
+                if job.cancelled:
+                    self._cancels.append(number)
         if accepted:
             self._effects.events.append(JobAccepted(accepted, serials))
-
-    def _accept(self, job: _Job) -> None:
-        job.accepted = True
-        self._unaccepted -= 1
-        self._payload_bytes -= job.size
-        job.payload = b""
-        if job.cancelled:
-            self._cancels.append(job.number)
 
     def _finished(self, message: Finished) -> None:
         jobs = self._jobs
@@ -360,9 +321,7 @@ class Submitter:
         waiting = [number for number, job in self._jobs.items() if job.accepted]
         if waiting:
             floor = self._floor()
-            self._effects.sends += [
-                Waiting(self.epoch, floor, waiting[at : at + MOST_ROWS]) for at in range(0, len(waiting), MOST_ROWS)
-            ]
+            self._effects.sends += [Waiting(self.epoch, floor, numbers) for numbers in batches(waiting)]
             self._cancels = [number for number in waiting if self._jobs[number].cancelled]
         self.wake_at = now + self.limits.resend if self._jobs else NEVER
 
@@ -381,14 +340,11 @@ class Submitter:
             sends = self._effects.sends
             if self._cancels:
                 cancels, self._cancels = self._cancels, []
-                sends += [Cancel(self.epoch, cancels[at : at + MOST_ROWS]) for at in range(0, len(cancels), MOST_ROWS)]
+                sends += [Cancel(self.epoch, numbers) for numbers in batches(cancels)]
             if self._received:
-                numbers, self._received = self._received, []
+                received, self._received = self._received, []
                 floor = self._floor()
-                sends += [
-                    Received(self.epoch, floor, numbers[at : at + MOST_ROWS])
-                    for at in range(0, len(numbers), MOST_ROWS)
-                ]
+                sends += [Received(self.epoch, floor, numbers) for numbers in batches(received)]
         effects, self._effects = self._effects, SubmitEffects()
         if not self._attached:
             effects.sends = []
@@ -415,27 +371,15 @@ class Submitter:
         if self._jobs and self.wake_at == NEVER:
             self.wake_at = now + self.limits.resend
 
-    def _send(self, jobs: Iterable[_Job], now: float) -> None:
+    def _send(self, jobs: list[_Job], now: float) -> None:
         """Send jobs in their order, each message within its limits; neighbours with one spec share a group."""
-        groups: list[SubmitGroup] = []
-        group: SubmitGroup | None = None
-        count = size = 0
         floor = self._floor()
-        sends = self._effects.sends
+        for start, end, _ in pieces([job.size for job in jobs], MOST_BATCH_BYTES, self.limits.batch):
+            groups = []
+            for (spec, has_key), alike in groupby(jobs[start:end], lambda job: (job.spec, job.key is not None)):
+                some = list(alike)
+                numbers, payloads = [job.number for job in some], [job.payload for job in some]
+                groups.append(SubmitGroup(spec, numbers, payloads, [job.key for job in some] if has_key else None))
+            self._effects.sends.append(Submit(self.epoch, floor, groups))
         for job in jobs:
             job.sent = now
-            if count >= self.limits.batch or (count and size + job.size > MOST_BATCH_BYTES):
-                sends.append(Submit(self.epoch, floor, groups))
-                groups, group, count, size = [], None, 0, 0
-            has_key = job.key is not None
-            if group is None or group.spec is not job.spec or (group.keys is not None) != has_key:
-                group = SubmitGroup(job.spec, [], [], [] if has_key else None)
-                groups.append(group)
-            group.numbers.append(job.number)
-            group.payloads.append(job.payload)
-            if group.keys is not None:
-                group.keys.append(job.key)
-            count += 1
-            size += job.size
-        if groups:
-            sends.append(Submit(self.epoch, floor, groups))

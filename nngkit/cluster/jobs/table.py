@@ -44,6 +44,7 @@ an empty origin, which no node has: an older voter keeps it, and forgets it like
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ _CANCELLED: Final = 3  # index of OUTCOMES
 Op = list[Any]
 
 
+@dataclass(slots=True, eq=False)
 class Source:
     """One run of a submitter: ``jobs`` by number, with those of other submitters under the same key.
 
@@ -73,20 +75,19 @@ class Source:
     highest number seen by the host, and `last` by the table: higher ones are new.
     """
 
-    __slots__ = ("epoch", "floor", "gone", "jobs", "last", "origin", "pending", "top", "used")
-
-    def __init__(self, origin: str, epoch: int) -> None:
-        self.origin, self.epoch = origin, epoch
-        self.floor = 1
-        self.last = 0
-        self.jobs: dict[int, Job] = {}
-        self.gone: set[int] = set()
-        # of the host only
-        self.top = 0
-        self.pending: set[int] = set()  # numbers proposed and not yet committed
-        self.used = 0.0  # monotonic time of its last message
+    origin: str
+    epoch: int
+    floor: int = 1
+    last: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    # of the host only
+    top: int = 0
+    pending: set[int] = field(default_factory=set)  # numbers proposed and not yet committed
+    used: float = 0.0  # monotonic time of its last message
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One accepted job. The second half of its attributes belongs to the host of the present term only.
 
@@ -95,110 +96,51 @@ class Job:
     ``tries`` counts recorded starts; ``also``: further pairs of source and number under the same key.
     """
 
-    __slots__ = (
-        "also",
-        "attempts",
-        "counted",
-        "due",
-        "error",
-        "fence",
-        "finished",
-        "grants",
-        "key",
-        "link",
-        "not_before",
-        "number",
-        "outcome",
-        "payload",
-        "queued",
-        "result",
-        "serial",
-        "source",
-        "spec",
-        "status",
-        "suspect",
-        "term",
-        "tries",
-        "worker",
-    )
-
-    def __init__(
-        self, serial: int, source: Source, number: int, spec: Spec, payload: bytes, key: bytes | None, queued: float
-    ) -> None:
-        self.serial = serial
-        self.source = source
-        self.number = number
-        self.spec = spec
-        self.payload = payload
-        self.key = key
-        self.queued = queued
-        self.not_before = queued + spec.delay if spec.delay else 0.0
-        self.tries = 0
-        self.outcome = _UNFINISHED
-        self.also: list[tuple[Source, int]] | None = None
-        # set when the job ends: result, error, finished
-        self.status = 0  # queued; the values are those of values.py
-        self.attempts = 0  # starts known to this host
-        self.grants = 0  # grants by this host: its fences
-        self.term = 0  # of the last grant; 0: none
-        self.fence = 0
-        self.worker = ""
-        self.suspect = False  # a worker that had it was lost: from now on it asks before it starts
-        self.counted = False  # the start under the last grant is among `attempts`
-        # set at a grant: due, link
-
-    result: bytes
-    error: tuple[str, str]
-    finished: float
-    due: float
-    link: int
-
-    @property
-    def id(self) -> tuple[str, int, int]:
-        """Origin, epoch and number."""
-        return self.source.origin, self.source.epoch, self.number
+    serial: int
+    source: Source
+    number: int
+    spec: Spec
+    payload: bytes
+    key: bytes | None
+    queued: float
+    not_before: float
+    tries: int = field(default=0, init=False)
+    outcome: int = field(default=_UNFINISHED, init=False)
+    also: list[tuple[Source, int]] | None = field(default=None, init=False)
+    result: bytes = field(init=False)  # this and the next two are set when the job ends
+    error: tuple[str, str] = field(init=False)
+    finished: float = field(init=False)
+    # of the host only
+    status: int = field(default=0, init=False)  # queued; the values are those of values.py
+    attempts: int = field(default=0, init=False)  # starts known to this host
+    grants: int = field(default=0, init=False)  # grants by this host: its fences
+    term: int = field(default=0, init=False)  # of the last grant; 0: none
+    fence: int = field(default=0, init=False)
+    worker: str = field(default="", init=False)
+    suspect: bool = field(default=False, init=False)  # a worker that had it was lost: it now asks before it starts
+    counted: bool = field(default=False, init=False)  # the start under the last grant is among `attempts`
+    due: float = field(init=False)  # this and the next are set at a grant
+    link: int = field(init=False)
 
 
+@dataclass(slots=True)
 class Changes:
-    """Changes by one entry.
+    """Changes by one entry."""
 
-    Attributes:
-        accepted: New jobs.
-        known: Source, number and job of submissions whose key had a job.
-        cancelled: Those of the finished jobs that operation 8 has ended, and their workers before.
-        detached: Source, number and job of submissions that were cancelled, while others wait for the job.
-        finished: Jobs that ended, in the order of the entry.
-        payloads: Their payloads, which the table keeps no longer.
-        recorded: Jobs whose tries were recorded, or that ended before.
-        paused: The same, whose failed start was recorded.
-        settled: Submitters and those of their numbers that are in the table now, or were before.
-        forgotten: Number of forgotten jobs.
-    """
-
-    __slots__ = (
-        "accepted",
-        "cancelled",
-        "detached",
-        "finished",
-        "forgotten",
-        "known",
-        "paused",
-        "payloads",
-        "recorded",
-        "settled",
-    )
-
-    def __init__(self) -> None:
-        self.accepted: list[list[Job]] = []
-        self.known: list[tuple[Source, int, Job]] = []
-        self.cancelled: list[tuple[Job, str]] = []
-        self.detached: list[tuple[Source, int, Job]] = []
-        self.finished: list[Job] = []
-        self.payloads: list[bytes] = []
-        self.recorded: list[Job] = []
-        self.paused: list[Job] = []
-        self.settled: list[tuple[Source, Sequence[int]]] = []
-        self.forgotten = 0
+    accepted: list[list[Job]] = field(default_factory=list)  # new jobs
+    # source, number and job of submissions whose key had a job
+    known: list[tuple[Source, int, Job]] = field(default_factory=list)
+    # those of the finished jobs that operation 8 has ended, and their workers before
+    cancelled: list[tuple[Job, str]] = field(default_factory=list)
+    # source, number and job of submissions that were cancelled, while others wait for the job
+    detached: list[tuple[Source, int, Job]] = field(default_factory=list)
+    finished: list[Job] = field(default_factory=list)  # jobs that ended, in the order of the entry
+    payloads: list[bytes] = field(default_factory=list)  # their payloads, which the table keeps no longer
+    recorded: list[Job] = field(default_factory=list)  # jobs whose tries were recorded, or that ended before
+    paused: list[Job] = field(default_factory=list)  # the same, whose failed start was recorded
+    # submitters and those of their numbers that are in the table now, or were before
+    settled: list[tuple[Source, Sequence[int]]] = field(default_factory=list)
+    forgotten: int = 0  # number of forgotten jobs
 
 
 class JobTable:
@@ -231,24 +173,10 @@ class JobTable:
                 raise BadMessage(_WHAT, "an operation is unknown")
         self.compact_bytes += len(data)
         changes = Changes()
+        first = self._submit, self._finish, self._end, self._tries
+        acts = *first, self._received, self._forget, self._forget_sources, self._cancel
         for operation in operations[1:]:
-            match operation[0]:
-                case 1:
-                    self._submit(operation, changes)
-                case 2:
-                    self._finish(operation, changes)
-                case 3:
-                    self._end(operation, changes)
-                case 4:
-                    self._tries(operation, changes)
-                case 5:
-                    self._received(operation, changes)
-                case 6:
-                    self._forget(operation[1], changes)
-                case 7:
-                    self._forget_sources(operation[1])
-                case 8:
-                    self._cancel(operation, changes)
+            acts[operation[0] - 1](operation, changes)
         return changes
 
     def _submit(self, operation: Op, changes: Changes) -> None:
@@ -267,7 +195,8 @@ class JobTable:
             return
         serials = range(self._next, self._next + len(numbers))
         self._next += len(numbers)
-        new = list(map(Job, serials, repeat(source), numbers, repeat(spec), payloads, repeat(None), repeat(wall)))
+        times = repeat(wall), repeat(_first_start(spec, wall))
+        new = list(map(Job, serials, repeat(source), numbers, repeat(spec), payloads, repeat(None), *times))
         self.jobs.update(zip(serials, new, strict=True))
         source.jobs.update(zip(numbers, new, strict=True))
         source.last = numbers[-1]
@@ -299,7 +228,7 @@ class JobTable:
                 known.also.append((source, number))
                 changes.known.append((source, number, known))
                 continue
-            job = Job(self._next, source, number, spec, payload, key, wall)
+            job = Job(self._next, source, number, spec, payload, key, wall, _first_start(spec, wall))
             self._next += 1
             self.jobs[job.serial] = source.jobs[number] = job
             if key is not None:
@@ -344,15 +273,18 @@ class JobTable:
             job = self.jobs.get(serial)
             if job is None or job.outcome >= 0:
                 continue
-            job.outcome, job.error, job.result = outcome, (kind, text), b""
-            job.finished, job.tries, job.worker = wall, tries, worker
-            self.bytes += len(kind) + len(text) - len(job.payload)
-            changes.payloads.append(job.payload)
-            job.payload = b""
             (self.kept if job.key is None else self.kept_keys)[serial] = job
-            changes.finished.append(job)
-            self.unfinished -= 1
-            self.totals[outcome] += 1
+            job.tries, job.worker = tries, worker
+            self._ended(job, wall, outcome, (kind, text), changes)
+
+    def _ended(self, job: Job, wall: float, outcome: int, error: tuple[str, str], changes: Changes) -> None:
+        job.outcome, job.error, job.result, job.finished = outcome, error, b"", wall
+        self.bytes += sum(map(len, error)) - len(job.payload)
+        changes.payloads.append(job.payload)
+        job.payload = b""
+        changes.finished.append(job)
+        self.unfinished -= 1
+        self.totals[outcome] += 1
 
     def _tries(self, operation: Op, changes: Changes) -> None:
         dues = operation[3] if len(operation) > 3 else None
@@ -388,15 +320,9 @@ class JobTable:
                 continue
             del self.keys[job.spec.kind, job.key]
             changes.cancelled.append((job, job.worker))
-            job.outcome, job.error, job.result = _CANCELLED, ("cancelled", f"by {origin}"), b""
-            job.finished, job.tries, job.worker = wall, tries, worker
-            self.bytes += sum(map(len, job.error)) - len(job.payload)
-            changes.payloads.append(job.payload)
-            job.payload = b""
             self.kept[job.serial] = job
-            changes.finished.append(job)
-            self.unfinished -= 1
-            self.totals[_CANCELLED] += 1
+            job.tries, job.worker = tries, worker
+            self._ended(job, wall, _CANCELLED, ("cancelled", f"by {origin}"), changes)
 
     def _received(self, operation: Op, changes: Changes) -> None:
         _, origin, epoch, floor, numbers = operation[:5]
@@ -438,8 +364,8 @@ class JobTable:
         else:
             source.gone = {each for each in source.gone if each >= floor}
 
-    def _forget(self, serials: Iterable[int], changes: Changes) -> None:
-        for serial in serials:
+    def _forget(self, operation: Op, changes: Changes) -> None:
+        for serial in operation[1]:
             job = self.jobs.get(serial)
             if job is None or job.outcome < 0:
                 continue
@@ -456,8 +382,8 @@ class JobTable:
                     if number >= source.floor:
                         source.gone.add(number)
 
-    def _forget_sources(self, names: Iterable[list[Any]]) -> None:
-        for origin, epoch, *_ in names:
+    def _forget_sources(self, operation: Op, _: Changes) -> None:
+        for origin, epoch, *_ in operation[1]:
             source = self.sources.get((origin, epoch))
             if source is not None and not source.jobs:
                 del self.sources[origin, epoch]
@@ -516,10 +442,9 @@ class JobTable:
         specs = [self._shared(Spec(*row[:SPEC])) for row in spec_rows]
         for serial, first, number, spec, payload, key, queued, tries, also, end in jobs:
             name = order[first] if type(first) is int else tuple(first)
-            job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued)
+            start = 0.0 if tries else _first_start(specs[spec], queued)
+            job = Job(serial, self._source_of(name), number, specs[spec], payload, key, queued, start)
             job.tries = tries
-            if tries:
-                job.not_before = 0.0
             self.clock = max(self.clock, queued)
             job.also = [(self._source_of((origin, epoch)), other) for origin, epoch, other in also] or None
             if end is not None:
@@ -547,6 +472,11 @@ class JobTable:
     def _source_of(self, name: tuple[str, int]) -> Source:
         """Return the submitter; one that is forgotten is only a name."""
         return self.sources.get(name) or Source(*name)
+
+
+def _first_start(spec: Spec, queued: float) -> float:
+    """Return `not_before` of a new job."""
+    return queued + spec.delay if spec.delay else 0.0
 
 
 def _kept_bytes(job: Job) -> int:

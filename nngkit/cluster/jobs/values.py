@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
-from nngkit.errors import ConfigError
 
 __all__ = [
     "CANCELLED",
@@ -67,213 +66,123 @@ class JobEnd(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkLimits:
-    """Limits of the host's queue. Times are in seconds.
+    """Limits of the host's queue. Times are in seconds."""
 
-    Attributes:
-        jobs: Unfinished jobs of the table; beyond, submitters wait.
-        bytes: Payloads and results in the table; beyond, submitters wait.
-        window: Unfinished jobs of one submitter, while the table has room; `window_bytes`: their payloads.
-        payload_bytes: Payload of one job, and its result: larger ones are refused. An entry of the log holds one.
-        sources: Runs of submitters that are remembered. Beyond, those without jobs go, the longest idle first.
-        grace: Time in which a lost job may be reported by its worker, before it is given to another.
-        backoff: Mean pause before the second try is half of it; it doubles with each try, up to `longest_backoff`.
-        keep_results: Time for which a result is kept for a submitter that does not come.
-        keep_keys: Time for which a job with a key is kept; `keys`: at most so many.
-        forget_sources: Idle time after which a submitter without jobs is forgotten.
-        settle_sources: The same while there are `sources`: before, a repeated message may still be on its way, whose
-            jobs would be taken for new ones.
-        ends: Report the ends of jobs in the effects.
-    """
-
-    jobs: int = 1_000_000
-    bytes: int = 1024 * 1024 * 1024
-    window: int = 10_000
-    window_bytes: int = 64 * 1024 * 1024
+    jobs: int = 1_000_000  # unfinished jobs of the table; beyond, submitters wait
+    bytes: int = 1024 * 1024 * 1024  # payloads and results in the table; beyond, submitters wait
+    window: int = 10_000  # unfinished jobs of one submitter, while the table has room
+    window_bytes: int = 64 * 1024 * 1024  # their payloads
+    # payload of one job, and its result: larger ones are refused. An entry of the log holds one
     payload_bytes: int = 240 * 1024
+    # runs of submitters that are remembered. Beyond, those without jobs go, the longest idle first
     sources: int = 10_000
-    grace: float = 1.0
+    grace: float = 1.0  # time in which a lost job may be reported by its worker, before it is given to another
+    # mean pause before the second try is half of it; it doubles with each try, up to `longest_backoff`
     backoff: float = 0.2
     longest_backoff: float = 30.0
-    keep_results: float = 600.0
-    keep_keys: float = 3600.0
-    keys: int = 100_000
-    forget_sources: float = 3600.0
+    keep_results: float = 600.0  # time for which a result is kept for a submitter that does not come
+    keep_keys: float = 3600.0  # time for which a job with a key is kept
+    keys: int = 100_000  # such jobs at most
+    forget_sources: float = 3600.0  # idle time after which a submitter without jobs is forgotten
+    # the same while there are `sources`: before, a repeated message may still be on its way, whose jobs would be taken
+    # for new ones
     settle_sources: float = 3.0
-    ends: bool = True
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(each.default, bool):
-                if type(value) is not bool:
-                    raise ConfigError(each.name, f"{value!r} is not a bool", value)
-                continue
-            least = 1 if isinstance(each.default, int) else 0.0
-            if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
-                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 
+@dataclass(slots=True)
 class WorkEffects:
-    """Work for the node, in this order.
+    """Work for the node, in this order."""
 
-    Attributes:
-        entries: Entries for the log, to be proposed in this order.
-        down: Pairs of a child link and a message for it.
-        unicasts: Pairs of a node's id and a message for it: a submitter or a worker.
-        ended: Jobs that have ended.
-    """
-
-    __slots__ = ("down", "ended", "entries", "unicasts")
-
-    def __init__(self) -> None:
-        self.entries: list[bytes] = []
-        self.down: list[tuple[int, Message]] = []
-        self.unicasts: list[tuple[str, Message]] = []
-        self.ended: list[JobEnd] = []
+    entries: list[bytes] = field(default_factory=list)  # entries for the log, to be proposed in this order
+    down: list[tuple[int, Message]] = field(default_factory=list)  # pairs of a child link and a message for it
+    # pairs of a node's id and a message for it: a submitter or a worker
+    unicasts: list[tuple[str, Message]] = field(default_factory=list)
+    ended: list[JobEnd] = field(default_factory=list)  # jobs that have ended
 
 
 @dataclass(slots=True)
 class WorkStats:
-    """Counters of a host since its term began.
+    """Counters of a host since its term began."""
 
-    Attributes:
-        accepted: Jobs accepted.
-        known: Submissions whose key had a job.
-        granted: Grants.
-        finished: Jobs that ended with a result.
-        failed: Jobs that ended with an error that is not to be retried, or at their deadline.
-        dead: Jobs that ended as their tries were used up.
-        cancelled: Jobs that were cancelled.
-        retried: Failures after which a job is tried again.
-        lost: Grants whose worker may be dead.
-        reported: Lost and unknown jobs that a worker still has.
-        expired: Grants whose visibility was over.
-        returned: Grants that were returned without a start.
-        refused_results: Results under a void grant.
-        repeated: Submissions that were known already.
-        held_back: Submissions that were not accepted as the table, or the submitter's window, is full.
-        refused: Submissions that are never accepted.
-        forgotten: Finished jobs that were forgotten.
-        overdue: Finished jobs that were forgotten although their submitter had not come for the result.
-    """
-
-    accepted: int = 0
-    known: int = 0
-    granted: int = 0
-    finished: int = 0
-    failed: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    retried: int = 0
-    lost: int = 0
-    reported: int = 0
-    expired: int = 0
-    returned: int = 0
-    refused_results: int = 0
-    repeated: int = 0
-    held_back: int = 0
-    refused: int = 0
-    forgotten: int = 0
-    overdue: int = 0
+    accepted: int = 0  # jobs accepted
+    known: int = 0  # submissions whose key had a job
+    granted: int = 0  # grants
+    finished: int = 0  # jobs that ended with a result
+    failed: int = 0  # jobs that ended with an error that is not to be retried, or at their deadline
+    dead: int = 0  # jobs that ended as their tries were used up
+    cancelled: int = 0  # jobs that were cancelled
+    retried: int = 0  # failures after which a job is tried again
+    lost: int = 0  # grants whose worker may be dead
+    reported: int = 0  # lost and unknown jobs that a worker still has
+    expired: int = 0  # grants whose visibility was over
+    returned: int = 0  # grants that were returned without a start
+    refused_results: int = 0  # results under a void grant
+    repeated: int = 0  # submissions that were known already
+    held_back: int = 0  # submissions that were not accepted as the table, or the submitter's window, is full
+    refused: int = 0  # submissions that are never accepted
+    forgotten: int = 0  # finished jobs that were forgotten
+    overdue: int = 0  # finished jobs that were forgotten although their submitter had not come for the result
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrewLimits:
-    """Limits of a crew. Times are in seconds.
+    """Limits of a crew. Times are in seconds."""
 
-    Attributes:
-        ahead: Work that waits beside running jobs: over a round trip to the host, so that slots are not idle.
-        most_ahead: Jobs that wait at most, however short they are.
-        resend: Time after which a result that was not taken is sent again.
-        retained: Results that are kept; beyond, the node asks for no jobs. `retained_bytes`: their bytes.
-        part_bytes: Parts of results that are kept until the result is taken; the oldest are dropped beyond.
-        passed: Jobs that may be at children.
-    """
-
+    # work that waits beside running jobs: over a round trip to the host, so that slots are not idle
     ahead: float = 0.02
-    most_ahead: int = 256
-    resend: float = 2.0
-    retained: int = 10_000
-    retained_bytes: int = 64 * 1024 * 1024
+    most_ahead: int = 256  # jobs that wait at most, however short they are
+    resend: float = 2.0  # time after which a result that was not taken is sent again
+    retained: int = 10_000  # results that are kept; beyond, the node asks for no jobs
+    retained_bytes: int = 64 * 1024 * 1024  # their bytes
+    # parts of results that are kept until the result is taken; the oldest are dropped beyond
     part_bytes: int = 64 * 1024 * 1024
-    passed: int = 1_000_000
+    passed: int = 1_000_000  # jobs that may be at children
 
 
 @dataclass(slots=True)
 class CrewStats:
-    """Counters of a crew since its start.
+    """Counters of a crew since its start."""
 
-    Attributes:
-        granted: Jobs for the node's own workers.
-        passed: Jobs passed to children.
-        stale: Grants of a deposed host.
-        returned: Jobs returned without a start; `waited`: those that waited behind longer jobs than expected.
-        stopped: Jobs that were stopped; `expired`: by the crew itself, after their timeout.
-        done: Results; `failed`: failures.
-        resent: Results sent again.
-        refused: Results that the host refused.
-        dropped_parts: Parts dropped beyond the limit.
-        bad: Invalid rows of children.
-    """
-
-    granted: int = 0
-    passed: int = 0
-    stale: int = 0
-    returned: int = 0
-    waited: int = 0
-    stopped: int = 0
-    expired: int = 0
-    done: int = 0
-    failed: int = 0
-    resent: int = 0
-    refused: int = 0
-    dropped_parts: int = 0
-    bad: int = 0
+    granted: int = 0  # jobs for the node's own workers
+    passed: int = 0  # jobs passed to children
+    stale: int = 0  # grants of a deposed host
+    returned: int = 0  # jobs returned without a start
+    waited: int = 0  # those of them that waited behind longer jobs than expected
+    stopped: int = 0  # jobs that were stopped
+    expired: int = 0  # jobs that the crew itself has stopped, after their timeout
+    done: int = 0  # results
+    failed: int = 0  # failures
+    resent: int = 0  # results sent again
+    refused: int = 0  # results that the host refused
+    dropped_parts: int = 0  # parts dropped beyond the limit
+    bad: int = 0  # invalid rows of children
 
 
+@dataclass(slots=True, eq=False)
 class CrewJob:
     """A job for the node's own workers. `attempt` counts its starts from 1.
 
     `visibility`: seconds without a sign of the node after which the host gives it to another; `timeout`: seconds that
-    it may run, or None. `alone`: it was at a worker that was lost, and runs without company.
+    it may run, or None.
     """
 
-    __slots__ = (
-        "alone",
-        "attempt",
-        "fence",
-        "granted",
-        "kind",
-        "payload",
-        "places",
-        "renewed",
-        "serial",
-        "started",
-        "stream",
-        "term",
-        "timeout",
-        "visibility",
-    )
+    serial: int
+    term: int
+    fence: int
+    attempt: int
+    kind: str
+    visibility: float
+    stream: bool
+    payload: bytes
+    timeout: float | None = None
+    granted: float = field(default=0.0, init=False)
+    started: float = field(default=0.0, init=False)
+    renewed: float = field(default=0.0, init=False)  # when the host was last told that it is here
+    places: int = field(default=0, init=False)  # parts so far
 
-    def __init__(
-        self,
-        serial: int,
-        term: int,
-        fence: int,
-        attempt: int,
-        kind: str,
-        visibility: float,
-        stream: bool,
-        payload: bytes,
-        timeout: float | None = None,
-    ) -> None:
-        self.serial, self.term, self.fence, self.attempt = serial, term, fence, attempt
-        self.kind, self.visibility, self.stream, self.payload = kind, visibility, stream, payload
-        self.timeout = timeout
-        self.alone = not attempt
-        self.granted = self.started = 0.0
-        self.renewed = 0.0  # when the host was last told that it is here
-        self.places = 0  # parts so far
+    def under(self, ref: Ref) -> bool:
+        """Return True if it is the job of a grant, under that grant."""
+        return self.serial == ref.serial and self.term == ref.term and self.fence == ref.fence
 
     @property
     def ref(self) -> Ref:
@@ -281,20 +190,12 @@ class CrewJob:
         return Ref(self.serial, self.term, self.fence, self.attempt)
 
 
+@dataclass(slots=True)
 class CrewEffects:
-    """Work for the node.
+    """Work for the node."""
 
-    Attributes:
-        start: Jobs to start now.
-        stop: Jobs whose handlers are to be cancelled; `released`, `done` or `failed` follows.
-        up: Messages for the parent link, or for the host's queue at the host.
-        down: Pairs of a child link and a message for it.
-    """
-
-    __slots__ = ("down", "start", "stop", "up")
-
-    def __init__(self) -> None:
-        self.start: list[CrewJob] = []
-        self.stop: list[CrewJob] = []
-        self.up: list[Message] = []
-        self.down: list[tuple[int, Message]] = []
+    start: list[CrewJob] = field(default_factory=list)  # jobs to start now
+    # jobs whose handlers are to be cancelled; `released`, `done` or `failed` follows
+    stop: list[CrewJob] = field(default_factory=list)
+    up: list[Message] = field(default_factory=list)  # messages for the parent link, or for the host's queue at the host
+    down: list[tuple[int, Message]] = field(default_factory=list)  # pairs of a child link and a message for it

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from nngkit.cluster.jobs.messages import Ref
 from nngkit.cluster.jobs.slots import Places
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.cluster.log_clock import NEVER
@@ -74,9 +75,9 @@ class Waiting:
         self._jobs.extendleft(reversed(held))
         return found
 
-    def find(self, serial: int, term: int, fence: int) -> CrewJob | None:
+    def find(self, ref: Ref) -> CrewJob | None:
         """Return the job under a grant, or None."""
-        return next((job for job in self._jobs if (job.serial, job.term, job.fence) == (serial, term, fence)), None)
+        return next((job for job in self._jobs if job.under(ref)), None)
 
     def remove(self, job: CrewJob) -> None:
         """Remove a job."""

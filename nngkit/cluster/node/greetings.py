@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ from nngkit.cluster.frames import HEARTBEAT_FRAME, Greeting, Refusal, greeting_f
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import AccessDenied, BadMessage
 
-__all__ = ["ITSELF", "Greetings", "GreetingsEffects", "OpenLink"]
+__all__ = ["ITSELF", "Greetings", "GreetingsEffects", "NodeLink"]
 
 GREETING: Final = 5.0  # seconds for the first frame: a node that is busy starting up needs one
 HEARTBEAT: Final = 0.4  # seconds between two heartbeats on a link of voters
@@ -47,29 +47,21 @@ ITSELF: Final = "this is the node itself"  # it has dialed itself, by another of
 MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are logged
 
 
-@dataclass(slots=True)
-class _Link:
+@dataclass(slots=True, eq=False)
+class NodeLink:
+    """A link; once it is `open` it may be used. `id` and `epoch` are the neighbour's; `voter`: for elections, else for
+    the tree; `until`: when its admission ends, in seconds since 1970."""
+
+    link: int
     peer: str
     dialed: str | None
     voter: bool
     since: float
-    state: Literal["greeting", "open"] = "greeting"
+    open: bool = False
     id: str = ""
     epoch: int = 0
     until: float = NEVER
     heard: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLink:
-    """A link that may be used now: the neighbour's id and run; `voter`: for elections, else for the tree."""
-
-    link: int
-    id: str
-    epoch: int
-    voter: bool
-    peer: str
-    dialed: str | None
 
 
 @dataclass(slots=True)
@@ -107,7 +99,7 @@ class Greetings:
         self._authenticator = authenticator
         self._rng = rng
         self._wall = wall
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, NodeLink] = {}
         self._voter_links: dict[str, int] = {}
         self._to_dial = {name: address for name, address in voters.items() if name > hello.id}
         self._voters = set(voters)
@@ -117,7 +109,6 @@ class Greetings:
         self._unconnected: set[str] = set()  # those of them without a link; the tree may dial the same address
         self._effects = GreetingsEffects()
         self.wake_at = now
-        self.refusals = 0
         self._failures: set[str] = set()  # of the authenticator: classes, and kinds of wrong results
         self._heartbeat_at = now
 
@@ -133,54 +124,29 @@ class Greetings:
             return "a link that has ended"
         return f"{there.id} at {there.peer}" if there.id else there.peer
 
-    def id_of(self, link: int) -> str:
-        """Return the id of a neighbour; "" before it has greeted."""
+    def opened(self, link: int) -> NodeLink | None:
+        """Return a link that may be used; None for others."""
         there = self._links.get(link)
-        return "" if there is None else there.id
-
-    def is_open(self, link: int) -> bool:
-        """Return True if frames of the link may be taken in."""
-        there = self._links.get(link)
-        return there is not None and there.state == "open"
+        return there if there is not None and there.open else None
 
     def knows(self, link: int) -> bool:
         """Return True if the link has not ended."""
         return link in self._links
 
-    def opened(self, link: int) -> OpenLink | None:
-        """Return a link that may be used; None for others."""
-        there = self._links.get(link)
-        if there is None or there.state != "open":
-            return None
-        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed)
-
-    def is_voter(self, link: int) -> bool:
-        """Return True if the link is one between voters."""
-        there = self._links.get(link)
-        return there is not None and there.voter
-
     def voter_link(self, id: str) -> int | None:
         """Return the link to a voter, or None."""
         return self._voter_links.get(id)
-
-    def heard(self, link: int, now: float) -> None:
-        """Note a sign of life of a link."""
-        if (there := self._links.get(link)) is not None:
-            there.heard = now
 
     # ---- events
 
     def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
         """Greet a new neighbour if this side has dialed."""
-        if (
-            len(self._links) >= MOST_LINKS
-            and sum(one.state == "greeting" for one in self._links.values()) >= MOST_LINKS
-        ):
+        if len(self._links) >= MOST_LINKS and sum(not one.open for one in self._links.values()) >= MOST_LINKS:
             self._effects.drops.append(link)
             return
         voter = dialed in self._unconnected
         self._unconnected.discard(dialed or "")
-        self._links[link] = _Link(peer, dialed, voter, now)
+        self._links[link] = NodeLink(link, peer, dialed, voter, now)
         self.wake_at = min(self.wake_at, now + GREETING)
         if dialed is not None:
             self._effects.sends.append((link, greeting_frame(replace(self._hello, voter=voter))))
@@ -193,7 +159,7 @@ class Greetings:
         self._later(self._dialing.pop(address), now)
         return True
 
-    def link_down(self, link: int, now: float) -> OpenLink | None:
+    def link_down(self, link: int, now: float) -> NodeLink | None:
         """Forget a link; return it if it was open, so that the others hear of its end."""
         there = self._links.pop(link, None)
         if there is None:
@@ -205,9 +171,7 @@ class Greetings:
             del self._voter_links[there.id]
         elif there.voter:
             return None  # it was replaced
-        if there.state != "open":
-            return None
-        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed)
+        return there if there.open else None
 
     def _later(self, id: str, now: float) -> None:
         pause = self._pause[id] * (0.5 + self._rng.random())
@@ -215,7 +179,7 @@ class Greetings:
         self._dial_at[id] = now + pause
         self.wake_at = min(self.wake_at, now + pause)
 
-    def greet(self, link: int, row: list[Any], now: float) -> tuple[OpenLink, int | None] | None:
+    def greet(self, link: int, row: list[Any], now: float) -> tuple[NodeLink, int | None] | None:
         """Take in the first frame of a link. Return the link if it may be used, and the link that it replaces.
 
         Raises BadMessage.
@@ -231,16 +195,16 @@ class Greetings:
                 raise BadMessage("greeting", "a refusal of nothing", there.peer)
             self._effects.refused.append((there.dialed, greeting.why))
             self._effects.warnings.append(f"{there.peer} refused this node: {greeting.why}")
-            self._end(link, there, now)
+            self.end(link, now)
             return None
         why, until = self._decide(there, greeting, now)
         if why is not None:
             self._refuse(link, there, why, tell=there.dialed is None)
             if there.dialed is not None:
                 self._effects.refused.append((there.dialed, why))
-            self._end(link, there, now)
+            self.end(link, now)
             return None
-        there.state, there.id, there.epoch, there.until = "open", greeting.id, greeting.epoch, until
+        there.open, there.id, there.epoch, there.until = True, greeting.id, greeting.epoch, until
         there.heard = now
         self.wake_at = min(self.wake_at, now + max(0.0, until - self._wall(now)))
         replaced = None
@@ -256,9 +220,9 @@ class Greetings:
             self.wake_at = min(self.wake_at, self._heartbeat_at)
             replaced = self._voter_links.get(there.id)
             self._voter_links[there.id] = link
-        return OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed), replaced
+        return there, replaced
 
-    def _decide(self, there: _Link, hello: Greeting, now: float) -> tuple[str | None, float]:
+    def _decide(self, there: NodeLink, hello: Greeting, now: float) -> tuple[str | None, float]:
         """Return why a neighbour is refused, or None and until when it is admitted, in seconds since 1970."""
         if hello.cluster != self._hello.cluster:
             return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
@@ -312,24 +276,20 @@ class Greetings:
             )
         return FAILED
 
-    def _refuse(self, link: int, there: _Link, why: str, *, tell: bool) -> None:
-        self.refusals += 1
+    def _refuse(self, link: int, there: NodeLink, why: str, *, tell: bool) -> None:
         self._effects.warnings.append(f"{there.peer} is refused: {why}")
         if tell:
             self._effects.sends.append((link, greeting_frame(Refusal(why))))
 
-    def _end(self, link: int, there: _Link, now: float) -> None:
-        self._effects.drops.append(link)
-        self.link_down(link, now)
-
     def end(self, link: int, now: float) -> None:
         """Drop a link, and forget it."""
-        if (there := self._links.get(link)) is not None:
-            self._end(link, there, now)
+        if link in self._links:
+            self._effects.drops.append(link)
+            self.link_down(link, now)
 
     # ---- time
 
-    def tick(self, now: float) -> list[OpenLink]:
+    def tick(self, now: float) -> list[NodeLink]:
         """Dial voters that are not connected; end links whose time is over. Return the open ones among these."""
         if now < self.wake_at:
             return []
@@ -337,19 +297,19 @@ class Greetings:
         wall = self._wall(now)
         self.wake_at = now + 3600.0
         for link, there in list(self._links.items()):
-            if there.state == "greeting" and now >= there.since + GREETING:
+            if not there.open and now >= there.since + GREETING:
                 self._effects.warnings.append(f"{there.peer} has not greeted in {GREETING:g} s")
                 if there.dialed is not None and not there.voter:
                     self._effects.refused.append((there.dialed, "no greeting"))
-                self._end(link, there, now)
-            elif there.state == "greeting":
+                self.end(link, now)
+            elif not there.open:
                 self.wake_at = min(self.wake_at, there.since + GREETING)
             elif wall >= there.until or (there.voter and now >= there.heard + SILENCE):
                 if wall >= there.until:
                     self._effects.warnings.append(f"the permission of {there.id!r} at {there.peer} has ended")
                     self._effects.sends.append((link, greeting_frame(Refusal("the ticket has expired"))))
-                ended.append(OpenLink(link, there.id, there.epoch, there.voter, there.peer, there.dialed))
-                self._end(link, there, now)
+                ended.append(there)
+                self.end(link, now)
             else:
                 self.wake_at = min(self.wake_at, now + there.until - wall)
         if self._voter_links:

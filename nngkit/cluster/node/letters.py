@@ -23,7 +23,7 @@ order. Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
@@ -58,21 +58,13 @@ KINDS: Final = Rows[Message]("letter", Envelope, Acknowledgement)
 
 @dataclass(frozen=True, kw_only=True)
 class LetterLimits:
-    """Limits of a node's letters. Times are in seconds.
+    """Limits of a node's letters. Times are in seconds."""
 
-    Attributes:
-        waiting: Letters to one node that are not acknowledged.
-        receivers: Nodes with such letters, at a time; as many idle ones are remembered.
-        again: Time after which they are sent again.
-        patience: Time after which a letter is given up.
-        senders: Runs of senders that are remembered.
-    """
-
-    waiting: int = 1024
-    again: float = 1.0
-    patience: float = 30.0
-    receivers: int = 4096
-    senders: int = 4096
+    waiting: int = 1024  # letters to one node that are not acknowledged
+    again: float = 1.0  # time after which they are sent again
+    patience: float = 30.0  # time after which a letter is given up
+    receivers: int = 4096  # nodes with such letters, at a time; as many idle ones are remembered
+    senders: int = 4096  # runs of senders that are remembered
 
 
 class Letter(NamedTuple):
@@ -85,15 +77,13 @@ class Letter(NamedTuple):
     body: bytes
 
 
+@dataclass(slots=True)
 class _Outgoing:
     """Letters to one node that are not acknowledged: (number, sent at, kind, body)."""
 
-    __slots__ = ("again_at", "next", "waiting")
-
-    def __init__(self, next: int) -> None:
-        self.next = next
-        self.waiting: deque[tuple[int, float, str, bytes]] = deque()
-        self.again_at = 0.0
+    next: int
+    waiting: deque[tuple[int, float, str, bytes]] = field(default_factory=deque)
+    again_at: float = 0.0
 
 
 class Letters:

@@ -51,7 +51,7 @@ from nngkit.cluster.frames import (
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
-from nngkit.cluster.node.greetings import Greetings, OpenLink
+from nngkit.cluster.node.greetings import Greetings, NodeLink
 from nngkit.cluster.node.letters import Letter, Letters
 from nngkit.cluster.node.log_lines import LogLines
 from nngkit.cluster.node.questions import Questions
@@ -108,7 +108,7 @@ class Node:
         self.greetings = Greetings(
             hello,
             {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
-            config.authenticator or TokenAuthenticator(config.cluster, config.token, self._wall_now),
+            config.authenticator or TokenAuthenticator(config.cluster, config.token, lambda: self.wall(self._now)),
             rng=rng,
             now=now,
             wall=self.wall,
@@ -121,18 +121,7 @@ class Node:
         )
         self.voting: VotingPart | None = None
         if is_voter:
-            self.voting = VotingPart(
-                config.id,
-                config.voters,
-                self.work,
-                epoch=epoch,
-                now=now,
-                rng=rng,
-                preference=config.preference,
-                durable=config.durable,
-                lease=config.lease,
-                restored=restored,
-            )
+            self.voting = VotingPart(config, self.work, epoch=epoch, now=now, rng=rng, restored=restored)
         self.documents = ClusterDocuments(config.id, epoch, now=now, rng=rng, wake=wake)
         self.place = Place(
             config.id,
@@ -172,7 +161,7 @@ class Node:
             self.work.wake_at,
             self.documents.wake_at,
             self.questions.wake_at,
-            NEVER if self.voting is None else self.voting.wake_at,
+            NEVER if self.voting is None else self.voting.voter.wake_at,
         )
 
     @property
@@ -204,11 +193,11 @@ class Node:
         if found is not None:
             self._closed(found, now)
 
-    def _closed(self, link: OpenLink, now: float) -> None:
+    def _closed(self, link: NodeLink, now: float) -> None:
         """Tell the parts that an open link has ended."""
         if link.voter:
             if self.voting is not None and self.greetings.voter_link(link.id) is None:
-                self.voting.peer_down(link.id, now)
+                self.voting.voter.peer_down(link.id, now)
         else:
             self.place.link_down(link.link, now)
 
@@ -222,16 +211,17 @@ class Node:
         """Take in frames of a neighbour."""
         self._now = now
         greetings = self.greetings
-        if not greetings.is_open(link):
+        there = greetings.opened(link)
+        if there is None:
             if not greetings.knows(link):
                 return  # it was dropped
             first, *frames = frames
             self._greeted(link, first, now)
-            if not frames or not greetings.is_open(link):
+            there = greetings.opened(link)
+            if not frames or there is None:
                 return
-        if greetings.is_voter(link):
-            greetings.heard(link, now)
-        else:
+        there.heard = now
+        if not there.voter:
             self.place.heard(link, now)
         mesh: list[bytes] = []
         for frame in frames:
@@ -247,7 +237,7 @@ class Node:
                     self._forward(link, frame, parse_routed(frame, greetings.peer(link)), now)
                 else:
                     row = parse_local(frame, limit=self.config.recv_max_size, peer=greetings.peer(link))
-                    self._take_local(link, row, now)
+                    self._take_local(there, row, now)
             except (BadMessage, TooLarge) as error:
                 self._count_bad(link, error, now)
                 if not greetings.knows(link):
@@ -293,19 +283,18 @@ class Node:
         else:
             self.stats.early += len(frames)  # the mesh asks for them once the link is part of the tree
 
-    def _take_local(self, link: int, row: list[Any], now: float) -> None:
-        peer = self.greetings.peer(link)
+    def _take_local(self, there: NodeLink, row: list[Any], now: float) -> None:
+        link, peer = there.link, self.greetings.peer(there.link)
         channel, content = row[0], row[1:]
-        voter = self.greetings.is_voter(link)
-        if channel == Channel.ELECTION and voter:
+        if channel == Channel.ELECTION and there.voter:
             if self.voting is not None:
-                self.voting.receive(self.greetings.id_of(link), content, now)
-        elif channel == Channel.PLACE and not voter:
+                self.voting.receive(there.id, content, now)
+        elif channel == Channel.PLACE and not there.voter:
             message = place_messages.KINDS.parse(content, peer)
             if message is not None:
                 self.place.receive(link, message, now)
                 self._carry_place(now)  # at once: frames behind it may be of a new child
-        elif channel == Channel.WORK and not voter:
+        elif channel == Channel.WORK and not there.voter:
             self.work.from_neighbour(link, content, peer, from_parent=link == self.place.parent, now=now)
         elif channel == Channel.HEARTBEAT:
             pass
@@ -357,7 +346,7 @@ class Node:
     def _deliver(self, channel: int, sender: str, epoch: int, row: list[Any], now: float) -> None:
         """Take in the content of a routed frame for this node. Raises BadMessage."""
         if channel == Channel.WORK:
-            self.work.from_node(sender, epoch, row, now)
+            self.work.from_node(sender, row, now)
         elif channel == Channel.LETTERS:
             for letter in self.letters.receive(sender, epoch, row, now):
                 self._tell_letter(letter)
@@ -376,7 +365,7 @@ class Node:
 
     def _facts(self) -> dict[str, Any]:
         kinds: list[str] = []
-        for kind in sorted(self.work.kinds):  # as many as the facts of a node have room for
+        for kind in sorted(self.work.crew.kinds):  # as many as the facts of a node have room for
             if sum(map(len, kinds)) + len(kind) > MOST_KINDS_BYTES:
                 break
             kinds.append(kind)
@@ -397,7 +386,7 @@ class Node:
     def leave(self, now: float) -> None:
         """Leave the cluster: children and the host's place go to others first. The event `Left` reports the end."""
         if self.voting is not None:
-            self.voting.step_down(now)
+            self.voting.voter.step_down(now)
         self._leaving = True
         self.work.crew.leave(now)
         self.place.leave(now)
@@ -440,9 +429,6 @@ class Node:
     def wall(self, now: float) -> float:
         """Return seconds since 1970 for a monotonic time."""
         return now + self._wall_offset
-
-    def _wall_now(self) -> float:
-        return self._now + self._wall_offset
 
     # ---- effects
 
@@ -506,7 +492,7 @@ class Node:
             case placing.ChildUp(link, id):
                 self._tree[link] = id
                 self.mesh.link_up(link, now)
-                self.work.child_up(link)
+                self.work.crew.child_up(link)
             case placing.ParentDown(link, _):
                 self._tree.pop(link, None)
                 self.mesh.link_down(link, now)
@@ -514,7 +500,7 @@ class Node:
             case placing.ChildDown(link, _):
                 self._tree.pop(link, None)
                 self.mesh.link_down(link, now)
-                self.work.child_down(link, now)
+                self.work.crew.child_down(link, now)
             case placing.Attached(term, host, _):
                 if self.is_host:
                     self.documents.lead(term, now)
@@ -531,8 +517,9 @@ class Node:
             case placing.OtherVoters(id, voters):
                 own = ", ".join(sorted(self.config.voters))
                 self._warn(f"the voters are {own} here and {', '.join(voters)} at {id}: all voters need the same list")
-            case placing.Greeted(id=id, known=term) if self.voting is not None and self.voting.outranked(term, now):
-                self._warn(f"{id} knows term {term}, later than this host's: it stands for one after that")
+            case placing.Greeted(id=id, known=term) if self.voting is not None:
+                if self.voting.voter.outranked(term, now):
+                    self._warn(f"{id} knows term {term}, later than this host's: it stands for one after that")
             case _:
                 pass
         self._effects.events.append(event)
@@ -558,8 +545,8 @@ class Node:
 
     def _carry_work(self, now: float) -> bool:
         work = self.work
-        if work.hosting and self.voting is not None:
-            work.set_granting(self.voting.holds_lease(now))
+        if work.host is not None and self.voting is not None:
+            work.host.granting = self.voting.holds_lease(now)
         effects = work.take(now)
         for link, row in effects.neighbours:
             self._send(link, local_frame(Channel.WORK, row))

@@ -195,7 +195,7 @@ class Questions:
             config.address,
             0,
             self._work.crew.slots,
-            tuple(sorted(self._work.kinds)),
+            tuple(sorted(self._work.crew.kinds)),
             config.id in voters,
         )
         children: dict[str, list[Any]] = {}

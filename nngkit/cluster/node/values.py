@@ -18,89 +18,53 @@ DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matt
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig:
-    """Settings of a node.
+    """Settings of a node."""
 
-    Attributes:
-        cluster: Name of the cluster.
-        id: Id of the node, unique in it.
-        address: Where other nodes reach it; None: it accepts none, and has no children.
-        seeds: Addresses of nodes to ask for a place.
-        voters: Addresses of the voters by id, this node's among them if it is one; empty if unknown.
-        preference: Of several voters that know the same, the one with the highest preference becomes host.
-        durable: A voter whose log is on disk.
-        fanout: Most children.
-        kinds: Kinds of the jobs that it does.
-        slots: Jobs that it does at a time.
-        decide: Policy that divides jobs between the node itself and its children.
-        token, ticket: What it shows to the nodes that it joins.
-        authenticator: Decides on nodes that join it; None: they show the token, or a ticket signed with it.
-        max_members: Nodes of the cluster; the host refuses more.
-        recv_max_size: Bytes of the largest frame.
-        lease: Seconds until the voters elect another host if they hear nothing of the last one.
-        mesh, letters: Limits of messages.
-        facts: What the other nodes know of it, beside slots and kinds.
-    """
-
-    cluster: str
-    id: str
-    address: str | None = None
-    seeds: tuple[str, ...] = ()
+    cluster: str  # name of the cluster
+    id: str  # id of the node, unique in it
+    address: str | None = None  # where other nodes reach it; None: it accepts none, and has no children
+    seeds: tuple[str, ...] = ()  # addresses of nodes to ask for a place
+    # addresses of the voters by id, this node's among them if it is one; empty if unknown
     voters: Mapping[str, str] = field(default_factory=dict)
-    preference: int = 0
-    durable: bool = False
-    fanout: int = 8
-    kinds: frozenset[str] = frozenset()
-    slots: int = 0
-    decide: Decide = evenly
-    token: str | None = None
+    preference: int = 0  # of several voters that know the same, the one with the highest preference becomes host
+    durable: bool = False  # a voter whose log is on disk
+    fanout: int = 8  # most children
+    kinds: frozenset[str] = frozenset()  # kinds of the jobs that it does
+    slots: int = 0  # jobs that it does at a time
+    decide: Decide = evenly  # policy that divides jobs between the node itself and its children
+    token: str | None = None  # this, or the ticket, is what it shows to the nodes that it joins
     ticket: str | None = None
+    # decides on nodes that join it; None: they show the token, or a ticket signed with it
     authenticator: Authenticator | None = None
-    max_members: int = 20_000
-    recv_max_size: int = 16 * 1024 * 1024
-    lease: float = 0.5
+    max_members: int = 20_000  # nodes of the cluster; the host refuses more
+    recv_max_size: int = 16 * 1024 * 1024  # bytes of the largest frame
+    lease: float = 0.5  # seconds until the voters elect another host if they hear nothing of the last one
     mesh: MeshLimits = field(default_factory=lambda: MeshLimits(digest=DIGEST))
     letters: LetterLimits = field(default_factory=LetterLimits)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the other nodes know of it, beside slots and kinds
 
 
+@dataclass(slots=True)
 class NodeEffects:
-    """Work for the shell, in this order.
+    """Work for the shell, in this order."""
 
-    Attributes:
-        sends: A link, its frames, and whether they may be dropped, in order.
-        drops: Links to end, once what was sent is written.
-        dials: Addresses to connect to.
-        events: Reports for the program: see `endpoint.py`.
-        warnings: Lines for the log.
-    """
-
-    __slots__ = ("dials", "drops", "events", "sends", "warnings")
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[int, list[bytes], bool]] = []
-        self.drops: list[int] = []
-        self.dials: list[str] = []
-        self.events: list[object] = []
-        self.warnings: list[str] = []
+    # a link, its frames, and whether they may be dropped, in order
+    sends: list[tuple[int, list[bytes], bool]] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)  # links to end, once what was sent is written
+    dials: list[str] = field(default_factory=list)  # addresses to connect to
+    events: list[object] = field(default_factory=list)  # reports for the program: see `endpoint.py`
+    warnings: list[str] = field(default_factory=list)  # lines for the log
 
 
 @dataclass
 class NodeStats:
-    """Counters of a node's frames.
+    """Counters of a node's frames."""
 
-    Attributes:
-        bad: Frames that could not be read.
-        unknown: Frames of a kind that this version does not know.
-        early: Messages on links that were not part of the tree yet; the mesh asks for them.
-        forwarded: Routed frames for other nodes.
-        unroutable: Routed frames without a way to their node; their senders repeat what matters.
-    """
-
-    bad: int = 0
-    unknown: int = 0
-    early: int = 0
-    forwarded: int = 0
-    unroutable: int = 0
+    bad: int = 0  # frames that could not be read
+    unknown: int = 0  # frames of a kind that this version does not know
+    early: int = 0  # messages on links that were not part of the tree yet; the mesh asks for them
+    forwarded: int = 0  # routed frames for other nodes
+    unroutable: int = 0  # routed frames without a way to their node; their senders repeat what matters
 
 
 @dataclass(frozen=True, slots=True)

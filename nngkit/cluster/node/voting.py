@@ -7,7 +7,7 @@ queue of a new term begins with a complete table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from nngkit.cluster.election.voter import Voter
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.log_clock import LogClock
+from nngkit.cluster.node.values import NodeConfig
 from nngkit.errors import BadMessage, Full
 
 __all__ = ["Store", "VotingEffects", "VotingEvent", "VotingPart"]
@@ -63,41 +64,31 @@ class VotingPart:
 
     def __init__(
         self,
-        id: str,
-        voters: Mapping[str, str],
+        config: NodeConfig,
         work: WorkPart,
         *,
         epoch: int,
         now: float,
         rng: RandomSource,
-        preference: int,
-        durable: bool,
-        lease: float,
         restored: Restored | None,
     ) -> None:
-        self.id = id
-        self.voters = dict(voters)
+        self.id = config.id
+        self.voters = dict(config.voters)
         self.table = JobTable()
         self._clock = LogClock()
         self._work = work
-        limits = ElectionLimits(lease=lease, heartbeat=lease / 5)
         self.voter = Voter(
-            id,
-            voters,
+            self.id,
+            config.voters,
             epoch=epoch,
             now=now,
             rng=rng,
-            preference=preference,
+            preference=config.preference,
             restored=restored,
-            durable=durable,
-            limits=limits,
+            durable=config.durable,
+            limits=ElectionLimits(lease=config.lease, heartbeat=config.lease / 5),
         )
         self._unproposed: list[bytes] = []
-
-    @property
-    def wake_at(self) -> float:
-        """When to call `tick`, in seconds of `now`."""
-        return self.voter.wake_at
 
     def holds_lease(self, now: float) -> bool:
         """Return True if this node is host, and no other can be."""
@@ -120,11 +111,8 @@ class VotingPart:
     def peer_up(self, id: str, now: float) -> None:
         """Note the link to a voter."""
         self.voter.peer_up(id, now)
-        self._work.voter_up(now)
-
-    def peer_down(self, id: str, now: float) -> None:
-        """Note the loss of the link to a voter."""
-        self.voter.peer_down(id, now)
+        if self._work.host is not None:
+            self._work.host.tell_time(now)
 
     def receive(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a voter. Raises BadMessage."""
@@ -135,14 +123,6 @@ class VotingPart:
     def persisted(self, token: int, now: float) -> None:
         """Note what is on disk."""
         self.voter.persisted(token, now)
-
-    def outranked(self, term: int, now: float) -> bool:
-        """Note a term that a node has heard of; return True if it ends that of this host."""
-        return self.voter.outranked(term, now)
-
-    def step_down(self, now: float) -> None:
-        """Hand over to another voter, if this node is host."""
-        self.voter.step_down(now)
 
     def propose(self, entries: Sequence[bytes], now: float) -> bool:
         """Propose entries of the host's queue; return True if some are left, as the log is full until a snapshot."""
@@ -203,8 +183,8 @@ class VotingPart:
         if not committed:
             return
         entries = [entry for _, entry in committed]
-        if self._work.hosting:
-            self._work.committed(entries, now)
+        if self._work.host is not None:
+            self._work.host.committed(entries, now)
         else:
             before = self.table.clock
             for entry in entries:

@@ -39,9 +39,8 @@ class Dispatcher:
         self.unknown = 0
         self._name = name
         self._background = background
-        self._at_once = at_once
-        self._limiter: trio.CapacityLimiter | None = None
-        self._threads: trio.CapacityLimiter | None = None
+        self._limiter = trio.CapacityLimiter(at_once)
+        self._threads = trio.CapacityLimiter(at_once)
         self._handlers: dict[str, Handler] = {}
         self._any: Handler | None = None
         self._gap: Callable[[ClusterGap], object] | None = None
@@ -51,7 +50,7 @@ class Dispatcher:
 
     def register(self, kind: str | None, function: Callable[..., Any]) -> None:
         """Set the handler of a kind; None: of all kinds without one. Raises ConfigError."""
-        handler = Handler(function, self._thread_limiter)
+        handler = Handler(function, lambda: self._threads)
         if handler.streams:
             raise ConfigError("handler", f"{function!r} is a generator: a message has no reply", function)
         if kind is None:
@@ -104,8 +103,6 @@ class Dispatcher:
     async def _serve(self, origin: str) -> None:
         """Handle the messages of one origin until none is left."""
         queue = self._queues[origin]
-        if self._limiter is None:
-            self._limiter = trio.CapacityLimiter(self._at_once)
         while queue:
             async with self._limiter:
                 message = queue.popleft()
@@ -124,11 +121,6 @@ class Dispatcher:
                     if order is not None:
                         raise order from None
         del self._queues[origin]
-
-    def _thread_limiter(self) -> trio.CapacityLimiter:
-        if self._threads is None:
-            self._threads = trio.CapacityLimiter(self._at_once)
-        return self._threads
 
     def _warn(self, about: str, line: str) -> None:
         """Log a line, once for each subject, 100 in all."""

@@ -14,20 +14,16 @@ from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.errors import Closed, JobFailed, TimedOut
 
-__all__ = ["Job", "JobRun", "Running", "Submitting"]
+__all__ = ["Job", "JobNode", "JobRun"]
 
 PARTS: Final = 1024  # parts that wait for the submitter; then the oldest are dropped and counted
 
 
-class Submitting(Protocol):
-    """Interface of the node, for the jobs it has submitted."""
+class JobNode(Protocol):
+    """Interface of the node, for the jobs it has submitted, and those it does."""
 
     def cancel_job(self, number: int) -> None:
         """Ask the host to cancel a job."""
-
-
-class Running(Protocol):
-    """Interface of the node, for the jobs it does."""
 
     def in_loop(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the thread of the loop, soon if this is another one."""
@@ -49,7 +45,7 @@ class Job:
         lost_parts: Parts that were dropped as they were not read.
     """
 
-    def __init__(self, node: Submitting, number: int, kind: str) -> None:
+    def __init__(self, node: JobNode, number: int, kind: str) -> None:
         self.id = 0
         self.kind = kind
         self.progress = 0.0
@@ -153,11 +149,7 @@ class JobRun:
             it has seen, and no late try overwrites the work of a later one.
     """
 
-    def __init__(
-        self,
-        node: Running,
-        job: CrewJob,
-    ) -> None:
+    def __init__(self, node: JobNode, job: CrewJob) -> None:
         self.id = job.serial
         self.kind = job.kind
         self.payload = job.payload

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count, groupby
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
@@ -39,14 +40,12 @@ class _Links(Bus):
     _when_behind: ClassVar[Literal["hold"]] = "hold"
 
 
+@dataclass(slots=True)
 class _Reading:
     """Ends of a socket's connections, to be reported after the frames before them. `scope`: the wait for frames."""
 
-    __slots__ = ("ends", "scope")
-
-    def __init__(self) -> None:
-        self.ends: list[PeerEvent] = []
-        self.scope: trio.CancelScope | None = None
+    ends: list[PeerEvent] = field(default_factory=list)
+    scope: trio.CancelScope | None = None
 
 
 class SocketTransport:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -57,16 +58,16 @@ class Shell(Protocol):
     def _check_open(self) -> None: ...
 
 
+@dataclass(eq=False)
 class _Function:
     """The function of a kind, its name, and the jobs that wait for one of its tasks: at most `concurrency`."""
 
-    def __init__(self, handler: Handler, concurrency: int, timeout: float | None, name: str) -> None:
-        self.handler = handler
-        self.concurrency = concurrency
-        self.timeout = timeout
-        self.name = name
-        self.tasks = 0
-        self.waiting: deque[CrewJob] = deque()
+    handler: Handler
+    concurrency: int
+    timeout: float | None
+    name: str
+    tasks: int = 0
+    waiting: deque[CrewJob] = field(default_factory=deque)
 
 
 class Workers:
@@ -77,7 +78,7 @@ class Workers:
         self._functions: dict[str, _Function] = {}
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
-        self._threads: trio.CapacityLimiter | None = None
+        self._threads = trio.CapacityLimiter(1)  # see `_thread_limiter`
         self._threads_of: dict[CrewJob, threading.Thread] = {}  # that run plain functions
         self._in_threads = 0  # runs of plain functions whose outcome is awaited
         self._choked = False  # too many threads were abandoned: no jobs of plain functions are taken
@@ -153,8 +154,6 @@ class Workers:
 
         A function that hangs keeps its thread after its job was stopped; the rest is room for those.
         """
-        if self._threads is None:
-            self._threads = trio.CapacityLimiter(1)
         self._threads.total_tokens = 4 * self._concurrency + SPARE_THREADS
         return self._threads
 
@@ -167,15 +166,13 @@ class Workers:
             return
         self._choked = choked
         if choked:
+            kinds = {job.kind for job in list(self._threads_of) if job not in self._scopes}
             log.warning(
                 "%s: %d threads of functions that hang: it takes no jobs of plain functions until some return (%s)",
-                *(self._shell.id, abandoned, ", ".join(sorted({job.kind for job in self._hanging()}))),
+                *(self._shell.id, abandoned, ", ".join(sorted(kinds))),
             )
             self._shell._background.start(self._watch_threads)
         self._shell._set_work()
-
-    def _hanging(self) -> list[CrewJob]:
-        return [job for job in list(self._threads_of) if job not in self._scopes]
 
     async def _watch_threads(self) -> None:
         while self._choked:
@@ -305,7 +302,7 @@ class Workers:
         return bytes(result)
 
     def in_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         try:
             inside = trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:
@@ -316,12 +313,12 @@ class Workers:
             self._token.run_sync_soon(function, *arguments)
 
     def report_progress(self, job: CrewJob, fraction: float) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         self._shell._node.work.crew.progress(job, fraction, trio.current_time())
         self._shell._act_soon()
 
     def send_part(self, job: CrewJob, part: bytes) -> None:
-        """See nngkit.cluster.shell.jobs.Running."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         self._shell._node.work.crew.part(job, part, trio.current_time())
         self._shell._act_soon()
 
@@ -411,7 +408,7 @@ class Workers:
         return job
 
     def cancel_job(self, number: int) -> None:
-        """See nngkit.cluster.shell.jobs.Submitting."""
+        """See nngkit.cluster.shell.jobs.JobNode."""
         if not self._closed:
             self._shell._node.work.submitter.cancel(number)
             self._shell._act_soon()

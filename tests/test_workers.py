@@ -1,0 +1,38 @@
+"""A crashed worker of a parallel run: its last words are shown, and its other tests run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DIES = """
+import os
+
+def test_before(): pass
+
+def test_dies():
+    os.write(2, b"panic: out of luck\\n")
+    os.abort()
+
+def test_after(): pass
+"""
+
+
+@pytest.mark.slow  # three interpreters that load pytest's plugins
+@pytest.mark.timeout(120)
+def test_a_crash_is_one_failure_that_shows_what_was_written(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_a.py").write_text(DIES)
+    for share in "bcd":
+        (tmp_path / f"test_{share}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=100)
+    assert "1 failed, 8 passed" in done.stdout
+    assert "crashed while running 'test_a.py::test_dies'" in done.stdout
+    assert "gw0 crashed; it had written:\npanic: out of luck\n" in done.stderr
