@@ -53,6 +53,7 @@ from nngkit.cluster.node.node import Node
 from nngkit.cluster.node.questions import Answered, DrainOrdered
 from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig
 from nngkit.cluster.node.voting import Store, VotingEvent
+from nngkit.cluster.shell.asking import Asking
 from nngkit.cluster.shell.discovery import announce, seek
 from nngkit.cluster.shell.disk import VoterDisk
 from nngkit.cluster.shell.handlers import Dispatcher
@@ -89,7 +90,6 @@ ROOM_PAUSE: Final = 0.005  # seconds between two looks: a quarter of a queue is 
 LEAST_FRAME: Final = 1024 * 1024  # bytes: room for the largest payload, change and part, and for what nodes exchange
 SOME_NODE: Final = "a node"  # that has refused this one for now, as the cluster is full
 REFUSED: Final = 10.0  # seconds for another node to accept it: three times the longest pause between two tries
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until the host is asked again; the parents tell it in some 10 ms
 LATE: Final = 0.05  # seconds after a due time: the loop stood still; also the time to take in what came meanwhile
 CATCHING_UP: Final = 5  # times LATE at most: a node with too much to do is late all the time
 ECHO: Final = 1.0  # seconds that the host has to answer a node that leaves: without, some jobs may take a second longer
@@ -168,6 +168,7 @@ class Endpoint(UnderTrio):
     """
 
     _node: Node  # this one and those below exist once it is open
+    _asking: Asking
     _clock: trio.abc.Clock  # it may be read in any thread
     _changed: trio.Event
     _seen: trio.Event
@@ -262,7 +263,6 @@ class Endpoint(UnderTrio):
         self._shared: dict[str, Shared] = {}
         self._added: list[Callable[[str], object]] = []
         self._removed: list[Callable[[str], object]] = []
-        self._answers: dict[int, tuple[trio.Event, list[Answered]]] = {}
         self._refusals: dict[str, str] = {}  # by address, as those below
         self._unreached: dict[str, str] = {}
         self._final: str | None = None
@@ -346,7 +346,7 @@ class Endpoint(UnderTrio):
                         await self._changed.wait()
                     if timeout is None and quiet.cancelled_caught and self._refused_by_all():
                         raise AccessDenied(f"not joined: {_each({**self._unreached, **self._refusals})}")
-                elif self._accepted or self._node.is_host or await self._confirmed():
+                elif self._accepted or self._node.is_host or await self._asking.confirmed(self.epoch, self._has_way):
                     self._accepted = True
                     return
         if self._refusals:
@@ -359,26 +359,6 @@ class Endpoint(UnderTrio):
         refused = self._refusals.keys() - {SOME_NODE}
         others = set(self._voters.values()) - {self.address}
         return bool(refused) and (self._node.voting is None or others <= refused)
-
-    async def _confirmed(self) -> bool:
-        """Return True once the host has answered that this run is a member; False to look at the place again."""
-        questions = self._node.questions
-        number = questions.ask("joined", str(self.epoch), trio.current_time())
-        event, found = self._answers[number] = trio.Event(), list[Answered]()
-        pause = FIRST_PAUSE
-        try:
-            while self._node.place.path and not event.is_set():
-                self._act_soon()
-                with trio.move_on_after(pause):
-                    await event.wait()
-                if not event.is_set():
-                    pause = min(LONGEST_PAUSE, 2 * pause)
-                    questions.attached(trio.current_time())
-        finally:
-            del self._answers[number]
-            questions.forget(number)
-        # another answer is one to the other node of this id; an earlier version refuses the question
-        return any(answer.content == str(self.epoch) or answer.why is not None for answer in found)
 
     async def wait_for_change(self) -> None:
         """Wait until the role, the host, its term or the parent has changed since the last wait, or since the start.
@@ -461,20 +441,17 @@ class Endpoint(UnderTrio):
             Closed: The node was closed.
         """
         check_kind(kind)
-        body = as_bytes("a message", body)
-        if 2 * len(body) > self._recv_max_size:
-            raise TooLarge(len(body), self._recv_max_size // 2)
+        body = self._checked(body)
         self._check_open()
         if to is None:
             await self._wait_for_room(1)
-            number = self._node.broadcast(kind, (body,), trio.current_time())
-        else:
-            check_id(to)
-            await trio.lowlevel.checkpoint_if_cancelled()
-            while not self._node.letters.room(to):  # acknowledgements are not worth an event each
-                await trio.sleep(ROOM_PAUSE)
-                self._check_open()
-            number = self._node.letter(to, kind, body, trio.current_time())
+            return self._broadcast(kind, (body,))
+        check_id(to)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._node.letters.room(to):  # acknowledgements are not worth an event each
+            await trio.sleep(ROOM_PAUSE)
+            self._check_open()
+        number = self._node.letter(to, kind, body, trio.current_time())
         self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body), to)
         self._act_soon()
         return number
@@ -482,18 +459,26 @@ class Endpoint(UnderTrio):
     async def send_many(self, kind: str, bodies: Iterable[bytes]) -> int:
         """Send messages to all other nodes, in order; return how many. If cancelled, the first ones were sent."""
         check_kind(kind)
-        held = [as_bytes("a message", body) for body in bodies]
-        for body in held:
-            if 2 * len(body) > self._recv_max_size:
-                raise TooLarge(len(body), self._recv_max_size // 2)
+        held = [self._checked(body) for body in bodies]
         for start in range(0, len(held), SEND_MANY):
             part = held[start : start + SEND_MANY]
             await self._wait_for_room(len(part))
-            last = self._node.broadcast(kind, part, trio.current_time())
-            for number, body in enumerate(part, last - len(part) + 1):
-                self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body))
-            self._act_soon()
+            self._broadcast(kind, part)
         return len(held)
+
+    def _checked(self, body: bytes) -> bytes:
+        body = as_bytes("a message", body)
+        if 2 * len(body) > self._recv_max_size:
+            raise TooLarge(len(body), self._recv_max_size // 2)
+        return body
+
+    def _broadcast(self, kind: str, bodies: Sequence[bytes]) -> int:
+        """Send messages to all other nodes; return the number of the last one."""
+        last: int = self._node.broadcast(kind, bodies, trio.current_time())
+        for number, body in enumerate(bodies, last - len(bodies) + 1):
+            self._record_message(ClusterMessage(self.id, self.epoch, number, kind, body))
+        self._act_soon()
+        return last
 
     async def _wait_for_room(self, count: int) -> None:
         """Yield every 64 messages, and wait while the queues of all neighbours are over a quarter full."""
@@ -641,12 +626,12 @@ class Endpoint(UnderTrio):
 
     async def status(self, timeout: float | None = 5.0) -> ClusterStatus:
         """Return the state of the cluster, from its host. Raises TimedOut, Broken, Closed, BadMessage."""
-        answer = await self._ask("status", "", timeout)
+        answer = await self._asking.ask("status", "", timeout)
         return ClusterStatus.parse(answer.content, answer.sender)
 
     async def tree(self, timeout: float | None = 5.0) -> ClusterTree:
         """Return the members in their tree, from the host. Raises TimedOut, Broken, Closed, BadMessage."""
-        answer = await self._ask("tree", "", timeout)
+        answer = await self._asking.ask("tree", "", timeout)
         return ClusterTree.parse(answer.content, answer.sender)
 
     async def drain(self, id: str | None = None, timeout: float | None = 5.0) -> None:
@@ -661,7 +646,7 @@ class Endpoint(UnderTrio):
         if id is None or id == self.id:
             await self._leave()
             return
-        answer = await self._ask("drain", check_id(id), timeout)
+        answer = await self._asking.ask("drain", check_id(id), timeout)
         if answer.why is not None:
             raise NotFound(answer.why)
 
@@ -679,6 +664,7 @@ class Endpoint(UnderTrio):
             await self._choose_host()  # before it listens: this may wait
             await self._transport.open(self, self._background.start)
             self._node = self._make_node(restored)  # before the loop goes on: a connection may wait
+            self._asking = Asking(repr(self), self._node.questions, self._act_soon, self._check_open)
             self._node.set_work(self._workers.concurrency, self._slot_count(), trio.current_time())
             self._workers.opened()
             self._due = WakeUp()
@@ -699,7 +685,7 @@ class Endpoint(UnderTrio):
         if self.address is not None:
             self._background.start(self._watch_load)
         if self._daemons:
-            self._background.start(seek, self.cluster, self._daemons, self._seeks, self._found)
+            self._background.start(seek, self.cluster, self._daemons, lambda: not self._has_way(), self._found)
         if self._discovery and self.address is not None:
             self._background.start(self._announce, self.address)
         return self
@@ -766,8 +752,8 @@ class Endpoint(UnderTrio):
                 self._node.set_busy(gauge.busy, trio.current_time())
                 self._act_soon()
 
-    def _seeks(self) -> bool:
-        return not self._node.place.path
+    def _has_way(self) -> bool:
+        return bool(self._node.place.path)
 
     def _found(self, addresses: list[str]) -> None:
         self._node.place.set_seeds([*addresses, *self._dial], trio.current_time())
@@ -810,8 +796,7 @@ class Endpoint(UnderTrio):
 
     def _wake_waits(self) -> None:
         """Have those that wait for an answer, or a change of a shared object, look whether the node is still open."""
-        for event, _ in self._answers.values():
-            event.set()
+        self._asking.wake()
         for shared in self._shared.values():
             shared._notify()
 
@@ -972,9 +957,7 @@ class Endpoint(UnderTrio):
                 self._workers.close()
                 self._note_change()
             case Answered():
-                if (waiting := self._answers.get(event.number)) is not None:
-                    waiting[1].append(event)
-                    waiting[0].set()
+                self._asking.answered(event)
             case DrainOrdered():
                 self._background.start(self._leave_and_close)
             case ContentChanged(names):
@@ -1022,25 +1005,7 @@ class Endpoint(UnderTrio):
         with trio.move_on_after(ECHO), suppress(TimedOut, Broken, Closed):
             for _ in range(2):
                 self._act()
-                await self._ask("echo", "", None)
-
-    async def _ask(self, what: str, argument: str, timeout: float | None) -> Answered:
-        self._check_open()
-        number = self._node.questions.ask(what, argument, trio.current_time())
-        event, found = self._answers[number] = trio.Event(), list[Answered]()
-        self._act_soon()
-        try:
-            with trio.move_on_after(math.inf if timeout is None else timeout):
-                await event.wait()
-        finally:
-            del self._answers[number]
-            self._node.questions.forget(number)
-        if not found:
-            self._check_open()
-            raise TimedOut(f"{self!r}: the host has not answered {what!r} in {timeout} s", timeout)
-        if found[0].why is not None and what != "drain":
-            raise Broken(f"the host {found[0].sender!r} refuses {what!r}: {found[0].why}")
-        return found[0]
+                await self._asking.ask("echo")
 
     async def _leave_and_close(self) -> None:
         log.info("%s: drained by order", self.id)

@@ -110,11 +110,9 @@ class Routed(NamedTuple):
     start: int
 
 
-def check_id(id: str) -> str:
+def check_id(id: str, what: str = "id") -> str:
     """Return the id of a node: printable text of 1 to 64 bytes. Raises ConfigError."""
-    if not isinstance(id, str) or not id or not id.isprintable() or len(id.encode()) > MOST_ORIGIN:
-        raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
-    return id
+    return check_kind(id, what)
 
 
 def check_kind(kind: str, what: str = "kind") -> str:

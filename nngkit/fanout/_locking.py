@@ -13,7 +13,18 @@ __all__ = ["hold"]
 
 
 def hold(path: Path, what: str, advice: str) -> int:
-    """Lock `path`; return the descriptor that holds the lock. Raises ConfigError with `advice`, OSError."""
+    """Lock `path`, in a folder that is made if need be; return the descriptor that holds the lock.
+
+    Raises ConfigError, with `advice` if another process has the lock.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _hold(path, what, advice)
+    except OSError as error:
+        raise ConfigError(what, f"{path.parent}: {error.strerror or error}", str(path)) from error
+
+
+def _hold(path: Path, what: str, advice: str) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

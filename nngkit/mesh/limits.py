@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from nngkit.errors import ConfigError
 from nngkit.mesh.values import MeshGap, MeshMessage
 from nngkit.silence import Silent
 
-__all__ = ["Effects", "MeshLimits", "size_of"]
+__all__ = ["Effects", "MeshLimits", "check_numbers", "size_of"]
 
 OVERHEAD = 200  # bytes that Python needs for a kept message beside its frame, measured: 190
 ASK_DELAY = 0.02  # seconds before a gap is asked for: the message may be on its way over another link
@@ -23,6 +24,15 @@ CLOCK_STEP = 1.0  # seconds by which a run must be younger before its smaller ep
 MOST_WARNINGS = 100  # lines for the log, so that a hostile neighbour cannot fill it
 SPEED = 1_000_000  # messages/s that an origin may have sent since its birth: more is absurd
 SLACK = 60.0  # seconds allowed on top: suspended machines, late clocks
+
+
+def check_numbers(limits: Any) -> None:
+    """Raise ConfigError unless the fields of a dataclass are numbers: integers from 1, and seconds from 0.001."""
+    for each in fields(limits):
+        value = getattr(limits, each.name)
+        least = 1 if isinstance(each.default, int) else 0.001
+        if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
+            raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +57,7 @@ class MeshLimits:
     forget: float = 3600.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            least = 1 if isinstance(each.default, int) else 0.001
-            if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
-                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
+        check_numbers(self)
 
 
 class Effects:

@@ -27,7 +27,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
 
@@ -99,7 +99,7 @@ class MeshState:
         self._digest_at = self._check_at = self._checked = now
         self._silence: Silence[str] = Silence()
         self._key = key_of(id, epoch)
-        self._own = Stream(self._key, id, epoch, next=1, born=now, now=now)
+        self._own = Stream(key=self._key, origin=id, epoch=epoch, next=1, born=now, changed=now)
         self._streams: dict[bytes, Stream] = {}  # without the own stream
         self._behind: dict[bytes, Stream] = {}
         self._links: dict[int, Link] = {}
@@ -151,10 +151,7 @@ class MeshState:
             return
         self._links[link] = Link(now)
         lines = [self._line(stream, now) for stream in [self._own, *self._streams.values()] if stream.head]
-        parts = [lines[start : start + MOST_LINES] for start in range(0, len(lines), MOST_LINES)] or [[]]
-        for part in parts:
-            digest = Digest(self.id, self.epoch, tuple(part), part is parts[-1], self.limits.digest)
-            self._effects.sends.append((link, CONTROL.encode(digest)))
+        self._effects.sends += [(link, digest) for digest in self._digests(lines, whole=True)]
 
     def link_down(self, link: int, now: float) -> None:
         """Forget a neighbour that has left, and ask others for what it was asked for."""
@@ -258,8 +255,9 @@ class MeshState:
                 origin,
                 f"{origin!r} runs with an epoch before an earlier one: its clock went back, or two nodes have this id",
             )
-        stream = self._streams[key] = Stream(key, origin, epoch, next=next, born=born, now=now)
-        stream.silent = origin == self.id
+        stream = self._streams[key] = Stream(
+            key=key, origin=origin, epoch=epoch, next=next, born=born, changed=now, silent=origin == self.id
+        )
         return stream
 
     def _clash(self) -> None:
@@ -477,9 +475,14 @@ class MeshState:
         chosen |= islice(self._streams.items(), start, start + SLICE)
         self._slice = start + SLICE
         lines = [self._line(stream, now) for stream in (self._own, *chosen.values()) if stream.head]
+        self._effects.digests += self._digests(lines)
+
+    def _digests(self, lines: Sequence[Line], *, whole: bool = False) -> Iterator[bytes]:
+        """Yield digests of these lines. `whole`: the lines are about all streams, which the last one says."""
         for begin in range(0, max(1, len(lines)), MOST_LINES):
-            part = tuple(lines[begin : begin + MOST_LINES])
-            self._effects.digests.append(CONTROL.encode(Digest(self.id, self.epoch, part, every=self.limits.digest)))
+            end = begin + MOST_LINES
+            part = tuple(lines[begin:end])
+            yield CONTROL.encode(Digest(self.id, self.epoch, part, whole and end >= len(lines), self.limits.digest))
 
     def _pursue(self, stream: Stream, now: float) -> None:
         """Ask for what is missing, or give it up."""

@@ -16,6 +16,7 @@ Numbers below `next` are never accepted again, so nothing is delivered twice; th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 __all__ = ["Claim", "Link", "Stream"]
@@ -29,18 +30,17 @@ class Claim(NamedTuple):
     head: int
 
 
+@dataclass(slots=True, eq=False)
 class Link:
-    """Neighbour: its id, when it was last heard, its answers since the last digest; `greeted`: it told its streams."""
+    """Neighbour: when it was last heard, its id, its answers since the last digest; `greeted`: it told its streams."""
 
-    __slots__ = ("answers", "greeted", "heard", "id")
-
-    def __init__(self, now: float) -> None:
-        self.id: str | None = None
-        self.greeted = False
-        self.heard = now
-        self.answers = 0
+    heard: float
+    id: str | None = None
+    greeted: bool = False
+    answers: int = 0
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Stream:
     """Order, gaps and memory of one stream.
 
@@ -57,42 +57,27 @@ class Stream:
         given_up: True if some numbers were given up: messages below `next` may be new, and are late.
     """
 
-    __slots__ = (
-        "ask_at",
-        "asked",
-        "born",
-        "changed",
-        "claims",
-        "epoch",
-        "given_up",
-        "head",
-        "held",
-        "kept",
-        "key",
-        "next",
-        "origin",
-        "pause",
-        "progress",
-        "silent",
-        "since",
-    )
+    key: bytes
+    origin: str
+    epoch: int
+    next: int
+    born: float
+    changed: float
+    head: int = field(init=False)
+    kept: dict[int, bytes] = field(default_factory=dict)
+    held: dict[int, bytes] = field(default_factory=dict)
+    claims: dict[int, Claim] = field(default_factory=dict)
+    asked: int | None = None
+    ask_at: float = field(init=False)
+    since: float = field(init=False)
+    pause: float = 0.0
+    progress: float = 0.0
+    given_up: list[tuple[int, int]] = field(default_factory=list)
+    silent: bool = False  # an earlier run of this node: relayed, not delivered
 
-    def __init__(self, key: bytes, origin: str, epoch: int, *, next: int, born: float, now: float) -> None:
-        self.key = key
-        self.origin = origin
-        self.epoch = epoch
-        self.next = next
-        self.head = next - 1
-        self.born = born
-        self.changed = now
-        self.kept: dict[int, bytes] = {}
-        self.held: dict[int, bytes] = {}
-        self.claims: dict[int, Claim] = {}
-        self.asked: int | None = None
-        self.ask_at = self.since = now
-        self.pause = self.progress = 0.0
-        self.given_up: list[tuple[int, int]] = []
-        self.silent = False  # an earlier run of this node: relayed, not delivered
+    def __post_init__(self) -> None:
+        self.head = self.next - 1
+        self.ask_at = self.since = self.changed
 
     @property
     def floor(self) -> int:

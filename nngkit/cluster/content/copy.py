@@ -19,11 +19,11 @@ Knows no socket, no clock, and nothing of the content of an edit.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
-from nngkit.chance import Chance
 from nngkit.cluster.content.messages import (
     MOST_PARTS,
     Document,
@@ -36,18 +36,16 @@ from nngkit.cluster.content.messages import (
     NotOpen,
     Opened,
     Partner,
-    Send,
     Stream,
     Version,
 )
-from nngkit.cluster.content.transfers import Downloads
+from nngkit.cluster.content.transfers import Means
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.local_copy import Content, LocalCopy
 from nngkit.documents.sync.messages import BUS_LIMIT, Diff, Manifest, Nack, Resent, Updates, Want
 from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
 from nngkit.documents.sync.replica import Ask, AskAll, Replica
-from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions, to_wire
 from nngkit.errors import BadMessage, TooLarge
 
@@ -100,12 +98,9 @@ class ClusterCopy:
         node: str,
         me: EditStream,
         content: Content,
+        means: Means,
         *,
-        rng: Chance,
-        send: Send,
-        transfers: Transfers,
-        downloads: Downloads,
-        refused: Refused,
+        refused: Callable[[str, str], None],
         now: float,
     ) -> None:
         self.name = name
@@ -115,17 +110,14 @@ class ClusterCopy:
         self.partner: str | None = None  # None: not known yet; "": this copy is the one that others compare with
         self.holders = 1
         self.wake_at = now
-        self.replica = Replica(name, me, rng=rng)
+        self.replica = Replica(name, me, rng=means.rng)
         self.copy = LocalCopy(self.replica, content, log=self, refused=self._refuse)
         self.caught_up_at = -NEVER  # everything that the partner had then is here
-        self._rng = rng
-        self._send = send
-        self._transfers = transfers
-        self._downloads = downloads
+        self._rng, self._send, self._transfers, self._downloads = means
         self._refused = refused
         self._streams: OrderedDict[EditStream, str] = OrderedDict()  # the peers of the replica
         self._requests: dict[int, _Request] = {}
-        self._number = int.from_bytes(rng.randbytes(6))  # late replies to an earlier opening are not for this one
+        self._number = int.from_bytes(self._rng.randbytes(6))  # late replies to an earlier opening are not for this one
         self._parts: dict[EditStream, _Parts] = {}
         self._connected = False
         self._interval = FIRST
@@ -489,9 +481,3 @@ class ClusterCopy:
     def _refuse(self, peer: EditStream | None, why: str) -> None:
         node = None if peer is None else self._streams.get(peer)
         self._refused(node or str(peer), why)
-
-
-class Refused(Protocol):
-    """Called for rejected input: the node that sent it, and why."""
-
-    def __call__(self, node: str, why: str) -> None: ...

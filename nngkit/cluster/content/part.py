@@ -87,8 +87,8 @@ from nngkit.cluster.content.messages import (
 )
 from nngkit.cluster.content.order import SharedObject
 from nngkit.cluster.content.replica import SharedReplica
-from nngkit.cluster.content.transfers import Downloads
-from nngkit.cluster.content.values import DocumentEffects, DocumentLimits, OpenedDocument, Refused
+from nngkit.cluster.content.transfers import Downloads, Means
+from nngkit.cluster.content.values import DocumentEffects, OpenedDocument, Refused
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.names import check_name
 from nngkit.documents.sync import wire
@@ -102,12 +102,12 @@ __all__ = [
     "BODY_LIMIT",
     "ClusterDocuments",
     "DocumentEffects",
-    "DocumentLimits",
     "OpenedDocument",
     "Refused",
     "SharedObject",
 ]
 
+MOST_DOCUMENT: Final = 256 << 20  # bytes that another node may send as one document
 MOST_OPEN: Final = 4096  # documents, and as many shared objects, of one node
 AWARENESS: Final = 10.0  # seconds between renewals of awareness states, as in nngkit.documents
 POSITIONS: Final = 5.0  # seconds between broadcasts of the host's positions
@@ -130,7 +130,6 @@ class ClusterDocuments:
             voter keeps documents that would otherwise end with the last node that has them open.
         open_document: Called as ``open_document(documents, name, stream)``; the default makes a
             nngkit.documents.Document.
-        limits: Limits.
     """
 
     def __init__(
@@ -143,18 +142,15 @@ class ClusterDocuments:
         wake: Callable[[], object] = lambda: None,
         accept: Callable[[str], bool] | None = None,
         open_document: Callable[[ClusterDocuments, str, EditStream], OpenedDocument] | None = None,
-        limits: DocumentLimits | None = None,
     ) -> None:
         self.id = id
         self.epoch = epoch
-        self.limits = limits or DocumentLimits()
         self.term = 0
         self.host: str | None = None
         self.leading = False
         self.wake_at = NEVER
         self.count: Counter[str] = Counter()
         """Counters: broadcasts, sends, received, unicasts, bytes sent, refused, unknown (kinds), not_open, lost."""
-        self._rng = rng
         self._wake = wake
         self._accept = accept
         self._open_document = open_document
@@ -168,7 +164,8 @@ class ClusterDocuments:
         self._dirty: dict[ClusterCopy | SharedReplica, None] = {}  # in order, so that runs are reproducible
         self._holders = Holders(id)
         self._transfers = Transfers()
-        self._downloads = Downloads(self._send, limit=self.limits.max_document)
+        self._downloads = Downloads(self._send, limit=MOST_DOCUMENT)
+        self._means = Means(rng, self._send, self._transfers, self._downloads)
         self._awareness_at = NEVER
         self._positions_at = NEVER
         self._quiet: dict[str, int] = {}  # broadcasts of a position since it changed
@@ -199,10 +196,7 @@ class ClusterDocuments:
             self.id,
             me,
             opened.content,
-            rng=self._rng,
-            send=self._send,
-            transfers=self._transfers,
-            downloads=self._downloads,
+            self._means,
             refused=lambda node, why: self._refuse(node, f"document {name}", why),
             now=now,
         )
@@ -240,13 +234,10 @@ class ClusterDocuments:
             self.id,
             self.epoch + self._openings,
             obj,
-            rng=self._rng,
-            send=self._send,
-            transfers=self._transfers,
-            downloads=self._downloads,
+            self._means,
             report=lambda node, why: self._refuse(node, f"object {name}", why),
             now=now,
-            limit=self.limits.max_document,
+            limit=MOST_DOCUMENT,
         )
         if self.leading:
             replica.lead(self.term, now)
@@ -331,11 +322,9 @@ class ClusterDocuments:
         self._positions_at = now + POSITIONS
         for copy in self._copies.values():
             copy.attached("", now)
-            self._dirty[copy] = None
         for replica in self._objects.values():
             replica.lead(term, now)
-            self._dirty[replica] = None
-        self._tune(now)
+        self._step_all()
 
     def attached(self, term: int, host: str | None, parent_id: str, now: float) -> None:
         """Take a new parent, term or host."""
@@ -354,12 +343,10 @@ class ClusterDocuments:
         self.term, self.host, self._parent, self._attached = term, host, parent_id, True
         for copy in self._copies.values():
             copy.attached(parent_id, now, new_host=new)
-            self._dirty[copy] = None
         for replica in self._objects.values():
             # a new host begins its reign after half a second: nothing is to be asked before
             replica.attached(term, parent_id, now, spread=SPREAD if new else 0.0, after=1.0 if new else 0.0)
-            self._dirty[replica] = None
-        self._tune(now)
+        self._step_all()
 
     def member_removed(self, node_id: str, now: float) -> None:
         """Take the news that a node has left."""
@@ -368,14 +355,12 @@ class ClusterDocuments:
         self._downloads.node_removed(node_id, now)
         for copy in self._copies.values():
             copy.node_removed(node_id, now)
-            self._dirty[copy] = None
         for replica in self._objects.values():
             replica.node_removed(node_id, now)
-            self._dirty[replica] = None
         origin = origin_of(node_id)
         for opened in self._opened.values():
             opened.node_removed(origin, now)
-        self._tune(now)
+        self._step_all()
 
     def gap(self, origin: str, epoch: int, now: float) -> None:
         """Take the news that broadcasts of a node are missing."""
@@ -392,31 +377,13 @@ class ClusterDocuments:
 
     def received(self, origin: str, epoch: int, body: bytes, now: float) -> None:
         """Take a broadcast."""
-        self._now = now
         self.count["received"] += 1
-        try:
-            message = decode(body, origin)
-            if message is None:
-                self.count["unknown"] += 1
-            else:
-                self._broadcast_received(origin, message, now)
-        except (BadMessage, TooLarge) as error:
-            self._refuse(origin, "broadcast", str(error))
-        self._tune(now)
+        self._receive(origin, body, "broadcast", self._broadcast_received, now)
 
     def unicast(self, sender: str, body: bytes | list[Any], now: float) -> None:
         """Take a message to this node."""
-        self._now = now
         self.count["unicasts"] += 1
-        try:
-            message = decode(body, sender) if isinstance(body, bytes) else parse(body, sender)
-            if message is None:
-                self.count["unknown"] += 1
-            else:
-                self._unicast_received(sender, message, now)
-        except (BadMessage, TooLarge) as error:
-            self._refuse(sender, "message", str(error))
-        self._tune(now)
+        self._receive(sender, body, "message", self._unicast_received, now)
 
     def tick(self, now: float) -> None:
         """Do what is due; sets `wake_at`."""
@@ -450,6 +417,20 @@ class ClusterDocuments:
     # broadcast    -> copies (Fragment, FragmentPart), open documents (Presence), objects, if the host sent it
     # unicast      -> requests are answered or refused with NotOpen; replies go to the copy or object that asked
     # to the host  -> the table of holders, and the order of objects
+
+    def _receive(
+        self, sender: str, body: bytes | list[Any], what: str, take: Callable[[str, Message, float], None], now: float
+    ) -> None:
+        self._now = now
+        try:
+            message = decode(body, sender) if isinstance(body, bytes) else parse(body, sender)
+            if message is None:
+                self.count["unknown"] += 1
+            else:
+                take(sender, message, now)
+        except (BadMessage, TooLarge) as error:
+            self._refuse(sender, what, str(error))
+        self._tune(now)
 
     def _broadcast_received(self, origin: str, message: Message, now: float) -> None:
         match message:
@@ -620,6 +601,10 @@ class ClusterDocuments:
             self._effects.sends.append((to, pack(message)))
         else:
             self.count["lost"] += 1  # there is no host to send it to; what matters is sent again
+
+    def _step_all(self) -> None:
+        self._dirty |= dict.fromkeys((*self._copies.values(), *self._objects.values()))
+        self._tune(self._now)
 
     def _touch(self, one: ClusterCopy | SharedReplica) -> None:
         self._dirty[one] = None

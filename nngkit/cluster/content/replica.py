@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nngkit.chance import Chance
 from nngkit.cluster.content.messages import (
     START,
     Behind,
@@ -41,15 +40,13 @@ from nngkit.cluster.content.messages import (
     OrderedFragments,
     Position,
     Run,
-    Send,
 )
 from nngkit.cluster.content.order import SharedObject, SharedOrder, runs_of
-from nngkit.cluster.content.transfers import Downloads
+from nngkit.cluster.content.transfers import Means
 from nngkit.cluster.content.writer import SharedWriter
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.messages import Diff, Manifest
-from nngkit.documents.sync.transfers import Transfers
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
@@ -77,11 +74,8 @@ class SharedReplica:
         node: str,
         epoch: int,
         obj: SharedObject,
+        means: Means,
         *,
-        rng: Chance,
-        send: Send,
-        transfers: Transfers,
-        downloads: Downloads,
         report: Callable[[str, str], None],
         now: float,
         limit: int,
@@ -95,16 +89,13 @@ class SharedReplica:
         self.parent = ""
         self.term = 0  # of the host, as far as known
         self.leading = False
-        self._rng = rng
-        self._send = send
-        self._transfers = transfers
-        self._downloads = downloads
+        self._rng, self._send, self._transfers, self._downloads = means
         self._report = report
         # as writer
         self._resend_at = NEVER
         self._resend_pause = RESEND
         # requests
-        self._number = int.from_bytes(rng.randbytes(6))  # late replies to an earlier replica are not for this one
+        self._number = int.from_bytes(self._rng.randbytes(6))  # late replies to an earlier replica are not for this one
         self._request: tuple[int, str] | None = None
         self._downloading = False
         self._ask_at = NEVER

@@ -14,16 +14,17 @@ chunks at a time: 1 MiB on the way keeps a network of 10 ms at 100 MB/s busy, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from nngkit.chance import Chance
 from nngkit.cluster.content.messages import Chunk, ChunkRequest, Send
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync.messages import Chunks, Manifest
-from nngkit.documents.sync.transfers import Assembly
+from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["Done", "Downloads"]
+__all__ = ["Done", "Downloads", "Means"]
 
 WINDOW: Final = 4  # chunks requested at once
 PATIENCE: Final = 1.0  # seconds until a chunk is requested again: ten times the delay of a slow link
@@ -117,3 +118,12 @@ class Downloads:
         else:
             self.finished += 1
         download.done(body, now)
+
+
+class Means(NamedTuple):
+    """Chance, sending and transfers of one node, for its copies of documents and its shared objects."""
+
+    rng: Chance
+    send: Send
+    transfers: Transfers
+    downloads: Downloads

@@ -1,4 +1,4 @@
-"""Values between ClusterDocuments and its callers: limits, effects, and the interface of open documents. Pure.
+"""Values between ClusterDocuments and its callers: effects, and the interface of open documents. Pure.
 
 ::
 
@@ -14,14 +14,7 @@ from typing import Any, Protocol
 from nngkit.documents.sync.local_copy import Content
 from nngkit.documents.sync.messages import Aware
 
-__all__ = ["DocumentEffects", "DocumentLimits", "OpenedDocument", "Refused"]
-
-
-@dataclass(frozen=True)
-class DocumentLimits:
-    """Limits of a node. `max_document`: bytes that another node may send as one document."""
-
-    max_document: int = 256 << 20
+__all__ = ["DocumentEffects", "OpenedDocument", "Refused"]
 
 
 @dataclass(frozen=True, slots=True)

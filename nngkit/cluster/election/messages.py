@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
 
 from msgspec import Meta
 
@@ -199,18 +199,4 @@ Message: TypeAlias = (
     | Stale
 )
 
-KINDS: Final = Rows[Message](
-    "election message",
-    Append,
-    AppendReply,
-    SnapshotPart,
-    SnapshotReply,
-    Survey,
-    SurveyReply,
-    Stand,
-    VoteRequest,
-    VoteReply,
-    Recover,
-    RecoverReply,
-    Stale,
-)
+KINDS: Final = Rows[Message]("election message", *get_args(Message))

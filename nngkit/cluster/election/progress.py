@@ -25,22 +25,6 @@ __all__ = ["Hosting"]
 class Progress:
     """Progress of one voter. `counts`: it is not blank. `answered`: when the last heartbeat it promised on was sent."""
 
-    __slots__ = (
-        "acked",
-        "answered",
-        "begun",
-        "counts",
-        "inflight",
-        "inflight_bytes",
-        "match",
-        "next",
-        "probing",
-        "reported",
-        "reset_at",
-        "sent",
-        "snapshot",
-    )
-
     def __init__(self, next: int) -> None:
         self.next = next
         self.match = 0
@@ -86,13 +70,6 @@ class Hosting:
         """Probe a voter, as what was on its way is lost."""
         there = self._voters[voter]
         there.reset(max(there.match, self._log.base) + 1 if there.match else self._log.last + 1, now)
-
-    def lease_from(self) -> float:
-        """Return the latest time at which a majority, the host included, still had its heartbeats to answer."""
-        if self._quorum == 1:
-            return NEVER
-        times = sorted((there.answered for there in self._voters.values()), reverse=True)
-        return times[self._quorum - 2]
 
     def majority_has(self, stored: int) -> int:
         """Return the last index that a majority has stored, of which the host has `stored`."""
@@ -196,8 +173,11 @@ class Hosting:
             there.answered = max(there.answered, stamp / 1e6)
 
     def lease_until(self) -> float:
-        """Return the time at which the lease ends."""
-        return self.lease_from() + GUARD * self._limits.lease
+        """Return when the lease ends, by the latest time at which a majority, the host included, had its heartbeats."""
+        if self._quorum == 1:
+            return NEVER
+        times = sorted((there.answered for there in self._voters.values()), reverse=True)
+        return times[self._quorum - 2] + GUARD * self._limits.lease
 
 
 def _stamp(now: float) -> int:

@@ -13,7 +13,7 @@ have lost their memory than a majority can replace: then the state machine begin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nngkit.cluster.election.log import ElectionLog, Snapshot
 from nngkit.cluster.election.messages import Append, SnapshotPart
@@ -75,9 +75,11 @@ class Replica:
         while self._pending and self._pending[0][0] <= self.written:
             self._on_disk = max(self._on_disk, self._pending.popleft()[1])
 
-    def _save(self, step: SaveEntries | SaveSnapshot, upto: int) -> None:
-        self._pending.append([step.token, upto])
-        self.effects.persist.append(step)
+    def _save(self, step: Callable[..., SaveEntries | SaveSnapshot], *content: object, upto: int) -> None:
+        if self.durable:
+            self._token += 1
+            self._pending.append([self._token, upto])
+            self.effects.persist.append(step(self._token, *content))
 
     def _cut(self, last: int) -> None:
         """Note that what is stored after `last` counts no longer."""
@@ -91,9 +93,7 @@ class Replica:
         """Append entries at the end."""
         first = self.log.last + 1
         self.log.append(term, entries)
-        if self.durable:
-            self._token += 1
-            self._save(SaveEntries(self._token, first, term, tuple(entries)), self.log.last)
+        self._save(SaveEntries, first, term, tuple(entries), upto=self.log.last)
 
     def take_in(self, message: Append) -> tuple[bool, int]:
         """Take in a host's entries; return True and `acknowledged`, or False and the index to try next."""
@@ -135,9 +135,7 @@ class Replica:
         self._incoming = None
         self.effects.committed.clear()
         self.effects.restore = (0, b"")
-        if self.durable:
-            self._token += 1
-            self._save(SaveSnapshot(self._token, Snapshot(0, 0, b""), False), 0)
+        self._save(SaveSnapshot, Snapshot(0, 0, b""), False, upto=0)
 
     def take_part(self, message: SnapshotPart) -> int | None:
         """Take in a part of a snapshot; return the bytes so far, or None if the whole of it is here."""
@@ -164,19 +162,17 @@ class Replica:
         keep = self.log.install(snapshot)
         if not keep:
             self._cut(before)
-        if self.durable:
-            self._token += 1
-            self._save(SaveSnapshot(self._token, snapshot, keep), snapshot.index)
+        self._save(SaveSnapshot, snapshot, keep, upto=snapshot.index)
         self.commit = max(self.commit, snapshot.index)
         self.delivered = snapshot.index
         self.matched = max(self.matched, snapshot.index)
         self.effects.committed.clear()
         self.effects.restore = (snapshot.index, snapshot.state)
 
-    def advance(self, commit: int) -> bool:
-        """Deliver what is committed; return True if there was something."""
+    def advance(self, commit: int) -> None:
+        """Deliver what is committed."""
         if commit <= self.commit:
-            return False
+            return
         self.commit = commit
         log, committed = self.log, self.effects.committed
         for index in range(self.delivered + 1, commit + 1):
@@ -185,7 +181,6 @@ class Replica:
                 committed.append((index, entry))
                 self.delivered_entries += 1
         self.delivered = commit
-        return True
 
     def compact(self, index: int, state: bytes) -> None:
         """Replace the log up to `index` by a snapshot. Ignored if there is a later one. Raises ValueError."""
@@ -195,9 +190,7 @@ class Replica:
         if index <= (old.index if old else 0):
             return
         snapshot = self.log.compact(index, state, self._limits.keep_bytes)
-        if self.durable:
-            self._token += 1
-            self._save(SaveSnapshot(self._token, snapshot, True), min(self._on_disk_or_pending(), self.log.last))
+        self._save(SaveSnapshot, snapshot, True, upto=min(self._on_disk_or_pending(), self.log.last))
 
     def _on_disk_or_pending(self) -> int:
         return max(self._on_disk, self._pending[-1][1] if self._pending else 0)

@@ -6,12 +6,13 @@ A shell does the effects in this order: `persist` (in a thread; then `persisted(
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from nngkit.cluster.election.log import Snapshot
 from nngkit.cluster.election.messages import Message
 from nngkit.errors import ConfigError
+from nngkit.mesh.limits import check_numbers
 
 __all__ = [
     "Deposed",
@@ -61,10 +62,7 @@ class ElectionLimits:
     snapshot_bytes: int = 1024 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if type(value) not in (int, type(each.default)) or not 0 < value < 1e15:
-                raise ConfigError(each.name, f"{value!r} is not a number over 0", value)
+        check_numbers(self)
         if self.lease < 3 * self.heartbeat:
             raise ConfigError(
                 "lease", f"{self.lease!r} s is less than 3 heartbeats of {self.heartbeat!r} s", self.lease

@@ -83,9 +83,9 @@ from nngkit.cluster.election.values import (
     Restored,
     Role,
 )
+from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full, NngkitError, TooLarge
-from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import MOST_NUMBER
 
 __all__ = ["NotHost", "Voter"]
@@ -132,8 +132,7 @@ class Voter:
         if len(self.voters) > MOST_VOTERS:
             raise ConfigError("voters", f"{len(self.voters)} are more than {MOST_VOTERS}", self.voters)
         for each in self.voters:
-            if not each or len(each.encode()) > MOST_ORIGIN or not each.isprintable():
-                raise ConfigError("voters", f"{each!r} is not printable text of 1 to {MOST_ORIGIN} bytes", each)
+            check_id(each, "voters")
         if restored is not None and not durable:
             raise ConfigError("restored", "it needs `durable`")
         self.limits = limits or ElectionLimits()
@@ -244,7 +243,7 @@ class Voter:
         elif self.role == "blank":
             self._ask()
         elif self.role == "candidate" and id not in self._votes:
-            self._request_vote(id)
+            self._send(id, self._vote_request())
         self._schedule()
 
     def peer_down(self, id: str, now: float) -> None:
@@ -436,6 +435,10 @@ class Voter:
         else:
             self._replica.effects.sends.append((to, message))
 
+    def _send_up(self, message: Message) -> None:
+        for voter in self._up:
+            self._send(voter, message)
+
     def _send_all(self, to: str, messages: list[Message]) -> None:
         for message in messages:
             self._send(to, message)
@@ -509,12 +512,13 @@ class Voter:
         self._set_host(None)
 
     def _follow(self, host: str, term: int) -> bool:
-        """Follow the host of a term, which is not before the own one; return False if that cannot be."""
-        if term > self.term:
-            self._new_term(term)
-        elif self.role == "host":
-            self._count["refused"] += 1
+        """Follow the host of a term; if that is over, or this voter hosts it, tell the sender and return False."""
+        if term < self.term or (term == self.term and self.role == "host"):
+            self._count["refused"] += term == self.term
+            self._count["stale"] += 1
+            self._send(host, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
             return False
+        self._new_term(term)
         if self._vote is None:
             self._vote = host
             self._save_meta()
@@ -548,8 +552,7 @@ class Voter:
         assert self._recovery is not None
         self._due = self._seen + self.limits.heartbeat
         number = self._recovery.begin_round()
-        for voter in self._up:
-            self._send(voter, Recover(self.epoch, number))
+        self._send_up(Recover(self.epoch, number))
 
     def _on_recover(self, sender: str, message: Recover) -> None:
         log = self._replica.log
@@ -643,8 +646,7 @@ class Voter:
         self._survey += 1
         self._replies = {self.id: self._state(self._survey)}
         self._due = self._seen + self.limits.heartbeat
-        for voter in self._up:
-            self._send(voter, Survey(self.epoch, self.term, self._survey))
+        self._send_up(Survey(self.epoch, self.term, self._survey))
         if not self._up:
             self._decide()
 
@@ -691,13 +693,12 @@ class Voter:
         self._stand_token = self._replica.meta
         self._votes = {self.id: self.epoch}
         self._due = self._seen + 0.4 * self.limits.lease + 2 * self._jitter()
-        for voter in self._up:
-            self._request_vote(voter)
+        self._send_up(self._vote_request())
         self._count_votes()
 
-    def _request_vote(self, id: str) -> None:
+    def _vote_request(self) -> VoteRequest:
         log = self._replica.log
-        self._send(id, VoteRequest(self.epoch, self.term, log.last_term, log.last, self._over))
+        return VoteRequest(self.epoch, self.term, log.last_term, log.last, self._over)
 
     def _on_vote_request(self, sender: str, message: VoteRequest) -> None:
         log, recovery = self._replica.log, self._recovery
@@ -748,9 +749,7 @@ class Voter:
         self._set_host(self.id)
         replica.append(self.term, (b"",))
         self._first = replica.log.last
-        self._due = self._seen + self.limits.heartbeat
-        for voter in self._up:
-            self._send_all(voter, self._hosting.heartbeat(voter, self._now))
+        self._send_heartbeats(self._hosting)
         self._commit_as_host()
 
     # ---- replication as host
@@ -762,11 +761,14 @@ class Voter:
             self._depose("lease")
             return
         if self._seen >= self._due:
-            self._due = self._seen + self.limits.heartbeat
-            for voter in self._up:
-                self._send_all(voter, hosting.heartbeat(voter, self._now))
+            self._send_heartbeats(hosting)
         if self._leaving < NEVER:
             self._hand_over()
+
+    def _send_heartbeats(self, hosting: Hosting) -> None:
+        self._due = self._seen + self.limits.heartbeat
+        for voter in self._up:
+            self._send_all(voter, hosting.heartbeat(voter, self._now))
 
     def _on_append_reply(self, sender: str, message: AppendReply) -> None:
         hosting = self._hosting
@@ -816,9 +818,7 @@ class Voter:
 
     def _on_append(self, sender: str, message: Append) -> None:
         replica = self._replica
-        if message.term < self.term or not self._follow(sender, message.term):
-            self._count["stale"] += 1
-            self._send(sender, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
+        if not self._follow(sender, message.term):
             return
         if replica.log.bytes + sum(map(len, message.entries)) > 2 * self.limits.log_bytes:
             self._count["refused"] += 1
@@ -835,9 +835,7 @@ class Voter:
 
     def _on_part(self, sender: str, message: SnapshotPart) -> None:
         replica = self._replica
-        if message.term < self.term or not self._follow(sender, message.term):
-            self._count["stale"] += 1
-            self._send(sender, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
+        if not self._follow(sender, message.term):
             return
         if message.total > self.limits.snapshot_bytes:
             self._count["refused"] += 1

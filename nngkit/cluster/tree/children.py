@@ -164,9 +164,9 @@ class Children:
         self.near.send(link, Refer(tuple(addresses), self.standing.known, why))
         self._turn_back(link, self.near.now)
 
-    def _refuse(self, link: Link, why: str, *, final: bool = False) -> None:
+    def _refuse(self, link: Link, why: str) -> None:
         self.near.stats.refused += 1
-        self.near.send(link, Refuse(why, final))
+        self.near.send(link, Refuse(why, final=False))
         self._turn_back(link, self.near.now)
 
     def _turn_back(self, link: Link, now: float) -> None:

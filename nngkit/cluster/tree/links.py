@@ -19,10 +19,8 @@ from nngkit.cluster.tree.values import PlaceEffects, PlaceLimits, PlaceStats
 
 __all__ = ["Link", "Neighbours", "Role"]
 
-Role: TypeAlias = Literal[
-    "new", "guest", "waiter", "pending", "child", "parent", "left", "asked", "standby", "voter", "look"
-]
-_QUICK: frozenset[Role] = frozenset(("child", "parent", "voter", "left", "pending"))
+Role: TypeAlias = Literal["new", "guest", "waiter", "pending", "child", "parent", "left", "asked", "standby"]
+_QUICK: frozenset[Role] = frozenset(("child", "parent", "left", "pending"))
 
 
 class Link:
@@ -40,11 +38,11 @@ class Link:
 
     __slots__ = ("dialed", "displaces", "heard", "hello", "join", "number", "purpose", "role", "sent", "since", "told")
 
-    def __init__(self, number: int, dialed: str | None, purpose: Purpose | None, role: Role, now: float) -> None:
+    def __init__(self, number: int, dialed: str | None, now: float) -> None:
         self.number = number
         self.dialed = dialed
-        self.purpose = purpose
-        self.role: Role = role
+        self.purpose: Purpose | None = None
+        self.role: Role = "new"
         self.hello: Hello | None = None
         self.heard = self.sent = self.since = now
         self.told: Ancestry | None = None
@@ -105,12 +103,8 @@ class Neighbours:
         late = []
         for link in self.links.values():
             role = link.role
-            if role == "look":
-                continue
             if role in _QUICK:
                 pause, silence = limits.heartbeat, limits.silence
-            elif role == "standby":
-                pause, silence = limits.standby_heartbeat, limits.standby_silence
             else:
                 pause, silence = limits.standby_heartbeat, limits.standby_silence
             if now - link.heard >= silence:

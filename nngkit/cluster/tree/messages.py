@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Meta
 
@@ -262,24 +262,4 @@ Message: TypeAlias = (
     | Expel
 )
 
-KINDS: Final = Rows[Message](
-    "place message",
-    Hello,
-    Join,
-    Accept,
-    Refer,
-    Refuse,
-    Wait,
-    Attach,
-    Settled,
-    Leave,
-    Leaving,
-    Path,
-    Members,
-    Heartbeat,
-    Fresh,
-    Move,
-    Probe,
-    Alive,
-    Expel,
-)
+KINDS: Final = Rows[Message]("place message", *get_args(Message))

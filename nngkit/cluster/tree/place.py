@@ -6,7 +6,6 @@
                   may_host=True, now=now, rng=rng)
     place.join(now)                                 # look for a parent (the first host of all leads instead)
     place.link_up(7, now, dialed="tcp://a:7000")    # after `dial`; None: accepted
-    place.link_up(8, now, dialed="tcp://c:7000", purpose="voter")    # the shell's own dials: "voter" or "look"
     place.dial_failed("tcp://c:7000", now)          # a dial has led to no connection
     place.receive(7, message, now)                  # messages.KINDS.parse(row, peer), when not None
     place.heard(7, now)                             # anything else came: the peer is alive
@@ -23,7 +22,6 @@
     place.route("c")                                # link of the child below which a node is, or None
     place.members() -> list[Member]                 # below this node; at the root all but itself
     place.shape() -> shape.Shape                    # at the root the whole tree
-    place.links() -> {link: (role, id, address)}    # for a status page
     place.stats
 
 The tree heals by itself: each node looks for a parent when it has lost its own, with its whole subtree. path.py
@@ -52,6 +50,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nngkit.chance import Chance
+from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.children import Children
 from nngkit.cluster.tree.links import Link, Neighbours
@@ -105,7 +104,6 @@ from nngkit.cluster.tree.values import (
 )
 from nngkit.envelope import encode
 from nngkit.errors import ConfigError
-from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import MOST_NUMBER
 
 __all__ = ["Place"]
@@ -137,13 +135,11 @@ class Place:
         limits: PlaceLimits | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        if not id or len(id.encode()) > MOST_ORIGIN or not id.isprintable():
-            raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
         if not 0 <= epoch <= MOST_NUMBER:
             raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)
         if fanout < 1:
             raise ConfigError("fanout", f"{fanout!r} is not a number of children from 1", fanout)
-        self.id, self.epoch, self.address = id, epoch, address
+        self.id, self.epoch, self.address = check_id(id), epoch, address
         self.may_host = may_host
         self.limits = limits or PlaceLimits()
         self.stats = PlaceStats()
@@ -252,10 +248,6 @@ class Place:
         """Return the members below this node."""
         return list(self._table)
 
-    def links(self) -> dict[int, tuple[str, str, str | None]]:
-        """Return role, id and address of each link."""
-        return {link.number: (link.role, link.id, link.address) for link in self._near}
-
     def shape(self) -> Shape:
         """Return the shape of the tree below this node."""
         return shape_of(self.id, self.fanout, self._facts, self._table)
@@ -293,21 +285,17 @@ class Place:
         if not self._standing.path and self._parent is None and not self._stopped:
             self._search.start([], now)
 
-    def link_up(self, link: int, now: float, *, dialed: str | None, purpose: Purpose | None = None) -> None:
-        """Take in a new link. `dialed`: the address; None: accepted. `purpose`: of dials of the shell."""
+    def link_up(self, link: int, now: float, *, dialed: str | None) -> None:
+        """Take in a new link. `dialed`: the address; None: accepted."""
         near = self._near
         near.now = now
         if self._stopped or len(near.links) >= self.limits.links:
             near.stats.overflows += not self._stopped
             near.effects.drop.append(link)
             return
-        new = near.links[link] = Link(link, dialed, purpose, "new", now)
+        new = near.links[link] = Link(link, dialed, now)
         if dialed is None:
             near.send(new, self._hello("look"))
-            return
-        if purpose in ("voter", "look"):
-            new.turn(purpose, now)
-            near.send(new, self._hello(purpose))
             return
         near.dialing.discard(dialed)
         attempt = self._search.dialed(dialed)
@@ -492,11 +480,8 @@ class Place:
         link.hello = hello
         if link.dialed is None:
             link.purpose = hello.purpose
-            roles = {"voter": "voter", "look": "look", "standby": "standby"}
-            link.turn(roles.get(hello.purpose, "guest"), now)  # type: ignore[arg-type]
-        self._near.effects.events.append(
-            Greeted(link.number, hello.id, hello.epoch, link.purpose or "look", hello.address, hello.term)
-        )
+            link.turn("standby" if hello.purpose == "standby" else "guest", now)
+        self._near.effects.events.append(Greeted(hello.id, hello.term))
 
     def _answered(self, link: Link, answer: Accept | Refer | Refuse | Wait, now: float) -> None:
         """Take in the answer to a request of this node."""
@@ -541,7 +526,7 @@ class Place:
         if link is self._parent:
             self._offer = place
             self._follow_parent(now)
-        elif self._search.of(link) is not None:
+        else:
             self._offered(link, place, now)
 
     def _members(self, link: Link, news: Members, now: float) -> None:
@@ -565,7 +550,7 @@ class Place:
             self._parent_lost(now, f"the parent has left: {message.why}")
         elif link.role in ("child", "pending", "waiter"):
             self._children.left(link, now)
-        elif link.role not in ("voter", "look"):
+        else:
             self._near.drop(link)
             self._ended(link, now, message.why)
 
@@ -654,8 +639,7 @@ class Place:
                 self._near.effects.events.append(ParentDown(link.number, link.id))
             elif link.role == "child":
                 self._near.effects.events.append(ChildDown(link.number, link.id))
-            if link.role not in ("voter", "look"):
-                self._near.drop(link)
+            self._near.drop(link)
         self._parent = None
         self._standing.lose()
         self._report_path(why)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from nngkit.chance import Chance
@@ -45,17 +46,17 @@ class Candidate(NamedTuple):
     direct: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One candidate that is being asked."""
 
-    __slots__ = ("address", "direct", "hops", "link", "ordered", "since", "state")
-
-    def __init__(self, candidate: Candidate, now: float, *, ordered: bool = False) -> None:
-        self.address, _, self.hops, self.direct = candidate
-        self.link: Link | None = None
-        self.since = now
-        self.state: Literal["dialing", "asked", "waiting", "offered"] = "dialing"
-        self.ordered = ordered
+    address: str | None
+    hops: int
+    direct: bool
+    since: float
+    ordered: bool
+    link: Link | None = None
+    state: Literal["dialing", "asked", "waiting", "offered"] = "dialing"
 
 
 class Search:
@@ -168,7 +169,7 @@ class Search:
         self._rounds += 1
 
     def _ask(self, candidate: Candidate, now: float, *, ordered: bool = False) -> None:
-        attempt = Attempt(candidate, now, ordered=ordered)
+        attempt = Attempt(candidate.address, candidate.hops, candidate.direct, now, ordered)
         self.attempts.append(attempt)
         link = self.near.links.get(candidate.link) if candidate.link is not None else None
         if link is None and candidate.address is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from nngkit.cluster.tree.messages import Member, Message, Purpose
-from nngkit.errors import ConfigError
+from nngkit.cluster.tree.messages import Member, Message
+from nngkit.mesh.limits import check_numbers
 
 __all__ = [
     "Attached",
@@ -35,7 +35,7 @@ class PlaceLimits:
     """Limits and times of a node. Times are in seconds.
 
     Attributes:
-        heartbeat: A link of the tree, or of two voters, carries something at least every two of these.
+        heartbeat: A link of the tree carries something at least every two of these.
         silence: Such a link without a message for so long is dropped.
         standby_heartbeat, standby_silence: The same for standby links, which are in no hurry.
         handshake: Time for a greeting on an accepted link, and for an accepted joiner to attach.
@@ -74,11 +74,7 @@ class PlaceLimits:
     waiters: int = 512
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            least = 1 if isinstance(each.default, int) else 0.001
-            if type(value) not in (int, type(each.default)) or not least <= value < 1e9:
-                raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
+        check_numbers(self)
 
 
 class Attached(NamedTuple):
@@ -149,11 +145,7 @@ class MemberRemoved(NamedTuple):
 class Greeted(NamedTuple):
     """The node at the other end of a link has introduced itself. ``known``: the latest term that it has heard of."""
 
-    link: int
     id: str
-    epoch: int
-    purpose: Purpose
-    address: str | None
     known: int
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import trio
@@ -17,15 +18,13 @@ __all__ = ["Acknowledgements", "Ticket"]
 MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """Acknowledgements that are confirmed together."""
 
-    __slots__ = ("done", "error", "runs")
-
-    def __init__(self) -> None:
-        self.runs: dict[int, list[tuple[int, int]]] = {}
-        self.done = trio.Event()
-        self.error: Exception | None = None
+    runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    done: trio.Event = field(default_factory=trio.Event)
+    error: Exception | None = None
 
     async def confirmed(self) -> None:
         """Wait until they are on disk at the server. Raises the error that prevented it."""

@@ -22,7 +22,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -52,10 +52,9 @@ from nngkit.fanout.durable.messages import (
     Request,
     Settled,
     SettleRequest,
-    Start,
     parse_reply,
 )
-from nngkit.fanout.durable.partition import Limits, check_name, runs_of
+from nngkit.fanout.durable.partition import check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
 
@@ -118,15 +117,14 @@ class Consumer(UnderTrio):
             raise ConfigError("start_time", "give either it or start", start_time)
         if records < 1 or size < 1:
             raise ConfigError("records", f"{records} records of {size} bytes: both must be 1 or more", records)
-        names = [topics] if isinstance(topics, str) else topics and list(topics)
         given = {
-            "topics": names,
+            "topics": [topics] if isinstance(topics, str) else topics and list(topics),
             "ack_wait": None if ack_wait is None else float(ack_wait),
             "max_deliver": max_deliver,
             "max_ack_pending": max_ack_pending,
         }
         self._given = {name: value for name, value in given.items() if value is not None}
-        self._wanted = _options(start, start_time, topics, ack_wait, max_deliver, max_ack_pending)
+        self._wanted = _options(start, start_time, self._given)
         self._change = change
         self._records = records
         self._size = size
@@ -367,37 +365,22 @@ class _Batches:
         return await self._consumer.receive_batch()
 
 
-def _least(left: float | None, most: float) -> float:
-    return most if left is None else max(0.0, min(left, most))
-
-
 def _infos(reply: Infos) -> list[ConsumerInfo]:
     return [row.info() for row in reply.infos]
 
 
+def _least(left: float | None, most: float) -> float:
+    return most if left is None else max(0.0, min(left, most))
+
+
 def _options(
-    start: Literal["earliest", "latest"] | int | None,
-    start_time: int | None,
-    topics: str | list[str] | tuple[str, ...] | None,
-    ack_wait: float | None,
-    max_deliver: int | None,
-    max_ack_pending: int | None,
+    start: Literal["earliest", "latest"] | int | None, start_time: int | None, given: dict[str, Any]
 ) -> Options | None:
     """Return the options for creating the consumer; None if none was given. Raises ConfigError."""
-    if all(each is None for each in (start, start_time, topics, ack_wait, max_deliver, max_ack_pending)):
+    if start is None and start_time is None and not given:
         return None
-    usual = Limits()
-    limits = Limits(
-        usual.ack_wait if ack_wait is None else ack_wait,
-        max_deliver,
-        usual.max_ack_pending if max_ack_pending is None else max_ack_pending,
-    )
-    where: Start
+    if (topics := given.get("topics")) is not None:
+        given = given | {"topics": tuple(topics)}
     if start_time is not None:
-        where, value = "time", start_time
-    elif isinstance(start, int):
-        where, value = "offset", start
-    else:
-        where, value = start or "earliest", 0
-    names = (topics,) if isinstance(topics, str) else None if topics is None else tuple(topics)
-    return Options(where, value, names, *astuple(limits))
+        return Options("time", start_time, **given)
+    return Options("offset", start, **given) if isinstance(start, int) else Options(start or "earliest", **given)

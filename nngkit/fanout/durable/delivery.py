@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from nngkit.fanout.durable.acknowledgements import Acknowledgements
@@ -76,32 +77,19 @@ class DeliveryBatch:
         await self._acks.settle("nak", self.partition, runs_of(self.offsets), delay)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Delivery:
     """Delivered record. `deliveries`: 1 for the first time. `timestamp`: microseconds since 1970."""
 
-    __slots__ = ("_acks", "deliveries", "headers", "key", "offset", "partition", "timestamp", "topic", "value")
-
-    def __init__(
-        self,
-        acks: Acknowledgements,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        topic: str,
-        key: bytes | None,
-        value: bytes,
-        headers: tuple[tuple[str, bytes], ...],
-        deliveries: int,
-    ) -> None:
-        self._acks = acks
-        self.partition = partition
-        self.offset = offset
-        self.timestamp = timestamp
-        self.topic = topic
-        self.key = key
-        self.value = value
-        self.headers = headers
-        self.deliveries = deliveries
+    _acks: Acknowledgements
+    partition: int
+    offset: int
+    timestamp: int
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    deliveries: int
 
     def __repr__(self) -> str:
         return f"<Delivery {self.deliveries} of offset {self.offset} of partition {self.partition}, {self.topic}>"

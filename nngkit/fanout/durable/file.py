@@ -57,11 +57,7 @@ class StateFile:
         self._snapshot = snapshot
         self._doubtful = False
         self._file = -1
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(folder / (name + LOCK), "consumer", "connect to its server (--server)")
-        except OSError as error:
-            raise ConfigError("consumer", f"{folder}: {error.strerror or error}", name) from error
+        self._lock = hold(folder / (name + LOCK), "consumer", "connect to its server (--server)")
         try:
             self._size = self._base = self._load()
         except OSError as error:

@@ -196,17 +196,7 @@ Request: TypeAlias = (
     OpenRequest | ChangeRequest | FetchRequest | SettleRequest | LeaveRequest | InfoRequest | DeleteRequest
 )
 
-REQUESTS: Final = Rows[Request](
-    "consumer request",
-    OpenRequest,
-    ChangeRequest,
-    FetchRequest,
-    SettleRequest,
-    LeaveRequest,
-    InfoRequest,
-    DeleteRequest,
-    version=1,
-)
+REQUESTS: Final = Rows[Request]("consumer request", *get_args(Request), version=1)
 
 
 def parse_request(body: bytes, *, peer: str | None = None) -> Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from nngkit.fanout.durable.messages import (
     FetchRequest,
     Options,
     SettleRequest,
-    pack,
+    pack_runs,
     unpack_runs,
 )
 from nngkit.fanout.durable.partition import Partition, Runs, offsets_in, runs_of
@@ -36,14 +37,12 @@ PER_RECORD: Final = 32  # bytes of the columns with numbers
 MOST_SESSIONS: Final = 4096
 
 
+@dataclass(slots=True, eq=False)
 class _Session:
     """A client's connection to the consumer: the last reply to it, which it may not have received."""
 
-    __slots__ = ("last", "number")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.last: list[tuple[int, Sequence[int]]] = []  # (partition, offsets)
+    number: int
+    last: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # (partition, offsets)
 
 
 class NamedConsumer:
@@ -70,17 +69,19 @@ class NamedConsumer:
         self._synced = trio.Event()
         self._file = StateFile(folder, name, self._snapshot)
         try:
-            self.options = self._restored(options)
+            self.options = self._restored() or options or Options()
+            self.check(options)
         except BaseException:
             self._file.close()
             raise
 
     # State on disk
 
-    def _restored(self, options: Options | None) -> Options:
+    def _restored(self) -> Options | None:
+        """Take in the state on disk; return the options in it, None for a new consumer. Raises Damaged."""
         entries = self._file.entries
         if not entries:
-            return Options() if options is None else options
+            return None
         now, wall = trio.current_time(), time.time()
         found: Options | None = None
         try:
@@ -112,14 +113,16 @@ class NamedConsumer:
         except (KeyError, ValueError, BadMessage) as error:
             raise Damaged(str(self._file.path), str(error), advice="delete the consumer") from error
         self._file.entries = []
-        if options is not None and options != found:
-            self._check_same(options, found)
         return found
 
     def check(self, options: Options | None) -> None:
         """Raise ConfigError if the consumer has other options."""
-        if options is not None and options != self.options:
-            self._check_same(options, self.options)
+        if options is None or options == self.options:
+            return
+        ours, theirs = options.fields(), self.options.fields()
+        differs = ", ".join(f"{key}={theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key])
+        why = f"{self.name} exists with {differs}; leave the options out, or change them: change=True or --change"
+        raise ConfigError("consumer", why, self.name)
 
     async def change(self, changes: dict[str, Any]) -> None:
         """Change options; the position stays. They are on disk when this returns. Raises ConfigError, NotStored.
@@ -136,12 +139,6 @@ class NamedConsumer:
         await self._sync()
         self.notify()
 
-    def _check_same(self, wanted: Options, found: Options) -> None:
-        ours, theirs = wanted.fields(), found.fields()
-        differs = ", ".join(f"{key}={theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key])
-        why = f"{self.name} exists with {differs}; leave the options out, or change them: change=True or --change"
-        raise ConfigError("consumer", why, self.name)
-
     def _snapshot(self) -> Iterator[list[Any]]:
         yield ["options", self.options.fields()]
         now, wall = trio.current_time(), time.time()
@@ -149,9 +146,9 @@ class NamedConsumer:
             yield ["cursor", number, state.cursor]
             for count, due, runs in state.in_flight():
                 at = wall - state.limits.ack_wait + (0.0 if due is None else due - now)
-                yield ["deliver", number, state.cursor, int(at * 1e6), count, _flat(runs)]
+                yield ["deliver", number, state.cursor, int(at * 1e6), count, pack_runs(runs)]
             if state.ahead:
-                yield ["ahead", number, _flat(runs_of(sorted(state.ahead)))]
+                yield ["ahead", number, pack_runs(runs_of(sorted(state.ahead)))]
             if state.skipped:
                 yield ["skipped", number, state.skipped]
 
@@ -280,8 +277,7 @@ class NamedConsumer:
         if session is None:
             if len(self._sessions) >= MOST_SESSIONS:
                 self._sessions.pop(next(iter(self._sessions)))
-            session = self._sessions[request.session] = _Session()
-            session.number = request.seen
+            session = self._sessions[request.session] = _Session(request.seen)
         elif session.number != request.seen:  # the last reply did not arrive
             self._release(request.session, session)
             session.number = request.seen
@@ -391,10 +387,10 @@ class NamedConsumer:
         state = self.partitions[number]
         cursor = state.cursor
         known = state.settle(runs, end=end)
-        self._file.append(["settle", number, _flat(runs)])
+        self._file.append(["settle", number, pack_runs(runs)])
         beyond = [offset for offset in state.ahead if offset >= cursor]
         if beyond:
-            self._file.append(["ahead", number, _flat(runs_of(sorted(beyond)))])
+            self._file.append(["ahead", number, pack_runs(runs_of(sorted(beyond)))])
         return known
 
     def _note(self, number: int, by_count: dict[int, list[int]], wait: float) -> None:
@@ -402,7 +398,7 @@ class NamedConsumer:
         state = self.partitions[number]
         at = int((time.time() + wait - state.limits.ack_wait) * 1e6)
         for count, offsets in by_count.items():
-            self._file.append(["deliver", number, state.cursor, at, count, _flat(runs_of(offsets))])
+            self._file.append(["deliver", number, state.cursor, at, count, pack_runs(runs_of(offsets))])
 
     def _note_skipped(self, number: int) -> None:
         feed, state = self._feeds[number], self.partitions[number]
@@ -413,7 +409,7 @@ class NamedConsumer:
 
     def _note_given_up(self, number: int, offsets: list[int]) -> None:
         if offsets:
-            self._file.append(["settle", number, _flat(runs_of(offsets))])
+            self._file.append(["settle", number, pack_runs(runs_of(offsets))])
             most = self.options.limits.max_deliver
             log_.warning(
                 "%s: offset %d and %d more: given up after %s deliveries", self.name, offsets[0], len(offsets) - 1, most
@@ -488,7 +484,3 @@ def _without(columns: Columns, keep: Any) -> Columns:
         b"".join(keys[row] or b"" for row in rows),
         None if columns.headers is None else [columns.headers[row] for row in rows],
     )
-
-
-def _flat(runs: Runs) -> bytes:
-    return pack(number for run in runs for number in run)

@@ -92,16 +92,14 @@ class Limits:
             raise ConfigError("max_ack_pending", why, self.max_ack_pending)
 
 
+@dataclass(slots=True, eq=False)
 class Flight:
     """Records delivered together for the `count`-th time. `due` is None while they are ready for redelivery."""
 
-    __slots__ = ("count", "due", "offsets", "session")
-
-    def __init__(self, count: int, due: float | None, offsets: Sequence[int], session: str) -> None:
-        self.count = count
-        self.due = due
-        self.offsets = offsets
-        self.session = session
+    count: int
+    due: float | None
+    offsets: Sequence[int]
+    session: str
 
 
 class Partition:

@@ -248,8 +248,7 @@ class ConsumerServer(UnderTrio):
         match request:
             case OpenRequest(name, _, options):
                 consumer = self._find(name, options, create=True)
-                infos = consumer.info(self._ends)
-                return encode_reply(Opened(consumer.options, tuple(map(InfoRow.of, infos))))
+                return encode_reply(Opened(consumer.options, tuple(map(InfoRow.of, consumer.info(self._ends)))))
             case ChangeRequest(name, changes):
                 await self._find(name).change(changes)
                 return encode_reply(Done())

@@ -53,11 +53,7 @@ class OutboxStore:
     ) -> None:
         self.folder = folder
         self._serial = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(folder / "lock", "outbox", "an outbox is for one process; use another directory")
-        except OSError as error:
-            raise ConfigError("outbox", f"{folder}: {error.strerror or error}", str(folder)) from error
+        self._lock = hold(folder / "lock", "outbox", "an outbox is for one process; use another directory")
         self._position = -1
         try:
             self._open_position()
