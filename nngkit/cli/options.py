@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NoReturn
 
 __all__ = [
@@ -22,8 +23,11 @@ __all__ = [
     "Option",
     "Parser",
     "add",
+    "add_actions",
+    "add_flag",
     "add_for",
     "add_seconds",
+    "add_whole",
     "address",
     "more_than_no_seconds",
     "parser_for",
@@ -68,6 +72,21 @@ class ActionParser(Parser):
         if over:
             self.error(f"unrecognized arguments: {' '.join(over)}")
         return found, over
+
+
+def add_actions(parser: argparse.ArgumentParser, summaries: Mapping[str, str]) -> dict[str, Parser]:
+    """Add an action for each summary; return their parsers, by name."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=ActionParser)
+    return {
+        name: actions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name, summary in summaries.items()
+    }
 
 
 def parser_for(command: str, summary: str, epilog: str) -> Parser:
@@ -194,10 +213,36 @@ def add(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
 
 
-def add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, text: str) -> None:
-    """Add an option that takes seconds over 0, with `text` as its help."""
-    text = f"{text} (default: {default:g})"
-    parser.add_argument(flag, type=more_than_no_seconds, default=default, metavar="S", help=text)
+def add_seconds(
+    parser: argparse._ActionsContainer, flag: str, default: float | None, text: str, *, zero: bool = False
+) -> None:
+    """Add an option that takes seconds, over 0 unless `zero` is allowed; `text` is its help, before the default."""
+    if default is not None:
+        text = f"{text} (default: {default:g})"
+    kind = seconds if zero else more_than_no_seconds
+    parser.add_argument(flag, type=kind, default=default, metavar="S", help=text)
+
+
+def add_whole(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    least: int,
+    most: int,
+    text: str,
+    *,
+    default: int | None = None,
+    metavar: str = "N",
+) -> None:
+    """Add an option that takes a whole number from `least` to `most`; `text` is its help, before the default."""
+    if default is not None:
+        text = f"{text} (default: {default})"
+    kind = partial(whole, least=least, most=most)
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
+def add_flag(parser: argparse._ActionsContainer, flag: str, text: str) -> None:
+    """Add an option without a value, with `text` as its help."""
+    parser.add_argument(flag, action="store_true", help=text)
 
 
 def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:

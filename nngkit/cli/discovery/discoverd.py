@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
     number["type"] = options.seconds
     parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
-    parser.add_argument("--no-text", action="store_true", help="send no surveys in the article's text form")
+    options.add_flag(parser, "--no-text", "send no surveys in the article's text form")
     parser.add_argument(
         "--domain", metavar="NAME", help="show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
     )
