@@ -109,13 +109,7 @@ def add_listening(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of a node that does jobs with a program."""
-    parser.add_argument(
-        "--kind",
-        action="append",
-        default=[],
-        metavar="KIND",
-        help="--exec: do jobs of this kind; may be repeated",
-    )
+    options.add_many(parser, "--kind", "KIND", "--exec: do jobs of this kind; may be repeated")
     parser.add_argument(
         "--exec",
         metavar="CMD",

@@ -54,13 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that makes the reply")
     options.add_flag(parser, "--lines", "keep the processes: each reads lines and replies by lines")
     parser.add_argument("--codec", choices=("cbor", "json"), help="input and output of CMD are JSON; errors are told")
-    parser.add_argument(
-        "--method",
-        action="append",
-        default=[],
-        metavar="M",
-        help="serve this method too; needs --codec; may be repeated",
-    )
+    options.add_many(parser, "--method", "M", "serve this method too; needs --codec; may be repeated")
     options.add_whole(parser, "--concurrency", 1, 4096, "processes at once", default=16)
     options.add_whole(
         parser,
@@ -88,9 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_whole(parser, "--weight", 0, 65535, "share among equals", default=100)
     parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
-    parser.add_argument(
-        "--tag", metavar="TAG", action="append", default=[], help="tag of the provider; may be repeated"
-    )
+    options.add_many(parser, "--tag", "TAG", "tag of the provider; may be repeated")
     options.add(parser, "json", "max-size")
     add_tls(parser)
 

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="FILE", help="export: a new file to write (default: standard output)")
     add_table_options(parser)
-    options.add_flag(parser, "--json", "print JSON, one object a line (docs/schemas/)")
+    options.add(parser, "json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
@@ -109,28 +109,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", type=stream, action="append", metavar="STREAM", required=True, help="see below; may be repeated"
     )
-    parser.add_argument(
-        "--partition",
-        type=options.partition,
-        default=0,
-        metavar="N",
-        help="partition, one for each recorder (default: 0)",
-    )
+    options.add_partition(parser, "partition, one for each recorder", 0)
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of this recorder's logs")
     options.add_flag(parser, "--salvage", "continue after damage, and count the lost records")
     options.add_seconds(parser, "--keep-age", None, "delete older segments (default: never)")
-    size: dict[str, Any] = {"type": lambda text: options.whole(text, 1, 1 << 60), "metavar": "BYTES"}
-    parser.add_argument("--keep-size", **size, help="delete the oldest segments over this size (default: never)")
-    parser.add_argument(
-        "--segment-size", default=64 << 20, **size, help="seal a log over this size (default: 67108864)"
-    )
+    size = partial(options.add_whole, parser, least=1, most=1 << 60, metavar="BYTES")
+    size("--keep-size", text="delete the oldest segments over this size (default: never)")
+    size("--segment-size", text="seal a log over this size", default=64 << 20)
     options.add_seconds(parser, "--segment-age", 60.0, "seal a log over this age, if it is large enough")
-    parser.add_argument(
-        "--segment-least",
-        default=1 << 20,
-        **size,
-        help="bytes that are large enough for --segment-age (default: 1048576)",
-    )
+    size("--segment-least", text="bytes that are large enough for --segment-age", default=1 << 20)
     options.add_seconds(
         parser,
         "--segment-oldest",
@@ -197,7 +184,7 @@ def _peer(
 async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
-    from nngkit.cli.streams.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter, every
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.writing.partition import Retention
 
@@ -273,7 +260,7 @@ async def _record(arguments: argparse.Namespace) -> int:
                         if arguments.lease is not None:
                             working.start_soon(watch_lease)
                         if arguments.stats is not None:
-                            working.start_soon(_every, arguments.stats, show)
+                            working.start_soon(every, arguments.stats, show)
             show()
             await prints.finish(1.0)
             helpers.cancel_scope.cancel()
@@ -293,14 +280,6 @@ def _age(path: str) -> float:
         return time.time() - os.stat(path).st_mtime
     except OSError:
         return LEASE
-
-
-async def _every(seconds: float, show: Callable[[], None]) -> None:
-    import trio
-
-    while True:
-        await trio.sleep(seconds)
-        show()
 
 
 def _where(arguments: argparse.Namespace, recorder: Recorder, sources: list[Socket | DocumentRecorder]) -> str:

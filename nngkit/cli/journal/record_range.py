@@ -28,7 +28,7 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
 def add_range(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
-    parser.add_argument("--partition", type=options.partition, metavar="N", help="only this partition (default: all)")
+    options.add_partition(parser, "only this partition (default: all)")
     offset: dict[str, Any] = {"type": lambda text: options.whole(text, 0, (1 << 63) - 1), "metavar": "N"}
     parser.add_argument("--from-offset", **offset, help="start at this offset (default: the earliest)")
     parser.add_argument("--to-offset", **offset, help="end before this offset (default: the current end)")

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="see below")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*], all cores of this machine)")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
+    options.add_many(parser, "--conf", "NAME=VALUE", "a Spark setting")
     parser.add_argument("--archive", metavar="FILE", help="submit: the archive written by `pack`")
     parser.add_argument("--journal", metavar="DIR", help="the journal: a folder, or a URI of shared storage")
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
 import os
@@ -104,7 +103,7 @@ def as_text(body: bytes) -> tuple[str, str]:
     try:
         return body.decode(), "utf-8"
     except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
+        return _base64(body), "base64"
 
 
 def as_json(value: Any) -> Any:
@@ -113,7 +112,7 @@ def as_json(value: Any) -> Any:
         return {key: as_json(each) for key, each in value.items()}
     if isinstance(value, list):
         return [as_json(each) for each in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+    return _base64(value) if isinstance(value, bytes) else value
 
 
 def json_line(fields: dict[str, Any]) -> str:
@@ -123,6 +122,12 @@ def json_line(fields: dict[str, Any]) -> str:
         return text
     # JSON lets C1 controls and bidirectional overrides stand, which a terminal obeys.
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def _base64(data: bytes) -> str:
+    import base64  # a millisecond, which most commands do not spend
+
+    return base64.b64encode(data).decode()
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]], colour: bool = False) -> str:

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--timeout", 30.0, "seconds to wait for the other end")
     output = parser.add_mutually_exclusive_group()
     options.add_flag(output, "--csv", "print CSV with a header")
-    output.add_argument(*options.OPTIONS["json"].flags, **options.OPTIONS["json"].keywords)
+    options.add(output, "json")
     add_tls(parser)
 
 

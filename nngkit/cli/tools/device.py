@@ -15,7 +15,6 @@ import argparse
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -150,7 +149,7 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
 async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
-    from nngkit.cli.streams.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter, every
     from nngkit.cli.tools import device_taps
     from nngkit.cli.tools.device_places import registered
     from nngkit.devices.device import HOPS, IN_FLIGHT, Device
@@ -218,7 +217,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
 
                     working.start_soon(handle_signals)
                     if arguments.stats is not None:
-                        working.start_soon(_every, arguments.stats, show)
+                        working.start_soon(every, arguments.stats, show)
                     await device.run()
                     working.cancel_scope.cancel()
                 if records is not None:
@@ -236,14 +235,6 @@ async def _captured(records: LineWriter, path: str) -> None:
         await records.write_all()
     except OSError as error:  # forwarding matters more than its record
         say(NAME, f"--capture: {path}: {error.strerror or error}; messages are forwarded without capture")
-
-
-async def _every(seconds: float, show: Callable[[], None]) -> None:
-    import trio
-
-    while True:
-        await trio.sleep(seconds)
-        show()
 
 
 def _where(side: str, socket: Socket) -> str:

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--sub", **url, help="subscribe at URL; may be repeated")
     source.add_argument("--bus", **url, help="join the bus at URL; may be repeated")
     source.add_argument("--pull", **url, help="pull messages from URL; may be repeated")
-    options.add(source, "daemon")  # type: ignore[arg-type]
+    options.add(source, "daemon")
     options.add_flag(parser, "--listen", "listen at the addresses (default: dial them)")
     parser.add_argument(
         "--topic", action="append", metavar="TEXT", help="--sub: these topics, counted separately (default: all)"
