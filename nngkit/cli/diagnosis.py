@@ -46,18 +46,11 @@ NUMBERS: Final = {
     "bus": 112,
 }
 NAMES: Final = {number: name for name, number in NUMBERS.items()}
+_ENDS: Final = (("pub", "sub"), ("req", "rep"), ("push", "pull"), ("surveyor", "respondent"))
 PEERS: Final = {
-    "pair0": "pair0",
-    "pair1": "pair1",
-    "pub": "sub",
-    "sub": "pub",
-    "req": "rep",
-    "rep": "req",
-    "push": "pull",
-    "pull": "push",
-    "surveyor": "respondent",
-    "respondent": "surveyor",
-    "bus": "bus",
+    **{name: name for name in ("pair0", "pair1", "bus")},
+    **dict(_ENDS),
+    **{second: first for first, second in _ENDS},
 }
 SUBPROTOCOL: Final = {name: f"{'pair' if name == 'pair0' else name}.sp.nanomsg.org" for name in NUMBERS}
 HELLO: Final = struct.Struct(">4sHH")

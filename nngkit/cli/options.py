@@ -13,7 +13,7 @@ import argparse
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NoReturn
 
 __all__ = [
@@ -22,12 +22,16 @@ __all__ = [
     "Option",
     "Parser",
     "add",
+    "add_actions",
+    "add_flag",
     "add_for",
+    "add_many",
+    "add_partition",
     "add_seconds",
+    "add_whole",
     "address",
     "more_than_no_seconds",
     "parser_for",
-    "partition",
     "seconds",
     "size",
     "whole",
@@ -68,6 +72,21 @@ class ActionParser(Parser):
         if over:
             self.error(f"unrecognized arguments: {' '.join(over)}")
         return found, over
+
+
+def add_actions(parser: argparse.ArgumentParser, summaries: Mapping[str, str]) -> dict[str, Parser]:
+    """Add an action for each summary; return their parsers, by name."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=ActionParser)
+    return {
+        name: actions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name, summary in summaries.items()
+    }
 
 
 def parser_for(command: str, summary: str, epilog: str) -> Parser:
@@ -124,80 +143,98 @@ def zones(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (text or "").split(",")))
 
 
-def partition(text: str) -> int:
-    """Parse the number of a journal's partition."""
-    return whole(text, 0, 99_999)
-
-
-@dataclass(frozen=True)
 class Option:
-    """An option: its names on the command line, and the other arguments of argparse's add_argument."""
+    """An option: its name on the command line, and the other arguments of argparse's add_argument."""
 
-    flags: tuple[str, ...]
-    keywords: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(self, flag: str, **keywords: Any) -> None:
+        self.flag = flag
+        self.keywords = keywords
 
 
 OPTIONS: Final = {
-    "json": Option(("--json",), {"action": "store_true", "help": "print JSON, one object a line (docs/schemas/)"}),
+    "json": Option("--json", action="store_true", help="print JSON, one object a line (docs/schemas/)"),
     "timeout": Option(
-        ("--timeout",),
-        {"type": seconds, "default": 2.0, "metavar": "S", "help": "seconds to wait for a reply (default: 2)"},
+        "--timeout", type=seconds, default=2.0, metavar="S", help="seconds to wait for a reply (default: 2)"
     ),
     "daemon": Option(
-        ("--daemon",),
-        {
-            "type": address,
-            "action": "append",
-            "metavar": "URL",
-            "help": "query address of a daemon, may be repeated (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
-            "after DISCOVERY_PORT, or tcp://127.0.0.1:5556)",
-        },
+        "--daemon",
+        type=address,
+        action="append",
+        metavar="URL",
+        help="query address of a daemon, may be repeated (default: NNGKIT_QUERY, or DISCOVERY_HOST and the port "
+        "after DISCOVERY_PORT, or tcp://127.0.0.1:5556)",
     ),
     "prefer": Option(
-        ("--prefer",),
-        {
-            "metavar": "ZONE,ZONE",
-            "help": "zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
-        },
+        "--prefer",
+        metavar="ZONE,ZONE",
+        help="zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
     ),
     "tag": Option(
-        ("--tag",),
-        {
-            "metavar": "TAG",
-            "action": "append",
-            "default": [],
-            "help": "only providers with this tag; may be repeated",
-        },
+        "--tag", metavar="TAG", action="append", default=[], help="only providers with this tag; may be repeated"
     ),
-    "cacert": Option(("--cacert",), {"metavar": "FILE", "help": "TLS: certificate of the trusted authority (PEM)"}),
-    "cert": Option(("--cert",), {"metavar": "FILE", "help": "TLS: own certificate (PEM)"}),
-    "key": Option(("--key",), {"metavar": "FILE", "help": "TLS: key of the certificate (PEM)"}),
+    "cacert": Option("--cacert", metavar="FILE", help="TLS: certificate of the trusted authority (PEM)"),
+    "cert": Option("--cert", metavar="FILE", help="TLS: own certificate (PEM)"),
+    "key": Option("--key", metavar="FILE", help="TLS: key of the certificate (PEM)"),
     "server-name": Option(
-        ("--server-name",), {"metavar": "NAME", "help": "TLS: expected name of the listener (default: the host)"}
+        "--server-name", metavar="NAME", help="TLS: expected name of the listener (default: the host)"
     ),
-    "insecure": Option(("--insecure",), {"action": "store_true", "help": "TLS: accept any certificate"}),
+    "insecure": Option("--insecure", action="store_true", help="TLS: accept any certificate"),
     "max-size": Option(
-        ("--max-size",),
-        {
-            "type": size,
-            "default": 1 << 20,
-            "metavar": "BYTES",
-            "help": "largest message accepted, 0 for 1 GiB (default: 1048576)",
-        },
+        "--max-size",
+        type=size,
+        default=1 << 20,
+        metavar="BYTES",
+        help="largest message accepted, 0 for 1 GiB (default: 1048576)",
     ),
 }
 
 
-def add(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the named options to `parser`."""
+def add(parser: argparse._ActionsContainer, *names: str, options: Mapping[str, Option] = OPTIONS) -> None:
+    """Add the named ones of `options` to `parser`."""
     for name in names:
-        parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
+        parser.add_argument(options[name].flag, **options[name].keywords)
 
 
-def add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, text: str) -> None:
-    """Add an option that takes seconds over 0, with `text` as its help."""
-    text = f"{text} (default: {default:g})"
-    parser.add_argument(flag, type=more_than_no_seconds, default=default, metavar="S", help=text)
+def add_seconds(
+    parser: argparse._ActionsContainer, flag: str, default: float | None, text: str, *, zero: bool = False
+) -> None:
+    """Add an option that takes seconds, over 0 unless `zero` is allowed; `text` is its help, before the default."""
+    if default is not None:
+        text = f"{text} (default: {default:g})"
+    kind = seconds if zero else more_than_no_seconds
+    parser.add_argument(flag, type=kind, default=default, metavar="S", help=text)
+
+
+def add_whole(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    least: int,
+    most: int,
+    text: str,
+    *,
+    default: int | None = None,
+    metavar: str = "N",
+) -> None:
+    """Add an option that takes a whole number from `least` to `most`; `text` is its help, before the default."""
+    if default is not None:
+        text = f"{text} (default: {default})"
+    kind = partial(whole, least=least, most=most)
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
+def add_partition(parser: argparse._ActionsContainer, text: str, default: int | None = None) -> None:
+    """Add `--partition`, the number of a journal's partition."""
+    add_whole(parser, "--partition", 0, 99_999, text, default=default)
+
+
+def add_many(parser: argparse._ActionsContainer, flag: str, metavar: str, text: str) -> None:
+    """Add an option that may be repeated: a list, empty without it."""
+    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
+
+
+def add_flag(parser: argparse._ActionsContainer, flag: str, text: str) -> None:
+    """Add an option without a value, with `text` as its help."""
+    parser.add_argument(flag, action="store_true", help=text)
 
 
 def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:
@@ -205,4 +242,4 @@ def add_for(parser: argparse.ArgumentParser, side: str, *names: str) -> None:
     for name in names:
         option = OPTIONS[name]
         keywords = {**option.keywords, "help": f"the same for the {side} only"}
-        parser.add_argument(*(f"--{side}-{flag.removeprefix('--')}" for flag in option.flags), **keywords)
+        parser.add_argument(f"--{side}-{option.flag.removeprefix('--')}", **keywords)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
@@ -26,7 +25,6 @@ from nngkit.cli.cluster.node_options import (
     joining_settings,
     renamed,
 )
-from nngkit.cli.options import ActionParser, Parser
 from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.output import json_line, out, utc
 from nngkit.cli.tls import add_tls
@@ -36,7 +34,7 @@ from nngkit.errors import ConfigError, NotFound, TimedOut
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Member
 
-__all__ = ["ACTIONS", "EPILOG", "add_arguments", "parsers", "run"]
+__all__ = ["ACTIONS", "EPILOG", "add_arguments", "run"]
 
 NAME: Final = "nngkit cluster"
 ACTIONS: Final = {
@@ -56,28 +54,16 @@ LOOK: Final = 0.1  # seconds between two looks whether a drained node has left
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=ActionParser)
-    for name, summary in ACTIONS.items():
-        own = actions.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+    for name, own in options.add_actions(parser, ACTIONS).items():
         if name == "ticket":
             _add_ticket(own)
             continue
         add_cluster(own)
         if name == "drain":
             own.add_argument("node", metavar="NODE", help="id of the node")
-            own.add_argument(
-                "--wait", type=options.seconds, metavar="S", help="wait until it has left, at most S seconds"
-            )
+            options.add_seconds(own, "--wait", None, "wait until it has left, at most S seconds", zero=True)
         else:
-            own.add_argument(
-                "--watch", action="store_true", help="redraw it on a terminal; elsewhere print each change"
-            )
+            options.add_flag(own, "--watch", "redraw it on a terminal; elsewhere print each change")
             options.add_seconds(own, "--interval", 1.0, "--watch: seconds between two looks")
         options.add_seconds(own, "--timeout", 5.0, "seconds for the host's answer")
         add_join_timeout(own)
@@ -91,15 +77,6 @@ def _add_ticket(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--until", DAY, "seconds from now that it is valid; then its node is cut off")
     parser.add_argument("--id", metavar="ID", default="", help="the only node that may use it (default: any)")
     options.add(parser, "json")
-
-
-def parsers() -> Iterator[Parser]:
-    """Yield the parsers of the actions, for the catalogue of options."""
-    parser = Parser(prog=NAME, allow_abbrev=False)
-    add_arguments(parser)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.values()
 
 
 def run(arguments: argparse.Namespace) -> int:

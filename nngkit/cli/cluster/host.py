@@ -69,23 +69,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a node that may be host, this one among them; repeated, and the same at each of them (default: this one "
         "alone)",
     )
-    parser.add_argument(
+    options.add_whole(
+        parser,
         "--preference",
-        type=lambda text: options.whole(text, 0, 1_000_000),
+        0,
+        1_000_000,
+        "of voters that know the same, the one with the highest becomes host",
         default=0,
-        metavar="N",
-        help="of voters that know the same, the one with the highest becomes host (default: 0)",
     )
     parser.add_argument("--store", metavar="DIR", help="keep what was accepted in this folder: it outlives all voters")
-    parser.add_argument(
-        "--max-members",
-        type=lambda text: options.whole(text, 1, 100_000),
-        default=20_000,
-        metavar="N",
-        help="nodes of the cluster, while this one is host (default: 20000)",
+    options.add_whole(
+        parser, "--max-members", 1, 100_000, "nodes of the cluster, while this one is host", default=20_000
     )
     parser.add_argument("--journal", metavar="DIR", help="record jobs and hosts in this journal, while it is host")
-    parser.add_argument("--messages", action="store_true", help="--journal: record messages too")
+    options.add_flag(parser, "--messages", "--journal: record messages too")
     add_secret(parser)
     add_work(parser)
 

@@ -11,7 +11,6 @@ Lines go through a LineWriter of bytes: a message is printed as it came, whateve
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -19,25 +18,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli.streams.line_writer import LineWriter, to_stdout
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import as_text, json_line, picked, utc
 from nngkit.cli.streams.stderr import escaped
 from nngkit.protocols.own_host import is_everywhere
 
 if TYPE_CHECKING:
     from nngkit.cluster import ClusterGap, ClusterMessage, Endpoint, JobRun
 
-__all__ = ["NodeLines", "as_text"]
+__all__ = ["NodeLines"]
 
 QUEUE: Final = 16 << 20  # bytes of lines queued for a slow reader; further ones are dropped
 TRANSPARENT: Final = "latin-1"  # each byte is one character: text of it passes the writer unchanged
-
-
-def as_text(body: bytes) -> tuple[str, str]:
-    """Return the bytes as text and its encoding: utf-8, or base64 if they are not UTF-8."""
-    try:
-        return body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
 
 
 class NodeLines:
@@ -91,11 +82,7 @@ class NodeLines:
         if self._json:
             body, encoding = as_text(message.body)
             fields = {
-                "origin": message.origin,
-                "epoch": message.epoch,
-                "sequence": message.sequence,
-                "kind": message.kind,
-                "direct": message.direct,
+                **picked(message, "origin epoch sequence kind direct"),
                 "body": body,
                 "encoding": encoding,
             }
@@ -109,11 +96,7 @@ class NodeLines:
         self.event(
             "gap",
             f"misses messages {gap.first} to {gap.last} of {gap.origin}: {gap.reason}",
-            origin=gap.origin,
-            epoch=gap.epoch,
-            first=gap.first,
-            last=gap.last,
-            reason=gap.reason,
+            **picked(gap, "origin epoch first last reason"),
         )
 
     @contextmanager

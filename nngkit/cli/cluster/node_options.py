@@ -43,28 +43,13 @@ __all__ = [
 MAX_SIZE: Final = 16 << 20  # bytes: the default of Endpoint; all nodes of a cluster should have the same
 MOST_NAME: Final = 64  # bytes: that of kinds
 LONGEST_RUN: Final = 86_400.0  # seconds: longer than the jobs of most, and a forgotten process ends
+SAME: Final = """
+store id preference fanout max_members slots listen dial discovery advertise token ticket kind key
+priority tries visibility deadline delay"""
 FLAGS: Final = {  # of the settings of Endpoint, for errors
     "voters": "--voter",
-    "store": "--store",
-    "id": "--id",
-    "preference": "--preference",
-    "fanout": "--fanout",
-    "max_members": "--max-members",
-    "slots": "--slots",
-    "listen": "--listen",
-    "dial": "--dial",
     "daemons": "--daemon",
-    "discovery": "--discovery",
-    "advertise": "--advertise",
-    "token": "--token",
-    "ticket": "--ticket",
-    "kind": "--kind",
-    "key": "--key",
-    "priority": "--priority",
-    "tries": "--tries",
-    "visibility": "--visibility",
-    "deadline": "--deadline",
-    "delay": "--delay",
+    **{name: f"--{name.replace('_', '-')}" for name in SAME.split()},
 }
 
 
@@ -88,12 +73,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 def add_secret(parser: argparse.ArgumentParser) -> None:
     """Add the token and the size of frames."""
     parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
-    parser.add_argument(
+    options.add_whole(
+        parser,
         "--max-size",
-        type=lambda text: options.whole(text, 1024, 1 << 30),
+        1024,
+        1 << 30,
+        "largest frame; messages, payloads and results are at most half of it",
         default=MAX_SIZE,
         metavar="BYTES",
-        help=f"largest frame; messages, payloads and results are at most half of it (default: {MAX_SIZE})",
     )
 
 
@@ -117,38 +104,19 @@ def add_listening(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="survey address of a daemon that others find this node by; may be repeated",
     )
     parser.add_argument("--id", metavar="ID", help="id of the node, unique in the cluster (default: random)")
-    parser.add_argument(
-        "--fanout",
-        type=lambda text: options.whole(text, 1, 4096),
-        default=8,
-        metavar="N",
-        help="children at most (default: 8)",
-    )
+    options.add_whole(parser, "--fanout", 1, 4096, "children at most", default=8)
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of a node that does jobs with a program."""
-    parser.add_argument(
-        "--kind",
-        action="append",
-        default=[],
-        metavar="KIND",
-        help="--exec: do jobs of this kind; may be repeated",
-    )
+    options.add_many(parser, "--kind", "KIND", "--exec: do jobs of this kind; may be repeated")
     parser.add_argument(
         "--exec",
         metavar="CMD",
         help="do jobs with this shell command: it reads the payload and writes the result",
     )
-    parser.add_argument(
-        "--lines", action="store_true", help="--exec: keep the processes: each reads a line a job and writes a line"
-    )
-    parser.add_argument(
-        "--slots",
-        type=lambda text: options.whole(text, 1, 4096),
-        metavar="N",
-        help="--exec: jobs at a time (default: one for each processor)",
-    )
+    options.add_flag(parser, "--lines", "--exec: keep the processes: each reads a line a job and writes a line")
+    options.add_whole(parser, "--slots", 1, 4096, "--exec: jobs at a time (default: one for each processor)")
     options.add_seconds(parser, "--exec-timeout", LONGEST_RUN, "--exec: seconds after which the program is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that jobs in progress may take at the end")
     parser.add_argument("-v", "--verbose", action="store_true", help="also say which nodes join and leave")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.cluster.node_options import add_cluster, add_join_timeout, joining_settings, renamed
 from nngkit.cli.streams.log_lines import log_to_stderr
-from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.output import as_text, json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, JobFailed, NngkitError, TimedOut
 
@@ -53,52 +53,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="payload of one job; - reads standard input")
     parser.add_argument("--kind", metavar="KIND", required=True, help="kind of the jobs: some node does it")
-    parser.add_argument("--lines", action="store_true", help="a job for each line of standard input")
+    options.add_flag(parser, "--lines", "a job for each line of standard input")
     parser.add_argument(
         "--key", dest="job_key", metavar="KEY", help="idempotency key: jobs of a kind with one key are done once"
     )
-    parser.add_argument(
-        "--priority",
-        type=lambda text: options.whole(text, 0, 15),
-        default=0,
-        metavar="N",
-        help="0 to 15, higher ones first (default: 0)",
-    )
-    parser.add_argument(
-        "--tries",
-        type=lambda text: options.whole(text, 1, 1000),
-        default=3,
-        metavar="N",
-        help="starts of a job at most (default: 3)",
-    )
+    options.add_whole(parser, "--priority", 0, 15, "0 to 15, higher ones first", default=0)
+    options.add_whole(parser, "--tries", 1, 1000, "starts of a job at most", default=3)
     options.add_seconds(parser, "--visibility", 30.0, "seconds without a sign of its worker, then another gets a job")
-    parser.add_argument(
+    options.add_seconds(
+        parser,
         "--run-timeout",
-        type=options.more_than_no_seconds,
-        metavar="S",
-        help="seconds that a job may run, then it is stopped and tried again (default: for ever)",
+        None,
+        "seconds that a job may run, then it is stopped and tried again (default: for ever)",
     )
-    parser.add_argument(
-        "--deadline",
-        type=options.more_than_no_seconds,
-        metavar="S",
-        help="a job fails after S seconds (default: never)",
-    )
-    parser.add_argument(
-        "--delay", type=options.seconds, default=0.0, metavar="S", help="seconds until a job may start (default: 0)"
-    )
-    parser.add_argument("--detach", action="store_true", help="print the ids of the jobs, once accepted; wait for none")
-    parser.add_argument("--progress", action="store_true", help="show what is done on standard error")
-    parser.add_argument(
-        "--in-flight",
-        type=lambda text: options.whole(text, 1, 100_000),
-        default=1000,
-        metavar="N",
-        help="--lines: jobs at a time (default: 1000)",
-    )
-    parser.add_argument(
-        "--timeout", type=options.more_than_no_seconds, metavar="S", help="seconds for all results (default: none)"
-    )
+    options.add_seconds(parser, "--deadline", None, "a job fails after S seconds (default: never)")
+    options.add_seconds(parser, "--delay", 0.0, "seconds until a job may start", zero=True)
+    options.add_flag(parser, "--detach", "print the ids of the jobs, once accepted; wait for none")
+    options.add_flag(parser, "--progress", "show what is done on standard error")
+    options.add_whole(parser, "--in-flight", 1, 100_000, "--lines: jobs at a time", default=1000)
+    options.add_seconds(parser, "--timeout", None, "seconds for all results (default: none)")
     add_join_timeout(parser)
     options.add(parser, "json", "cacert", "server-name", "insecure")
     parser.add_argument("--cert", metavar="FILE", help="TLS: own certificate (PEM)")
@@ -278,8 +251,6 @@ class _Submission:
 
     def _fields(self, number: int, job: Job | None, result: bytes, error: JobFailed | None) -> dict[str, Any]:
         """Return the end of a job; docs/schemas/submit.json."""
-        from nngkit.cli.cluster.node_lines import as_text
-
         key = self._key(number)
         outcome = error.outcome if error is not None else "accepted" if self._arguments.detach else "result"
         text, encoding = as_text(result) if outcome == "result" else (None, None)

@@ -13,14 +13,13 @@ and an error only if none does. Providers that failed or did not answer in time 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.streams.output import columns, json_line, out, provider_fields, wants_colour
+from nngkit.cli.streams.output import as_json, as_text, columns, json_line, out, provider_fields, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import BadMessage, ConfigError, NotFound, ServiceNotFound, TimedOut
@@ -110,7 +109,7 @@ def _question(arguments: argparse.Namespace) -> tuple[bytes | Reserved, str | No
 async def _ask(settings: ClientSettings, ask: AskQuery, until: Until, timeout: float, tls: TLS | None) -> AskResult:
     import trio
 
-    from nngkit.cli.discovery.daemons import ask_all
+    from nngkit.cli.discovery.daemons import ask_and_say
     from nngkit.discovery.questions.round import OutcomeMerger
     from nngkit.discovery.questions.values import make_result
 
@@ -118,11 +117,7 @@ async def _ask(settings: ClientSettings, ask: AskQuery, until: Until, timeout: f
         return await client.outcomes(ask)
 
     started = trio.current_time()
-    answers, errors = await ask_all(settings.daemons, timeout, one, domain=settings.domain, tls=tls)
-    for error in errors[0 if answers else 1 :]:
-        say(NAME, str(error))
-    if not answers:
-        raise errors[0]
+    answers = await ask_and_say(NAME, settings, timeout, one, tls)
     merged = OutcomeMerger(ask.count)
     for outcomes in answers.values():
         merged.add(outcomes)
@@ -156,26 +151,16 @@ def _fields(answer: Answer, reserved: bool) -> dict[str, Any]:
     fields = {**provider_fields(answer.provider), "outcome": "answered", "rtt": answer.rtt, "price": answer.bid}
     if reserved:
         return {**fields, "fields": _values(answer)}
-    try:
-        return {**fields, "answer": answer.body.decode(), "encoding": "utf-8"}
-    except UnicodeDecodeError:
-        return {**fields, "answer": base64.b64encode(answer.body).decode(), "encoding": "base64"}
+    text, encoding = as_text(answer.body)
+    return {**fields, "answer": text, "encoding": encoding}
 
 
 def _values(answer: Answer) -> Any:
     """Return the map of an answer to INFO or STATS as JSON can have it; None if it is none."""
     try:
-        return _as_json(answer.fields)
+        return as_json(answer.fields)
     except BadMessage:
         return None
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_json(each) for each in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def _text(body: bytes) -> str:

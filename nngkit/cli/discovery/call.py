@@ -16,14 +16,13 @@ lines. With a codec, input is JSON and so is output; bytes of CBOR are printed a
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.output import as_json, as_text, json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
@@ -54,13 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--codec", choices=("cbor", "json"), help="input and output are JSON values, sent as CBOR or JSON"
     )
-    parser.add_argument("--stream", action="store_true", help="print each part of a reply on a line; needs a codec")
-    parser.add_argument("--idempotent", action="store_true", help="running a call twice is harmless: retry any failure")
-    parser.add_argument("--hedge", type=options.seconds, metavar="S", help="ask a second provider after S seconds")
-    parser.add_argument(
-        "--in-flight", type=lambda text: options.whole(text, 1, 10_000), default=16, metavar="N",
-        help="calls at a time (default: 16)",
-    )  # fmt: skip
+    options.add_flag(parser, "--stream", "print each part of a reply on a line; needs a codec")
+    options.add_flag(parser, "--idempotent", "running a call twice is harmless: retry any failure")
+    options.add_seconds(parser, "--hedge", None, "ask a second provider after S seconds", zero=True)
+    options.add_whole(parser, "--in-flight", 1, 10_000, "calls at a time", default=16)
     parser.add_argument("--address", type=options.address, action="append", metavar="URL", help="call this address, "
                         "without discovery; repeatable")  # fmt: skip
     options.add(parser, "prefer", "tag", "daemon", "json", "max-size")
@@ -220,7 +216,7 @@ class _Calls:
         if self._arguments.json:
             line = json_line({"ok": True, **_shown(reply, bool(self._arguments.codec))}).encode()
         elif self._arguments.codec:
-            line = json.dumps(_as_json(reply), ensure_ascii=False).encode()
+            line = json.dumps(as_json(reply), ensure_ascii=False).encode()
         else:
             line = reply
         await self._write(line + b"\n")
@@ -242,7 +238,7 @@ class _Calls:
         if self._arguments.json:
             fields: dict[str, Any] = {"ok": False, "error": str(error), "kind": type(error).__name__}
             if isinstance(error, RemoteError):
-                fields |= {"kind": error.kind, "data": _as_json(error.data)}
+                fields |= {"kind": error.kind, "data": as_json(error.data)}
             await self._write(json_line(fields).encode("utf-8", "backslashreplace") + b"\n")
         else:
             say(NAME, str(error))
@@ -257,16 +253,6 @@ def _value(body: bytes) -> Any:
 
 def _shown(reply: Any, decoded: bool) -> dict[str, Any]:
     if decoded:
-        return {"reply": _as_json(reply)}
-    try:
-        return {"reply": reply.decode(), "encoding": "utf-8"}
-    except UnicodeDecodeError:
-        return {"reply": base64.b64encode(reply).decode(), "encoding": "base64"}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_json(each) for each in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        return {"reply": as_json(reply)}
+    text, encoding = as_text(reply)
+    return {"reply": text, "encoding": encoding}

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 import trio
 
+from nngkit.cli.streams.stderr import say
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import NngkitError
 from nngkit.protocols import TLS
 
-__all__ = ["ask_all", "settings_of"]
+__all__ = ["ask_all", "ask_and_say", "settings_of"]
 
 T = TypeVar("T")
 
@@ -21,6 +22,22 @@ T = TypeVar("T")
 def settings_of(arguments: argparse.Namespace) -> ClientSettings:
     """Return the daemons and the preferred zones, from the options or else from the environment."""
     return ClientSettings.from_environment(daemons=tuple(dict.fromkeys(arguments.daemon or ())))
+
+
+async def ask_and_say(
+    name: str,
+    settings: ClientSettings,
+    timeout: float,
+    ask: Callable[[DaemonClient], Awaitable[T]],
+    tls: TLS | None,
+) -> dict[str, T]:
+    """Query all daemons; return the replies by address. Errors are lines on stderr; the first is raised if all fail."""
+    answers, errors = await ask_all(settings.daemons, timeout, ask, domain=settings.domain, tls=tls)
+    for error in errors[0 if answers else 1 :]:
+        say(name, str(error))
+    if not answers:
+        raise errors[0]
+    return answers
 
 
 async def ask_all(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from nngkit.cli import options
 from nngkit.cli.discovery.fields import rounds_fields, status_fields
 from nngkit.cli.streams.output import columns, json_line, out, span, state_text, wants_colour
-from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
 
@@ -35,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="only providers of this service")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--all", action="store_true", help="include unavailable providers: suspect, draining, down")
-    output.add_argument("--rounds", action="store_true", help="print the daemons' last rounds and counters instead")
-    output.add_argument("--watch", action="store_true", help="follow the changes: a live table, or lines in a pipe")
+    options.add_flag(output, "--all", "include unavailable providers: suspect, draining, down")
+    options.add_flag(output, "--rounds", "print the daemons' last rounds and counters instead")
+    options.add_flag(output, "--watch", "follow the changes: a live table, or lines in a pipe")
     options.add(parser, "prefer", "tag", "daemon", "timeout", "json")
     add_tls(parser)
 
@@ -70,17 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
 async def _providers(
     settings: ClientSettings, zones: tuple[str, ...], arguments: argparse.Namespace, tls: TLS | None
 ) -> int:
-    from nngkit.cli.discovery.daemons import ask_all
+    from nngkit.cli.discovery.daemons import ask_and_say
 
     async def ask(client: DaemonClient) -> tuple[Status, ...]:
         return await client.snapshot(arguments.name, everything=arguments.all)
 
-    there, timeout = settings.daemons, arguments.timeout
-    answers, errors = await ask_all(there, timeout, ask, domain=settings.domain, tls=tls)
-    for error in errors[0 if answers else 1 :]:
-        say(NAME, str(error))
-    if not answers:
-        raise errors[0]
+    answers = await ask_and_say(NAME, settings, arguments.timeout, ask, tls)
     now = time.monotonic()
     tags = frozenset(arguments.tag)
     statuses = [status for status in _merged(answers, now) if tags <= status.provider.tags]
@@ -124,14 +118,9 @@ def _cells(status: Status, now: float, colour: bool) -> tuple[str, ...]:
 
 
 async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
-    from nngkit.cli.discovery.daemons import ask_all
+    from nngkit.cli.discovery.daemons import ask_and_say
 
-    there, timeout = settings.daemons, arguments.timeout
-    answers, errors = await ask_all(there, timeout, lambda client: client.rounds(16), domain=settings.domain, tls=tls)
-    for error in errors[0 if answers else 1 :]:
-        say(NAME, str(error))
-    if not answers:
-        raise errors[0]
+    answers = await ask_and_say(NAME, settings, arguments.timeout, lambda client: client.rounds(16), tls)
     wall = time.time() - time.monotonic()
     colour = wants_colour(sys.stdout)
     for address, rounds in answers.items():

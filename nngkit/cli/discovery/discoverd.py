@@ -13,7 +13,6 @@ an overflow, a line on stderr says so, and the current view is printed again.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -54,18 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
     number["type"] = options.seconds
     parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
-    parser.add_argument("--no-text", action="store_true", help="send no surveys in the article's text form")
+    options.add_flag(parser, "--no-text", "send no surveys in the article's text form")
     parser.add_argument(
         "--domain", metavar="NAME", help="show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
     )
     parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
-    parser.add_argument(
-        "--partition",
-        type=options.partition,
-        default=0,
-        metavar="N",
-        help="partition of the journal, one for each recorder (default: 0)",
-    )
+    options.add_partition(parser, "partition of the journal, one for each recorder", 0)
     options.add(parser, "json")
     add_tls(parser)
 
@@ -145,7 +138,7 @@ async def _serve_and_record(
 
 
 async def _print_changes(daemon: Daemon, as_json: bool) -> None:
-    import trio
+    from nngkit.cli.streams.stdin import write_all
 
     colour = wants_colour(sys.stdout)
     while True:
@@ -156,16 +149,10 @@ async def _print_changes(daemon: Daemon, as_json: bool) -> None:
                     # events carry the daemon's monotonic clock
                     at = time.time() - (daemon.discovery.now() - event.time)
                     line = json_line(event_fields(event, at)) if as_json else event_text(event, at, colour)
-                    # not through sys.stdout: a thread blocked in it would keep the process from ending
-                    await trio.to_thread.run_sync(_write, line.encode() + b"\n", abandon_on_cancel=True)
+                    await write_all(line.encode() + b"\n")
             return
         except Full as behind:
             say(NAME, f"the output is not read: {behind}; the current state follows")
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
 
 
 def event_text(event: Event, at: float, colour: bool) -> str:

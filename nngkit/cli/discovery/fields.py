@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nngkit.cli.streams.output import provider_fields, utc
+from nngkit.cli.streams.output import picked, provider_fields, utc
 
 if TYPE_CHECKING:
     from nngkit.discovery.provider import Event, RoundFigures, Status
@@ -24,9 +24,7 @@ def status_fields(status: Status, wall: float) -> dict[str, Any]:
         "reason": status.reason.value,
         "since": utc(status.since + wall),
         "last_reply": None if status.last_reply is None else utc(status.last_reply + wall),
-        "rtt": status.rtt,
-        "misses": status.misses,
-        "stale": status.stale,
+        **picked(status, "rtt misses stale"),
     }
 
 
@@ -48,11 +46,7 @@ def round_fields(each: RoundFigures, wall: float) -> dict[str, Any]:
         "reask": each.reask,
         "started": utc(each.started + wall),
         "took": round(each.ended - each.started, 6),
-        "asked": each.asked,
-        "answered": each.answered,
-        "due": each.due,
-        "missed": each.missed,
-        "held": each.held,
+        **picked(each, "asked answered due missed held"),
     }
 
 

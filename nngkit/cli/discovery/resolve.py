@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nngkit.cli import options
 from nngkit.cli.streams.output import json_line, out, provider_fields
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import ConfigError, ServiceNotFound
+from nngkit.errors import ServiceNotFound
 
 if TYPE_CHECKING:  # --help loads no event loop
     from collections.abc import Awaitable, Callable
@@ -36,13 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     from nngkit.cli.discovery.daemons import settings_of
+    from nngkit.cli.discovery.watch import check_service
     from nngkit.discovery.client import DaemonClient
-    from nngkit.discovery.provider import check_name
 
-    try:
-        check_name(arguments.name)
-    except ValueError as error:
-        raise ConfigError("NAME", str(error), arguments.name) from error
+    check_service(arguments.name)
     settings = settings_of(arguments)
     prefer = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)

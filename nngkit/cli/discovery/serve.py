@@ -52,30 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
     parser.add_argument("name", metavar="NAME", help="the service")
     parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that makes the reply")
-    parser.add_argument(
-        "--lines", action="store_true", help="keep the processes: each reads lines and replies by lines"
-    )
+    options.add_flag(parser, "--lines", "keep the processes: each reads lines and replies by lines")
     parser.add_argument("--codec", choices=("cbor", "json"), help="input and output of CMD are JSON; errors are told")
-    parser.add_argument(
-        "--method",
-        action="append",
-        default=[],
-        metavar="M",
-        help="serve this method too; needs --codec; may be repeated",
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=lambda text: options.whole(text, 1, 4096),
-        default=16,
-        metavar="N",
-        help="processes at once (default: 16)",
-    )
-    parser.add_argument(
+    options.add_many(parser, "--method", "M", "serve this method too; needs --codec; may be repeated")
+    options.add_whole(parser, "--concurrency", 1, 4096, "processes at once", default=16)
+    options.add_whole(
+        parser,
         "--queue",
-        type=lambda text: options.whole(text, 0, 1_000_000),
+        0,
+        1_000_000,
+        "--codec: calls that wait for a process; further ones are refused",
         default=1024,
-        metavar="N",
-        help="--codec: calls that wait for a process; further ones are refused (default: 1024)",
     )
     options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
@@ -90,23 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
     parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
     parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)")
-    parser.add_argument(
-        "--priority",
-        type=lambda text: options.whole(text, 1, 16),
-        metavar="N",
-        help="1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)",
+    options.add_whole(
+        parser, "--priority", 1, 16, "1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)"
     )
-    parser.add_argument(
-        "--weight",
-        type=lambda text: options.whole(text, 0, 65535),
-        default=100,
-        metavar="N",
-        help="share among equals (default: 100)",
-    )
+    options.add_whole(parser, "--weight", 0, 65535, "share among equals", default=100)
     parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
-    parser.add_argument(
-        "--tag", metavar="TAG", action="append", default=[], help="tag of the provider; may be repeated"
-    )
+    options.add_many(parser, "--tag", "TAG", "tag of the provider; may be repeated")
     options.add(parser, "json", "max-size")
     add_tls(parser)
 

@@ -30,70 +30,60 @@ def _port(text: str) -> tuple[str, int]:
 
 
 OPTIONS: Final = {
-    "NAME": Option(("name",), {"metavar": "NAME", "help": "the document"}),
-    "[NAME]": Option(("names",), {"metavar": "NAME", "nargs": "*", "help": "documents (default: all of the store)"}),
-    "[NAMED]": Option(("names",), {"metavar": "NAME", "nargs": "*", "help": "documents to open and check"}),
-    "NAMES": Option(("names",), {"metavar": "NAME", "nargs": "*", "help": "documents (default: all)"}),
-    "VERSION": Option(("version",), {"metavar": "VERSION", "help": "name of the version"}),
-    "DIR": Option(("dir",), {"metavar": "DIR", "help": "the folder, created if it does not exist"}),
-    "SOURCE": Option(("source",), {"metavar": "FILE|DIR", "help": "a .txt or .json file, or a folder of them"}),
-    "DAMAGED": Option(("damaged",), {"metavar": "FILE", "help": "the damaged store"}),
-    "TO": Option(("to",), {"metavar": "TO", "help": "the new store, for the intact parts"}),
-    "store": Option(("--store",), {"metavar": "FILE", "help": "the file that stores the documents"}),
-    "the store": Option(
-        ("--store",), {"metavar": "FILE", "required": True, "help": "the file that stores the documents"}
-    ),
-    "listen": Option(("--listen",), {**MANY, "type": options.address, "help": "listen for peers; may be repeated"}),
-    "dial": Option(("--dial",), {**MANY, "type": options.address, "help": "dial a peer's BUS; may be repeated"}),
+    "NAME": Option("name", metavar="NAME", help="the document"),
+    "[NAME]": Option("names", metavar="NAME", nargs="*", help="documents (default: all of the store)"),
+    "[NAMED]": Option("names", metavar="NAME", nargs="*", help="documents to open and check"),
+    "NAMES": Option("names", metavar="NAME", nargs="*", help="documents (default: all)"),
+    "VERSION": Option("version", metavar="VERSION", help="name of the version"),
+    "DIR": Option("dir", metavar="DIR", help="the folder, created if it does not exist"),
+    "SOURCE": Option("source", metavar="FILE|DIR", help="a .txt or .json file, or a folder of them"),
+    "DAMAGED": Option("damaged", metavar="FILE", help="the damaged store"),
+    "TO": Option("to", metavar="TO", help="the new store, for the intact parts"),
+    "store": Option("--store", metavar="FILE", help="the file that stores the documents"),
+    "the store": Option("--store", metavar="FILE", required=True, help="the file that stores the documents"),
+    "listen": Option("--listen", **MANY, type=options.address, help="listen for peers; may be repeated"),
+    "dial": Option("--dial", **MANY, type=options.address, help="dial a peer's BUS; may be repeated"),
     "join": Option(
-        ("--join",),
-        {
-            **MANY,
-            "type": options.address,
-            "help": "join the peers of this one, at the address that `doc serve` prints; may end in #token=TOKEN; "
-            "may be repeated",
-        },
+        "--join",
+        **MANY,
+        type=options.address,
+        help="join the peers of this one, at the address that `doc serve` prints; may end in #token=TOKEN; "
+        "may be repeated",
     ),
-    "token": Option(("--token",), {"metavar": "TOKEN", "help": "the peers' shared secret (default: NNGKIT_TOKEN)"}),
-    "me": Option(("--name",), {"dest": "me", "metavar": "TEXT", "help": "name shown to others (default: the login)"}),
-    "relay": Option(("--relay",), {"action": "store_true", "help": "relay messages between peers"}),
+    "token": Option("--token", metavar="TOKEN", help="the peers' shared secret (default: NNGKIT_TOKEN)"),
+    "me": Option("--name", dest="me", metavar="TEXT", help="name shown to others (default: the login)"),
+    "relay": Option("--relay", action="store_true", help="relay messages between peers"),
     "discovery": Option(
-        ("--discovery",),
-        {**MANY, "type": options.address, "help": "survey address of a discovery daemon: find peers by document"},
+        "--discovery", **MANY, type=options.address, help="survey address of a discovery daemon: find peers by document"
     ),
     "timeout": Option(
-        ("--timeout",),
-        {"type": options.seconds, "default": 5.0, "metavar": "S", "help": "seconds to wait for peers (default: 5)"},
+        "--timeout", type=options.seconds, default=5.0, metavar="S", help="seconds to wait for peers (default: 5)"
     ),
     "json": options.OPTIONS["json"],
-    "text": Option(("--text",), {"default": BODY, "metavar": "ROOT", "help": f"the document's text (default: {BODY})"}),
-    "editor": Option(("--editor",), {"action": "store_true", "help": "edit a copy with $VISUAL or $EDITOR, and merge"}),
-    "whole": Option(("--json",), {"action": "store_true", "help": "print the whole document as one JSON object"}),
-    "follow": Option(("--follow",), {"action": "store_true", "help": "go on, and print changes as they arrive"}),
-    "at": Option(("--at",), {"metavar": "VERSION", "help": "print this saved version"}),
-    "each": Option(("--each",), {"action": "store_true", "help": "a line for each edit, not for each sitting"}),
-    "as": Option(("--as",), {"dest": "name", "metavar": "NAME", "help": "name of the document (one FILE only)"}),
+    "text": Option("--text", default=BODY, metavar="ROOT", help=f"the document's text (default: {BODY})"),
+    "editor": Option("--editor", action="store_true", help="edit a copy with $VISUAL or $EDITOR, and merge"),
+    "whole": Option("--json", action="store_true", help="print the whole document as one JSON object"),
+    "follow": Option("--follow", action="store_true", help="go on, and print changes as they arrive"),
+    "at": Option("--at", metavar="VERSION", help="print this saved version"),
+    "each": Option("--each", action="store_true", help="a line for each edit, not for each sitting"),
+    "as": Option("--as", dest="name", metavar="NAME", help="name of the document (one FILE only)"),
     "interval": Option(
-        ("--interval",),
-        {"type": options.more_than_no_seconds, "metavar": "S", "help": "repeat every S seconds (default: once)"},
+        "--interval", type=options.more_than_no_seconds, metavar="S", help="repeat every S seconds (default: once)"
     ),
     "only": Option(
-        ("--only",),
-        {"action": "append", "metavar": "PATTERN", "help": "documents that peers may open: minutes/* (default: all)"},
+        "--only", action="append", metavar="PATTERN", help="documents that peers may open: minutes/* (default: all)"
     ),
     "no-token": Option(
-        ("--no-token",), {"action": "store_true", "help": "accept every peer that connects; also over tcp and ipc"}
+        "--no-token", action="store_true", help="accept every peer that connects; also over tcp and ipc"
     ),
     "http": Option(
-        ("--http",),
-        {
-            "type": _port,
-            "default": ("127.0.0.1", 4780),
-            "metavar": "HOST:PORT",
-            "help": "address of the page (default: 127.0.0.1:4780)",
-        },
+        "--http",
+        type=_port,
+        default=("127.0.0.1", 4780),
+        metavar="HOST:PORT",
+        help="address of the page (default: 127.0.0.1:4780)",
     ),
-    "no-page": Option(("--no-page",), {"action": "store_true", "help": "serve peers only"}),
+    "no-page": Option("--no-page", action="store_true", help="serve peers only"),
 }
 NET: Final = ("listen", "dial", "join", "discovery", "token", "me", "relay", "timeout", "tls")
 
@@ -165,4 +155,4 @@ def add(parser: argparse.ArgumentParser, action: Action) -> None:
         if name == "tls":
             add_tls(parser)
         else:
-            parser.add_argument(*OPTIONS[name].flags, **OPTIONS[name].keywords)
+            options.add(parser, name, options=OPTIONS)

@@ -7,7 +7,7 @@ from typing import Final
 
 from nngkit.cli.doc.log import plural
 from nngkit.cli.doc.opening import in_trio, stored
-from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.output import json_line, out, picked
 from nngkit.cli.streams.stderr import say
 from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.store import Store
@@ -32,13 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
                     damaged.append(name)
                     say(NAME, f"not compacted: {damage}")
                     continue
-                fields = {
-                    "event": "compacted",
-                    "document": name,
-                    "records": done.records,
-                    "before": done.before,
-                    "after": done.after,
-                }
+                fields = {"event": "compacted", "document": name, **picked(done, "records before after")}
                 out(
                     json_line(fields)
                     if arguments.json

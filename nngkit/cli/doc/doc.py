@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Final
 
 from nngkit.cli.doc.arguments import ACTIONS as TABLE
 from nngkit.cli.doc.arguments import add
-from nngkit.cli.options import ActionParser, Parser
+from nngkit.cli.options import add_actions
 
-__all__ = ["ACTIONS", "EPILOG", "add_arguments", "parsers", "run"]
+__all__ = ["ACTIONS", "EPILOG", "add_arguments", "run"]
 
 ACTIONS: Final = {name: action.summary for name, action in TABLE.items()}
 EPILOG: Final = """\
@@ -23,26 +22,9 @@ time. docs/documents.md"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=ActionParser)
-    for name, action in TABLE.items():
-        own = actions.add_parser(
-            name,
-            help=action.summary,
-            description=f"{action.summary[0].upper()}{action.summary[1:]}.",
-            epilog=action.epilog or None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        add(own, action)
-
-
-def parsers() -> Iterator[Parser]:
-    """Yield the parsers of the actions, for the catalogue of options."""
-    parser = Parser(prog="nngkit doc", allow_abbrev=False)
-    add_arguments(parser)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.values()
+    for name, own in add_actions(parser, ACTIONS).items():
+        own.epilog = TABLE[name].epilog or None
+        add(own, TABLE[name])
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.output import json_line, out, picked
 from nngkit.documents.store import recover
 
 __all__ = ["run"]
@@ -22,19 +22,9 @@ def run(arguments: argparse.Namespace) -> int:
                 "event": "recovered",
                 "from": report.path,
                 "to": report.to,
-                "whole": report.whole,
-                "unaccounted": report.unaccounted,
-                "same_origin": report.same_origin,
+                **picked(report, "whole unaccounted same_origin"),
                 "documents": [
-                    {
-                        "document": each.name,
-                        "kept": each.kept,
-                        "lost": each.lost,
-                        "left_out": each.left_out,
-                        "saved": each.saved,
-                        "saved_lost": each.saved_lost,
-                        "why": each.why,
-                    }
+                    {"document": each.name, **picked(each, "kept lost left_out saved saved_lost why")}
                     for each in report.documents
                 ],
             }

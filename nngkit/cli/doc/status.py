@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from nngkit.cli.doc.opening import in_trio, meets_others, opened, stored
-from nngkit.cli.streams.output import columns, json_line, out, utc
+from nngkit.cli.streams.output import columns, json_line, out, picked, utc
 from nngkit.cli.streams.stderr import escaped
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
@@ -22,18 +22,7 @@ from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 __all__ = ["disks", "run"]
 
 ASKED: Final = 2.0  # seconds for peers to report durability
-COUNTERS: Final = (
-    "sent",
-    "received",
-    "edits",
-    "delivered",
-    "duplicates",
-    "held",
-    "gaps",
-    "requests",
-    "failed",
-    "refused",
-)
+COUNTERS: Final = "sent received edits delivered duplicates held gaps requests failed refused"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -121,11 +110,7 @@ async def _look(
         "peers": [
             {
                 "stream": str(other.stream),
-                "name": other.name,
-                "address": other.address,
-                "round_trip": other.round_trip,
-                "askable": other.askable,
-                "relay": other.relay,
+                **picked(other, "name address round_trip askable relay"),
                 "documents": sorted(other.documents),
             }
             for other in peer.peers
@@ -191,7 +176,7 @@ def _text(fields: dict[str, Any]) -> str:
         ]
         parts.append(columns(("DOCUMENT", "CONTENT", "IN SYNC", "DISKS", "DIGEST", "WHO"), rows))
     counted = fields["counters"] | {"refused": sum(fields["counters"]["refused"].values())}
-    parts.append("  ".join(f"{name} {counted[name]}" for name in COUNTERS))
+    parts.append("  ".join(f"{name} {counted[name]}" for name in COUNTERS.split()))
     refused = (f"{one['time']} {one['what']} from {one['peer']}: {one['why']}" for one in fields["refusals"])
     parts += [f"refused: {escaped(each)}" for each in refused]
     return "\n".join(parts)

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.journal.record_range import micros
-from nngkit.cli.streams.output import columns, json_line, out, utc_of, wants_colour
+from nngkit.cli.journal.record_range import content_fields, micros
+from nngkit.cli.streams.output import columns, json_line, out, picked, utc_of, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
@@ -54,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--journal", metavar="DIR", help="the journal, instead of a server")
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of the recorder's logs")
     parser.add_argument("--state", metavar="DIR", help="the folder of positions (default: JOURNAL/consumers)")
-    parser.add_argument("--serve", action="store_true", help="serve --journal to consumers at --listen")
+    options.add_flag(parser, "--serve", "serve --journal to consumers at --listen")
     url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
     parser.add_argument("--listen", **url, help="with --serve: an address to listen at; may be repeated")
-    parser.add_argument("--info", action="store_true", help="print the position of NAME, or of all; consume nothing")
-    parser.add_argument("--delete", action="store_true", help="delete NAME and its position")
+    options.add_flag(parser, "--info", "print the position of NAME, or of all; consume nothing")
+    options.add_flag(parser, "--delete", "delete NAME and its position")
     parser.add_argument(
         "--from",
         dest="start",
@@ -70,16 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exec", metavar="CMD", help="run this shell command for each record")
     parser.add_argument("--ack", choices=("after", "auto"), default="after", help="when (default: after)")
     options.add_seconds(parser, "--retry", 1.0, "pause before a failed command gets its record again")
-    parser.add_argument(
-        "--ack-wait", type=options.more_than_no_seconds, metavar="S", help="deliver again after S s (default: 30)"
-    )
+    options.add_seconds(parser, "--ack-wait", None, "deliver again after S s (default: 30)")
     count: dict[str, Any] = {"type": lambda text: options.whole(text, 1, (1 << 31) - 1), "metavar": "N"}
-    parser.add_argument(
-        "--change", action="store_true", help="change --topic, --ack-wait and --max-deliver of a known NAME to these"
-    )
+    options.add_flag(parser, "--change", "change --topic, --ack-wait and --max-deliver of a known NAME to these")
     parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
     parser.add_argument("--count", **count, help="end after N records")
-    parser.add_argument("--idle", type=options.seconds, metavar="S", help="end when no record has come for S seconds")
+    options.add_seconds(parser, "--idle", None, "end when no record has come for S seconds", zero=True)
     options.add(parser, "json")
     add_tls(parser)
 
@@ -216,14 +212,10 @@ class _Work:
 def delivery_fields(delivery: Delivery) -> dict[str, Any]:
     """Return a delivered record, bytes in base64; docs/schemas/consume.json."""
     return {
-        "partition": delivery.partition,
-        "offset": delivery.offset,
-        "timestamp": delivery.timestamp,
+        **picked(delivery, "partition offset timestamp"),
         "time": utc_of(delivery.timestamp),
         "topic": delivery.topic,
-        "key": None if delivery.key is None else base64.b64encode(delivery.key).decode(),
-        "headers": [{"key": name, "value": base64.b64encode(value).decode()} for name, value in delivery.headers],
-        "value": base64.b64encode(delivery.value).decode(),
+        **content_fields(delivery),
         "deliveries": delivery.deliveries,
     }
 
@@ -239,22 +231,6 @@ def _print(infos: list[ConsumerInfo], as_json: bool) -> None:
             out(json_line(info_fields(info)))
         return
     head = ("NAME", "PARTITION", "CURSOR", "BEHIND", "PENDING", "REDELIVERED", "GIVEN UP", "SKIPPED")
-    rows = [
-        (
-            each.name,
-            *map(
-                str,
-                (
-                    each.partition,
-                    each.cursor,
-                    each.behind,
-                    each.pending,
-                    each.redelivered,
-                    each.given_up,
-                    each.skipped,
-                ),
-            ),
-        )
-        for each in infos
-    ]
+    names = "name partition cursor behind pending redelivered given_up skipped"
+    rows = [tuple(map(str, picked(each, names).values())) for each in infos]
     out(columns(head, rows, wants_colour(sys.stdout)))

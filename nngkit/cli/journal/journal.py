@@ -13,16 +13,15 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.journal.lakehouse import add_table_options, run_table, wants_table
-from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
+from nngkit.cli.journal.record_range import Skips, add_journal, add_range, content_fields, range_of
 from nngkit.cli.streams.log_lines import log_to_stderr
-from nngkit.cli.streams.output import columns, json_line, out, utc_of, wants_colour
+from nngkit.cli.streams.output import columns, json_line, out, picked, utc_of, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
@@ -66,19 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="see below")
     add_journal(parser)
     add_range(parser)
-    parser.add_argument("--distinct", action="store_true", help="export: only the first record of each message id")
+    options.add_flag(parser, "--distinct", "export: only the first record of each message id")
     parser.add_argument(
         "--format", choices=FORMATS, default="json", metavar="FORMAT", help="export: json, raw or parquet"
     )
-    parser.add_argument(
-        "--target",
-        type=lambda text: options.whole(text, 1, 1 << 60),
-        metavar="BYTES",
-        help="compact: the largest segment (default: 67108864)",
+    options.add_whole(
+        parser, "--target", 1, 1 << 60, "compact: the largest segment (default: 67108864)", metavar="BYTES"
     )
     parser.add_argument("--output", metavar="FILE", help="export: a new file to write (default: standard output)")
     add_table_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line (docs/schemas/)")
+    options.add(parser, "json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,18 +165,7 @@ def _ls(journal: Journal, arguments: argparse.Namespace) -> int:
 
 def finding_fields(found: Finding) -> dict[str, Any]:
     """Return the finding about one file; docs/schemas/journal-verify.json."""
-    return {
-        "partition": found.partition,
-        "file": found.file,
-        "kind": found.kind,
-        "state": found.state,
-        "first": found.first,
-        "end": found.end,
-        "size": found.size,
-        "offset": found.offset,
-        "position": found.position,
-        "why": found.why,
-    }
+    return picked(found, "partition file kind state first end size offset position why")
 
 
 def _verify(journal: Journal, arguments: argparse.Namespace) -> int:
@@ -246,9 +231,7 @@ def compacted_fields(partition: int, done: Compacted) -> dict[str, Any]:
     """Return the result of a compaction; docs/schemas/journal-compact.json."""
     return {
         "partition": partition,
-        "before": done.before,
-        "after": done.after,
-        "rewritten": done.rewritten,
+        **picked(done, "before after rewritten"),
         "damaged": [file for file, _ in done.damaged],
     }
 
@@ -333,16 +316,10 @@ def _stats(journal: Journal, arguments: argparse.Namespace) -> int:
 def record_fields(record: Record) -> dict[str, Any]:
     """Return a record, bytes in base64; docs/schemas/journal-export.json."""
     return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
+        **picked(record, "partition offset timestamp"),
         "time": utc_of(record.timestamp),
-        "topic": record.topic,
-        "protocol": record.protocol,
-        "peer": record.peer,
-        "key": None if record.key is None else base64.b64encode(record.key).decode(),
-        "headers": [{"key": name, "value": base64.b64encode(value).decode()} for name, value in record.headers],
-        "value": base64.b64encode(record.value).decode(),
+        **picked(record, "topic protocol peer"),
+        **content_fields(record),
     }
 
 

@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.output import json_line, out, picked
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
@@ -35,17 +35,14 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--iceberg", metavar="TARGET", help="export: sealed segments as an Iceberg table in this folder")
     kind.add_argument("--delta", metavar="TARGET", help="export: sealed segments as a Delta Lake table in this folder")
-    parser.add_argument(
-        "--in-place", action="store_true", help="export --iceberg: refer to the journal's files instead of linking them"
-    )
-    parser.add_argument(
-        "--follow-retention", action="store_true", help="export: remove from the table what the journal has removed"
-    )
-    parser.add_argument(
+    options.add_flag(parser, "--in-place", "export --iceberg: refer to the journal's files instead of linking them")
+    options.add_flag(parser, "--follow-retention", "export: remove from the table what the journal has removed")
+    options.add_whole(
+        parser,
         "--keep-snapshots",
-        type=lambda text: options.whole(text, 1, 1_000_000),
-        metavar="N",
-        help="export --iceberg: remove older snapshots, and files that only they have (default: keep all)",
+        1,
+        1_000_000,
+        "export --iceberg: remove older snapshots, and files that only they have (default: keep all)",
     )
     parser.add_argument(
         "--watch",
@@ -80,10 +77,7 @@ def _option(name: str) -> str:
 def exported_fields(done: Exported) -> dict[str, Any]:
     """Return the result of an export; docs/schemas/journal-table.json."""
     return {
-        "snapshot": done.snapshot,
-        "added": done.added,
-        "removed": done.removed,
-        "kept": done.kept,
+        **picked(done, "snapshot added removed kept"),
         "offsets": {str(partition): end for partition, end in done.offsets.items()},
     }
 

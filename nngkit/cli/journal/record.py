@@ -17,14 +17,14 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.streams.log_lines import log_to_stderr
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import json_line, picked, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.cli.tokens import joining
@@ -109,47 +109,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", type=stream, action="append", metavar="STREAM", required=True, help="see below; may be repeated"
     )
-    parser.add_argument(
-        "--partition",
-        type=options.partition,
-        default=0,
-        metavar="N",
-        help="partition, one for each recorder (default: 0)",
-    )
+    options.add_partition(parser, "partition, one for each recorder", 0)
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of this recorder's logs")
-    parser.add_argument("--salvage", action="store_true", help="continue after damage, and count the lost records")
-    parser.add_argument(
-        "--keep-age", type=options.more_than_no_seconds, metavar="S", help="delete older segments (default: never)"
-    )
-    size: dict[str, Any] = {"type": lambda text: options.whole(text, 1, 1 << 60), "metavar": "BYTES"}
-    parser.add_argument("--keep-size", **size, help="delete the oldest segments over this size (default: never)")
-    parser.add_argument(
-        "--segment-size", default=64 << 20, **size, help="seal a log over this size (default: 67108864)"
-    )
-    parser.add_argument(
-        "--segment-age",
-        type=options.more_than_no_seconds,
-        default=60.0,
-        metavar="S",
-        help="seal a log over this age, if it is large enough (default: 60)",
-    )
-    parser.add_argument(
-        "--segment-least",
-        default=1 << 20,
-        **size,
-        help="bytes that are large enough for --segment-age (default: 1048576)",
-    )
-    parser.add_argument(
+    options.add_flag(parser, "--salvage", "continue after damage, and count the lost records")
+    options.add_seconds(parser, "--keep-age", None, "delete older segments (default: never)")
+    size = partial(options.add_whole, parser, least=1, most=1 << 60, metavar="BYTES")
+    size("--keep-size", text="delete the oldest segments over this size (default: never)")
+    size("--segment-size", text="seal a log over this size", default=64 << 20)
+    options.add_seconds(parser, "--segment-age", 60.0, "seal a log over this age, if it is large enough")
+    size("--segment-least", text="bytes that are large enough for --segment-age", default=1 << 20)
+    options.add_seconds(
+        parser,
         "--segment-oldest",
-        type=options.more_than_no_seconds,
-        metavar="S",
-        help="seal any log over this age (default: 900; with --spool that of --segment-age)",
+        None,
+        "seal any log over this age (default: 900; with --spool that of --segment-age)",
     )
     parser.add_argument("--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)")
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
-    parser.add_argument(
-        "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
-    )
+    options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
     options.add(parser, "max-size", "json")
     add_tls(parser)
 
@@ -207,7 +184,7 @@ def _peer(
 async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
-    from nngkit.cli.streams.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter, every
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.writing.partition import Retention
 
@@ -283,7 +260,7 @@ async def _record(arguments: argparse.Namespace) -> int:
                         if arguments.lease is not None:
                             working.start_soon(watch_lease)
                         if arguments.stats is not None:
-                            working.start_soon(_every, arguments.stats, show)
+                            working.start_soon(every, arguments.stats, show)
             show()
             await prints.finish(1.0)
             helpers.cancel_scope.cancel()
@@ -303,14 +280,6 @@ def _age(path: str) -> float:
         return time.time() - os.stat(path).st_mtime
     except OSError:
         return LEASE
-
-
-async def _every(seconds: float, show: Callable[[], None]) -> None:
-    import trio
-
-    while True:
-        await trio.sleep(seconds)
-        show()
 
 
 def _where(arguments: argparse.Namespace, recorder: Recorder, sources: list[Socket | DocumentRecorder]) -> str:
@@ -340,36 +309,13 @@ def stats_fields(recorder: Recorder, seconds: float, at: float) -> dict[str, Any
     return {
         "time": utc(at),
         "seconds": round(seconds, 3),
-        "partition": stats.partition,
-        "start": stats.start,
-        "sealed": stats.sealed,
-        "end": stats.end,
-        "waiting": stats.waiting,
-        "synced": log.synced,
-        "syncs": log.syncs,
-        "refused": log.refused,
-        "unstored": log.unstored,
-        "sync_failures": log.sync_failures,
-        "write_failures": log.write_failures,
+        **picked(stats, "partition start sealed end waiting"),
+        **picked(log, "synced syncs refused unstored sync_failures write_failures"),
         "seal_failures": seal.failures,
-        "segments": seal.segments,
-        "merged": seal.merged,
-        "retired": seal.retired,
-        "torn": stats.torn,
-        "salvaged": stats.salvaged,
-        "failure": stats.failure,
+        **picked(seal, "segments merged retired"),
+        **picked(stats, "torn salvaged failure"),
         "streams": [
-            {
-                "topic": each.topic,
-                "protocol": each.protocol,
-                "received": each.received,
-                "size": each.size,
-                "dropped": each.dropped,
-                "refused": each.refused,
-                "bad": each.bad,
-                "lost": each.lost,
-                "unseen": each.unseen,
-            }
+            picked(each, "topic protocol received size dropped refused bad lost unseen")
             for each in sorted(stats.streams, key=lambda stream: stream.topic)
         ],
     }
@@ -381,17 +327,8 @@ def stats_text(fields: dict[str, Any]) -> str:
     for each in fields["streams"]:
         counted = [f"{name} {each[name]}" for name in ("dropped", "refused", "bad", "lost", "unseen") if each[name]]
         words.append(", ".join([f"{each['topic']} {each['received']}", *counted]))
-    counters = (
-        "refused",
-        "unstored",
-        "sync_failures",
-        "write_failures",
-        "seal_failures",
-        "retired",
-        "torn",
-        "salvaged",
-    )
-    words += [f"{name.replace('_', ' ')} {fields[name]}" for name in counters if fields[name]]
+    counters = "refused unstored sync_failures write_failures seal_failures retired torn salvaged"
+    words += [f"{name.replace('_', ' ')} {fields[name]}" for name in counters.split() if fields[name]]
     if fields["failure"] is not None:
         words.append(fields["failure"])
     return "; ".join(words)

@@ -1,4 +1,4 @@
-"""Options that select records, shared by `replay` and `journal`."""
+"""Options that select records, shared by `replay` and `journal`, and the content of a record as JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from nngkit.cli import options
-from nngkit.cli.streams.output import FIRST, LAST
+from nngkit.cli.streams.output import FIRST, LAST, as_json
 from nngkit.cli.streams.stderr import say
 
 if TYPE_CHECKING:
+    from nngkit.fanout import Delivery
+    from nngkit.journal.record import Record
     from nngkit.journal.selection import Skipped
 
-__all__ = ["Skips", "add_journal", "add_range", "micros", "range_of"]
+__all__ = ["Skips", "add_journal", "add_range", "content_fields", "micros", "range_of"]
 
 
 def add_journal(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
 def add_range(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
-    parser.add_argument("--partition", type=options.partition, metavar="N", help="only this partition (default: all)")
+    options.add_partition(parser, "only this partition (default: all)")
     offset: dict[str, Any] = {"type": lambda text: options.whole(text, 0, (1 << 63) - 1), "metavar": "N"}
     parser.add_argument("--from-offset", **offset, help="start at this offset (default: the earliest)")
     parser.add_argument("--to-offset", **offset, help="end before this offset (default: the current end)")
@@ -34,7 +36,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to-time", type=micros, metavar="TIME", help="end before this time; UTC unless given otherwise"
     )
-    parser.add_argument("--skip-missing", action="store_true", help="skip missing and damaged records")
+    options.add_flag(parser, "--skip-missing", "skip missing and damaged records")
 
 
 def range_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -65,6 +67,15 @@ class Skips:
         """Report the total."""
         if self.rows:
             say(self._where, f"{self.rows} records were skipped")
+
+
+def content_fields(record: Record | Delivery) -> dict[str, Any]:
+    """Return the key, the headers and the value of a record, bytes in base64."""
+    return {
+        "key": as_json(record.key),
+        "headers": [{"key": name, "value": as_json(value)} for name, value in record.headers],
+        "value": as_json(record.value),
+    }
 
 
 def micros(text: str) -> int:

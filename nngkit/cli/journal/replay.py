@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import Skips, add_journal, add_range, range_of
-from nngkit.cli.streams.output import json_line, out
+from nngkit.cli.streams.output import json_line, out, picked
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
@@ -54,20 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed", type=speed, default=1.0, metavar="X", help="speed relative to the recorded pace, or max (default: 1)"
     )
     add_range(parser)
-    parser.add_argument(
-        "--sequence", action="store_true", help="pub: number the messages, so that subscribers detect loss"
-    )
-    parser.add_argument("--batch", action="store_true", help="send records in batches; not for req")
-    parser.add_argument(
-        "--peers",
-        type=lambda text: options.whole(text, 0, 65536),
-        default=1,
-        metavar="N",
-        help="wait for N peers (default: 1)",
-    )
-    parser.add_argument(
-        "--linger", type=options.seconds, default=10.0, metavar="S", help="seconds that closing may take (default: 10)"
-    )
+    options.add_flag(parser, "--sequence", "pub: number the messages, so that subscribers detect loss")
+    options.add_flag(parser, "--batch", "send records in batches; not for req")
+    options.add_whole(parser, "--peers", 0, 65536, "wait for N peers", default=1)
+    options.add_seconds(parser, "--linger", 10.0, "seconds that closing may take", zero=True)
     options.add(parser, "json")
     add_tls(parser)
 
@@ -131,9 +121,7 @@ def replay_fields(done: Any, seconds: float) -> dict[str, Any]:
     """Return the result; docs/schemas/replay.json."""
     paced = bool(done.late)
     return {
-        "records": done.records,
-        "size": done.size,
-        "skipped": done.skipped,
+        **picked(done, "records size skipped"),
         "seconds": round(seconds, 3),
         "late_p50": done.lateness(0.5) if paced else None,
         "late_p99": done.lateness(0.99) if paced else None,

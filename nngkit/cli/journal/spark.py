@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
     parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="see below")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*], all cores of this machine)")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
+    options.add_many(parser, "--conf", "NAME=VALUE", "a Spark setting")
     parser.add_argument("--archive", metavar="FILE", help="submit: the archive written by `pack`")
     parser.add_argument("--journal", metavar="DIR", help="the journal: a folder, or a URI of shared storage")
     parser.add_argument(
@@ -90,26 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="since", metavar="TIME", help="only records from this time on (ISO 8601, or ms since 1970)"
     )
     parser.add_argument("--to", dest="until", metavar="TIME", help="only records before this time")
-    parser.add_argument(
-        "--skip-missing", action="store_true", help="run: skip missing and damaged records, and report their number"
-    )
-    parser.add_argument(
-        "--stream", action="store_true", help="continue with new records until a signal; needs --output"
-    )
+    options.add_flag(parser, "--skip-missing", "run: skip missing and damaged records, and report their number")
+    options.add_flag(parser, "--stream", "continue with new records until a signal; needs --output")
     parser.add_argument("--metrics", metavar="[HOST:]PORT", help="stream: serve its progress to Prometheus there")
     parser.add_argument(
         "--late", metavar="TEXT", default="1 minute", help='stream: allowed lateness of records (default: "1 minute")'
     )
-    parser.add_argument(
-        "--rows",
-        type=lambda text: options.whole(text, 1, 10**6),
-        default=100,
-        metavar="N",
-        help="rows to print (default: 100)",
-    )
-    parser.add_argument("--watch", action="store_true", help="show progress on stderr, also if that is no terminal")
-    parser.add_argument("--small", action="store_true", help="for little data: compile less, start sooner")
-    parser.add_argument("--start", action="store_true", help="doctor: also start Spark, which takes seconds")
+    options.add_whole(parser, "--rows", 1, 10**6, "rows to print", default=100)
+    options.add_flag(parser, "--watch", "show progress on stderr, also if that is no terminal")
+    options.add_flag(parser, "--small", "for little data: compile less, start sooner")
+    options.add_flag(parser, "--start", "doctor: also start Spark, which takes seconds")
     options.add(parser, "json")
     parser.add_argument(
         "job", metavar="JOB", nargs="?", help="run: the job, see below; sql: the statement; pack: the file"

@@ -18,13 +18,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
 
-__all__ = ["LineWriter", "printed", "to_stdout"]
+__all__ = ["LineWriter", "every", "printed", "to_stdout", "write_to"]
 
 PATIENCE: Final = 1.0  # seconds that a stalled reader may delay the end
 SLICE: Final = 1 << 20  # bytes passed to the thread at once: they are lost if it hangs
@@ -66,7 +66,7 @@ class LineWriter:
             while self._waiting:
                 some = self._some()
                 try:
-                    await trio.to_thread.run_sync(_write, self._fd, b"".join(some), abandon_on_cancel=True)
+                    await trio.to_thread.run_sync(write_to, self._fd, b"".join(some), abandon_on_cancel=True)
                 except OSError:
                     self._failed = True
                     self.dropped += len(some) + len(self._waiting)
@@ -127,6 +127,14 @@ async def printed(lines: LineWriter) -> AsyncIterator[None]:
         raise failed or raised  # type: ignore[misc]
 
 
-def _write(fd: int, data: bytes) -> None:
+async def every(seconds: float, show: Callable[[], object]) -> None:
+    """Call `show` again and again, with this pause before each call."""
+    while True:
+        await trio.sleep(seconds)
+        show()
+
+
+def write_to(fd: int, data: bytes) -> None:
+    """Write all of `data`, in a thread. Raises OSError."""
     while data:
         data = data[os.write(fd, data) :]

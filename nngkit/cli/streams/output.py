@@ -18,10 +18,13 @@ if TYPE_CHECKING:  # --help loads no discovery
 __all__ = [
     "FIRST",
     "LAST",
+    "as_json",
+    "as_text",
     "coloured",
     "columns",
     "json_line",
     "out",
+    "picked",
     "provider_fields",
     "span",
     "state_text",
@@ -84,18 +87,32 @@ def span(seconds: float) -> str:
 def provider_fields(provider: Provider) -> dict[str, Any]:
     """Return all fields of a provider, under their names in docs/schemas/."""
     return {
-        "name": provider.name,
-        "address": provider.address,
-        "id": provider.id,
-        "epoch": provider.epoch,
-        "version": provider.version,
-        "zone": provider.zone,
-        "priority": provider.priority,
-        "weight": provider.weight,
+        **picked(provider, "name address id epoch version zone priority weight"),
         "tags": sorted(provider.tags),
-        "load": provider.load,
-        "draining": provider.draining,
+        **picked(provider, "load draining"),
     }
+
+
+def picked(thing: object, names: str) -> dict[str, Any]:
+    """Return the attributes of `thing` that `names` lists, separated by spaces, in that order."""
+    return {name: getattr(thing, name) for name in names.split()}
+
+
+def as_text(body: bytes) -> tuple[str, str]:
+    """Return the bytes as text and its encoding: utf-8, or base64 if they are not UTF-8."""
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return _base64(body), "base64"
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of CBOR as JSON can have it: bytes as base64."""
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_json(each) for each in value]
+    return _base64(value) if isinstance(value, bytes) else value
 
 
 def json_line(fields: dict[str, Any]) -> str:
@@ -105,6 +122,12 @@ def json_line(fields: dict[str, Any]) -> str:
         return text
     # JSON lets C1 controls and bidirectional overrides stand, which a terminal obeys.
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def _base64(data: bytes) -> str:
+    import base64  # a millisecond, which most commands do not spend
+
+    return base64.b64encode(data).decode()
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]], colour: bool = False) -> str:

@@ -12,6 +12,8 @@ from typing import Final
 
 import trio
 
+from nngkit.cli.streams.line_writer import write_to
+
 __all__ = ["chunks", "lines_of", "write_all"]
 
 CHUNK: Final = 65_536  # bytes: what a pipe of Linux holds
@@ -40,9 +42,4 @@ async def lines_of(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
 
 async def write_all(data: bytes) -> None:
     """Write to standard output by a thread, which is abandoned if cancelled. Raises OSError."""
-    await trio.to_thread.run_sync(_write, data, abandon_on_cancel=True)
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+    await trio.to_thread.run_sync(write_to, 1, data, abandon_on_cancel=True)

@@ -50,30 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", type=options.address, help="address of the listening end; port 0 is any")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="protocol (default: all, one after the other)")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--listen", action="store_true", help="run the listening end, which receives or replies")
-    role.add_argument("--dial", action="store_true", help="run the dialing end, which sends or requests")
+    options.add_flag(role, "--listen", "run the listening end, which receives or replies")
+    options.add_flag(role, "--dial", "run the dialing end, which sends or requests")
     options.add_seconds(parser, "--seconds", 3.0, "seconds for each protocol")
-    parser.add_argument(
-        "--size",
-        type=lambda text: options.whole(text, LEAST, 1 << 28),
-        default=100,
-        metavar="BYTES",
-        help=f"of a message, from {LEAST} (default: 100)",
-    )
-    parser.add_argument(
-        "--batch", type=lambda text: options.whole(text, 1, 65536), metavar="N", help="send in batches of N messages"
-    )
-    parser.add_argument(
-        "--window",
-        type=lambda text: options.whole(text, 1, 8192),
-        default=1,
-        metavar="N",
-        help="requests or surveys in flight (default: 1)",
-    )
+    options.add_whole(parser, "--size", LEAST, 1 << 28, f"of a message, from {LEAST}", default=100, metavar="BYTES")
+    options.add_whole(parser, "--batch", 1, 65536, "send in batches of N messages")
+    options.add_whole(parser, "--window", 1, 8192, "requests or surveys in flight", default=1)
     options.add_seconds(parser, "--timeout", 30.0, "seconds to wait for the other end")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--csv", action="store_true", help="print CSV with a header")
-    output.add_argument(*options.OPTIONS["json"].flags, **options.OPTIONS["json"].keywords)
+    options.add_flag(output, "--csv", "print CSV with a header")
+    options.add(output, "json")
     add_tls(parser)
 
 

@@ -5,9 +5,11 @@ Those of the cat commands come from their table, those of others from their pars
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from typing import Final, NamedTuple
 
 from nngkit.cli.cat.command_line import help_text as helps
@@ -89,8 +91,8 @@ def help_of(command: str) -> str:
     module = import_module(module_of(command))
     parser = parser_for(command, COMMANDS[command], module.EPILOG)
     module.add_arguments(parser)
-    own: list[str] = [each.format_help() for each in getattr(module, "parsers", list)()]
-    return "\n\n".join([parser.format_help(), *own])
+    named = [each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    return "\n\n".join(each.format_help() for each in chain([parser], *named))
 
 
 def markdown() -> str:

@@ -15,7 +15,6 @@ import argparse
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.option_errors import named
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import json_line, picked, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, check_tls, tls_of
 from nngkit.devices.kinds import KINDS
@@ -47,6 +46,7 @@ docs/devices.md has the limits and losses of a device.""".format(
 )
 NAME: Final = "nngkit device"
 SIDES: Final = ("front", "back")
+FIGURES: Final = "in_flight unanswered lost rings far"  # of a Device, in the statistics
 CAPTURE_BUFFER: Final = 64 << 20  # bytes of records queued for the disk
 STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
 
@@ -65,48 +65,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="forwarder: only such topics, as in orders.*.eu or orders.>",
     )
-    parser.add_argument(
+    options.add_seconds(
+        parser,
         "--request-timeout",
-        type=options.more_than_no_seconds,
-        metavar="S",
-        help="queue: seconds until a request is abandoned (default: 60); survey: for responses (default: 10)",
+        None,
+        "queue: seconds until a request is abandoned (default: 60); survey: for responses (default: 10)",
     )
-    parser.add_argument(
-        "--in-flight",
-        type=lambda text: options.whole(text, 1, 65536),
-        metavar="N",
-        help="queue, survey: concurrent requests (default: 1024)",
-    )
-    parser.add_argument(
-        "--hold",
-        type=lambda text: options.whole(text, 1, 8192),
-        metavar="N",
-        help="messages that each side may queue (default: see docs/protocols.md)",
-    )
+    options.add_whole(parser, "--in-flight", 1, 65536, "queue, survey: concurrent requests (default: 1024)")
+    options.add_whole(parser, "--hold", 1, 8192, "messages that each side may queue (default: see docs/protocols.md)")
     parser.add_argument(
         "--rate", type=_rate, metavar="N", help="messages (requests) a second in each direction (default: any number)"
     )
-    parser.add_argument(
-        "--once",
-        type=options.more_than_no_seconds,
-        metavar="S",
-        help="drop a body that was forwarded in the same direction within S seconds",
-    )
-    parser.add_argument(
-        "--hops",
-        type=lambda text: options.whole(text, 1, 7),
-        metavar="N",
-        help="queue, survey: devices in a row that a request may pass (default: 7)",
-    )
+    options.add_seconds(parser, "--once", None, "drop a body that was forwarded in the same direction within S seconds")
+    options.add_whole(parser, "--hops", 1, 7, "queue, survey: devices in a row that a request may pass (default: 7)")
     parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each incoming message")
     parser.add_argument("--tap", **url, help="listen for subscribers of a copy of all messages; may be repeated")
     parser.add_argument("--record", metavar="DIR", help="record all messages in this journal")
-    parser.add_argument(
-        "--stats", type=options.more_than_no_seconds, metavar="S", help="print statistics every S seconds"
-    )
-    parser.add_argument(
-        "--linger", type=options.seconds, default=1.0, metavar="S", help="seconds that closing may take (default: 1)"
-    )
+    options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
+    options.add_seconds(parser, "--linger", 1.0, "seconds that closing may take", zero=True)
     options.add(parser, "max-size", "json")
     add_tls(parser, "front", "back")
 
@@ -173,7 +149,7 @@ def _open(side: str, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
 async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     import trio
 
-    from nngkit.cli.streams.line_writer import LineWriter
+    from nngkit.cli.streams.line_writer import LineWriter, every
     from nngkit.cli.tools import device_taps
     from nngkit.cli.tools.device_places import registered
     from nngkit.devices.device import HOPS, IN_FLIGHT, Device
@@ -241,7 +217,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
 
                     working.start_soon(handle_signals)
                     if arguments.stats is not None:
-                        working.start_soon(_every, arguments.stats, show)
+                        working.start_soon(every, arguments.stats, show)
                     await device.run()
                     working.cancel_scope.cancel()
                 if records is not None:
@@ -261,14 +237,6 @@ async def _captured(records: LineWriter, path: str) -> None:
         say(NAME, f"--capture: {path}: {error.strerror or error}; messages are forwarded without capture")
 
 
-async def _every(seconds: float, show: Callable[[], None]) -> None:
-    import trio
-
-    while True:
-        await trio.sleep(seconds)
-        show()
-
-
 def _where(side: str, socket: Socket) -> str:
     ways = [f"listens at {address}" for address in socket.addresses]
     ways += [f"dials {address}" for address in socket.dialed]
@@ -283,11 +251,7 @@ def stats_fields(device: Device, seconds: float, at: float, records: LineWriter 
         "kind": device.kind.name,
         "up": asdict(device.up),
         "down": asdict(device.down),
-        "in_flight": device.in_flight,
-        "unanswered": device.unanswered,
-        "lost": device.lost,
-        "rings": device.rings,
-        "far": device.far,
+        **picked(device, FIGURES),
         "peers": [asdict(peer) for peer in device.peers()],
         "front": {"addresses": list(device.front.addresses), **asdict(device.front.stats)},
         "back": {"addresses": list(device.back.addresses), **asdict(device.back.stats)},
@@ -305,11 +269,7 @@ def stats_text(fields: dict[str, Any]) -> str:
             words.append(f"{way} {flow['passed']} of {flow['received']} messages, {flow['size']} bytes")
         if flow["dropped"]:
             words.append(f"{way} left out {flow['dropped']}")
-    words += [
-        f"{name.replace('_', ' ')} {fields[name]}"
-        for name in ("in_flight", "unanswered", "lost", "rings", "far")
-        if fields[name]
-    ]
+    words += [f"{name.replace('_', ' ')} {fields[name]}" for name in FIGURES.split() if fields[name]]
     for side in ("front", "back"):
         counted = fields[side]
         found = [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import as_json, json_line, picked, utc
 
 if TYPE_CHECKING:
     import argparse
@@ -64,10 +63,7 @@ def passed_fields(passed: TappedMessage, at: float) -> dict[str, Any]:
     """Return a record of `--capture`; docs/schemas/device-capture.json."""
     return {
         "time": utc(at),
-        "side": passed.side,
-        "what": passed.what,
-        "number": passed.number,
-        "peer": passed.peer,
+        **picked(passed, "side what number peer"),
         "size": len(passed.body),
-        "data": base64.b64encode(passed.body).decode(),
+        "data": as_json(passed.body),
     }

@@ -45,17 +45,10 @@ SHARES: Final = (0.5, 0.9, 0.99)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("url", metavar="URL", type=options.address, help="address of the peer")
-    parser.add_argument("--listen", action="store_true", help="listen at URL (default: dial it)")
-    parser.add_argument("--survey", action="store_true", help="survey all RESPONDENTs (default: request from a REP)")
-    parser.add_argument(
-        "--count",
-        type=lambda text: options.whole(text, 1, 10**9),
-        metavar="N",
-        help="number of round trips (default: unlimited)",
-    )
-    parser.add_argument(
-        "--interval", type=options.seconds, default=1.0, metavar="S", help="seconds between round trips (default: 1)"
-    )
+    options.add_flag(parser, "--listen", "listen at URL (default: dial it)")
+    options.add_flag(parser, "--survey", "survey all RESPONDENTs (default: request from a REP)")
+    options.add_whole(parser, "--count", 1, 10**9, "number of round trips (default: unlimited)")
+    options.add_seconds(parser, "--interval", 1.0, "seconds between round trips", zero=True)
     parser.add_argument("--data", metavar="TEXT", help="text of the request (default: ping)")
     parser.add_argument("--size", type=options.size, metavar="BYTES", help="send a request of BYTES zeros instead")
     options.add(parser, "timeout", "json")

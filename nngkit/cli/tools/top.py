@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
 from nngkit.cli.ports import say_chosen
-from nngkit.cli.streams.output import columns, json_line, state_text, utc, wants_colour
+from nngkit.cli.streams.output import columns, json_line, picked, state_text, utc, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of, tls_or_variables
 from nngkit.cli.tools.traffic import Traffic
@@ -52,23 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--sub", **url, help="subscribe at URL; may be repeated")
     source.add_argument("--bus", **url, help="join the bus at URL; may be repeated")
     source.add_argument("--pull", **url, help="pull messages from URL; may be repeated")
-    options.add(source, "daemon")  # type: ignore[arg-type]
-    parser.add_argument("--listen", action="store_true", help="listen at the addresses (default: dial them)")
+    options.add(source, "daemon")
+    options.add_flag(parser, "--listen", "listen at the addresses (default: dial them)")
     parser.add_argument(
         "--topic", action="append", metavar="TEXT", help="--sub: these topics, counted separately (default: all)"
     )
-    parser.add_argument("--words", action="store_true", help="count messages by their first word")
-    parser.add_argument("--sequence", action="store_true", help="--sub: count gaps in numbered messages")
-    parser.add_argument("--batch", action="store_true", help="the messages are batches")
+    options.add_flag(parser, "--words", "count messages by their first word")
+    options.add_flag(parser, "--sequence", "--sub: count gaps in numbered messages")
+    options.add_flag(parser, "--batch", "the messages are batches")
     options.add_seconds(parser, "--interval", 1.0, "seconds between updates")
-    parser.add_argument(
-        "--rows",
-        type=lambda text: options.whole(text, 1, 1000),
-        default=30,
-        metavar="N",
-        help="rows at most (default: 30)",
-    )
-    parser.add_argument("--once", action="store_true", help="print one table and exit")
+    options.add_whole(parser, "--rows", 1, 1000, "rows at most", default=30)
+    options.add_flag(parser, "--once", "print one table and exit")
     options.add(parser, "timeout", "max-size", "json")
     add_tls(parser)
 
@@ -198,8 +192,7 @@ def flow_fields(
         "kind": way,
         "rows": rows,
         "peers": stats.pipes,
-        "joined": stats.joined,
-        "left": stats.left,
+        **picked(stats, "joined left"),
         "messages": traffic.total.messages,
         "bytes": traffic.total.size,
         "per_second": round(traffic.total.per_second, 3),

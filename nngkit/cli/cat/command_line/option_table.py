@@ -63,9 +63,9 @@ GROUPS: Final = {
 }
 
 
-def _protocol(name: str, what: str, *, nanocat: bool = True) -> CatOption:
+def _protocol(name: str, what: str) -> CatOption:
     zero = f"--{name}0 --{name}"
-    return CatOption(name, "protocol", "", what, cat=zero, nngcat=zero, nanocat=f"--{name}" if nanocat else "")
+    return CatOption(name, "protocol", "", what, cat=zero, nngcat=zero, nanocat=f"--{name}")
 
 
 def _common(
@@ -102,25 +102,14 @@ OPTIONS: Final = (
     _protocol("surveyor", "survey all respondents, receive their responses"),
     _protocol("respondent", "receive surveys, send responses"),
     _protocol("bus", "exchange messages with all directly connected peers"),
-    CatOption(
-        "pair0",
-        "protocol",
-        "",
-        "exchange messages with one peer, version 0, nanomsg's",
-        cat="--pair0",
-        nngcat="--pair0",
-    ),
-    CatOption(
-        "pair1", "protocol", "", "exchange messages with one peer, version 1, NNG's", cat="--pair1", nngcat="--pair1"
-    ),
-    CatOption(
+    _nng("pair0", "protocol", "", "exchange messages with one peer, version 0, nanomsg's", "--pair0"),
+    _nng("pair1", "protocol", "", "exchange messages with one peer, version 1, NNG's", "--pair1"),
+    _common(
         "pair",
         "protocol",
         "",
         "exchange messages with one peer: version 1; nanocat, and nngcat with --compat: version 0",
-        cat="--pair",
-        nngcat="--pair",
-        nanocat="--pair",
+        "--pair",
     ),
     CatOption(
         "listen",
