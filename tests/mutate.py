@@ -63,9 +63,8 @@ TESTS: Final = (
     *(f"protocols/test_{name}*.py" for name in ("subscribing", "websocket")),
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
-    *(f"test_{name}.py" for name in ("caps", "envelope", "histogram", "messages", "redial", "silence", "upgrading")),
-    "test_histories.py",
-    "test_wire_of_0_1.py",
+    *(f"test_{name}.py" for name in ("caps", "doctests", "envelope", "histogram", "messages", "redial", "silence")),
+    *(f"test_{name}.py" for name in ("histories", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
 SPECIFIC: Final = 2  # test files that are run before all others
@@ -284,7 +283,7 @@ class Covering:
         """Return the tests of both rounds, and the seconds they take."""
         lines = self._lines.get(mutant.file, {})
         found = set(lines.get(mutant.lines[0]) or lines.get(mutant.lines[1]) or ())
-        if not mutant.lines[1]:  # a constant or a default, which its neighbours may use
+        if not mutant.lines[1] or found == {""}:  # executed by the import: a constant that the neighbours may use
             folder = mutant.file.rpartition("/")[0]
             near = [each for file, each in self._lines.items() if file.rpartition("/")[0] == folder]
             found = {test for lines in near for tests in lines.values() for test in tests}

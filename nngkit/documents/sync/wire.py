@@ -2,6 +2,7 @@
 
 ::
 
+    >>> from nngkit.documents.versions import EditStream
     >>> me = EditStream(b"aaaaaaaa", 1)
     >>> decode_bus(encode(Bye(me)))
     Bye(sender=EditStream(origin=b'aaaaaaaa', epoch=1))
