@@ -250,11 +250,11 @@ def measure() -> None:
     wanted = sorted(tests & (changed | {test.split("::")[0] for test in covering}))
     seconds = {test: each for test, each in known["seconds"].items() if test.split("::")[0] in tests.difference(wanted)}
     if wanted:
-        data.purge_files(old)
-        data.close()
         workers = (3 * (os.cpu_count() or 1) + 1) // 2
         command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split(), *wanted]
         subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+        data.purge_files(old)  # not before: this call may be interrupted
+        data.close()
         whole = coverage.Coverage(str(DATA), config_file=False)
         whole.load()
         whole.combine([str(path) for path in ROOT.glob(f"{DATA.name}.*")])
