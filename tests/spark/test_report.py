@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def traffic(spark: SparkSession) -> DataFrame:
     """Return ten minutes of two topics and three providers, with three duplicates and two missing numbers."""
