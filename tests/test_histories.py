@@ -3,7 +3,7 @@
 The checks inside the simulators say what must hold; the record notices that anything else has changed, as a bound, a
 timing or a counter does. A digest that differs is no error by itself: look at what has changed, and if it is meant,
 write the record anew: `python -m tests.test_histories`. (Endpoints are not among them: trio runs the tasks of a turn in
-random order.)
+random order; `nodes` are all that is in an endpoint, without its tasks.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from nngkit.testing.network import Conditions, Network
-from tests.cluster import documents_network, election_network, place_network, work_network
+from tests.cluster import documents_network, election_network, node_network, place_network, work_network
 from tests.discovery.test_registry_invariants import Daemon
 from tests.documents import schedules
 from tests.fanout.mesh_network import Link as MeshLink
@@ -52,6 +52,13 @@ def work(seed: int) -> Iterable[object]:
     cluster = work_network.history(seed)
     nodes = [(node.done, node.crew.stats, node.host and node.host.stats) for _, node in sorted(cluster.nodes.items())]
     return [*nodes, *(table.totals for table in cluster.tables)]
+
+
+def nodes(seed: int) -> Iterable[object]:
+    """Play whole nodes, and return what they count."""
+    network = node_network.history(seed)
+    runs = [run.node for _, run in sorted(network.nodes.items())]
+    return [(node.stats, node.place.stats, node.mesh.stats, sorted(node.work.counters().items())) for node in runs]
 
 
 def mesh(seed: int) -> Iterable[object]:
@@ -108,6 +115,7 @@ SIMULATORS: Final = (
         range(8),
         ((work_network.Link, "carry"), (work_network.Cluster, "to_host"), (work_network.Cluster, "from_host")),
     ),
+    Simulator(nodes, range(6), ((node_network.NodeNetwork, "send"), (node_network.NodeNetwork, "note"))),
     Simulator(mesh, range(4), ((MeshLink, "carry"),)),
     Simulator(replicas, range(8), ((Network, "send"), (Network, "broadcast"))),
     Simulator(registry, range(4), ((Network, "send"), (Network, "broadcast"))),

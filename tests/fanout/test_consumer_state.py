@@ -90,6 +90,16 @@ class Deliveries(RuleBasedStateMachine):
                 else:
                     self.waiting[offset] = count
 
+    @rule(first=st.integers(0, 60), count=st.integers(1, 5))
+    def extend(self, first: int, count: int) -> None:
+        expected: dict[int, list[int]] = {}
+        for offset in range(first, first + count):
+            if offset in self.flying:
+                number, _ = self.flying[offset]
+                self.flying[offset] = (number, self.now + ACK_WAIT)
+                expected.setdefault(number, []).append(offset)
+        assert self.state.extend([(first, count)], now=self.now) == expected
+
     @rule(first=st.integers(0, 60))
     def release(self, first: int) -> None:
         offsets = [offset for offset in range(first, first + 3) if offset in self.state.open]
