@@ -7,8 +7,9 @@
 
 The quick tests run once under coverage, which says which of them execute which lines. That is kept: the next call
 measures again only test files that have changed, and those that execute a pure module that has changed. Each mutant is
-compiled by an import hook in a process of its own, which runs the covering tests until one fails: the quickest up to
-MOST_SECONDS, those of the most specific files first. A mutant is caught by a failure, a crash, or an endless loop.
+compiled by an import hook in a process of its own, which runs the covering tests until one fails: the quickest of each
+file up to MOST_SECONDS, those of the most specific files first. A mutant is caught by a failure, a crash, or an endless
+loop.
 
 Not changed are texts, types, decorators, class options, assertions, what is raised with an error, `__repr__`, and
 seconds and ratios that are constants: a float of 3.0 that becomes 4.0 breaks no promise. Mutants that change nothing
@@ -40,6 +41,7 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, NamedTuple
@@ -63,10 +65,11 @@ TESTS: Final = (
     *(f"protocols/test_{name}*.py" for name in ("subscribing", "websocket")),
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
-    *(f"test_{name}.py" for name in ("caps", "doctests", "envelope", "histogram", "messages", "redial", "silence")),
-    *(f"test_{name}.py" for name in ("histories", "upgrading", "wire_of_0_1")),
+    *(f"test_{name}.py" for name in ("caps", "cddl", "doctests", "envelope", "histogram", "messages", "silence")),
+    *(f"test_{name}.py" for name in ("histories", "redial", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
+OF_CONSTANTS: Final = ("tests/test_caps.py", "tests/test_cddl.py")  # use those of all modules
 SPECIFIC: Final = 2  # test files that are run before all others
 MEMORY: Final = 8 << 30  # bytes of address space
 ASKED: Final = 90.0  # percent
@@ -287,14 +290,21 @@ class Covering:
             folder = mutant.file.rpartition("/")[0]
             near = [each for file, each in self._lines.items() if file.rpartition("/")[0] == folder]
             found = {test for lines in near for tests in lines.values() for test in tests}
-        by_file: dict[str, list[int]] = {}
-        chosen, total = [], 0.0
+            found |= {test for test in self._seconds if test.startswith(OF_CONSTANTS)}
+        by_file: dict[str, list[str]] = {}
         for test in sorted(found & self._seconds.keys(), key=self._seconds.__getitem__):
+            by_file.setdefault(test.split("::")[0], []).append(test)
+        chosen, total = [], 0.0
+        # the quickest of each file, the second of each, and so on: tests of one file see much the same
+        for test in (each for row in zip_longest(*by_file.values()) for each in row if each):
             if total < MOST_SECONDS:
                 total += self._seconds[test]
                 chosen.append(test)
-                by_file.setdefault(test.split("::")[0], []).append(self._breadth[test])
-        specific = sorted(by_file, key=lambda file: sum(by_file[file]) / len(by_file[file]))[:SPECIFIC]
+
+        def breadth(file: str) -> float:
+            return sum(self._breadth.get(test, 0) for test in by_file[file]) / len(by_file[file])
+
+        specific = sorted(by_file, key=breadth)[:SPECIFIC]
         first = [test for test in chosen if test.split("::")[0] in specific]
         rest = [test for test in chosen if test.split("::")[0] not in specific]
         return [(tests, sum(self._seconds[test] for test in tests)) for tests in (first, rest) if tests]
