@@ -49,6 +49,7 @@ class Deliveries(RuleBasedStateMachine):
         self.settled: set[int] = set()
         self.flying: dict[int, tuple[int, float]] = {}  # offset -> (deliveries, due)
         self.waiting: dict[int, int] = {}  # offset -> deliveries so far
+        self.deliver(10)  # Hypothesis leaves out some rules in most of its runs
 
     @rule(count=st.integers(1, 10))
     def deliver(self, count: int) -> None:
@@ -66,7 +67,7 @@ class Deliveries(RuleBasedStateMachine):
             assert count == self.waiting.pop(offset) + 1
             self.flying[offset] = (count, self.now + ACK_WAIT)
 
-    @rule(first=st.integers(0, 60), count=st.integers(1, 5))
+    @rule(first=st.integers(0, 20), count=st.integers(1, 5))
     def ack(self, first: int, count: int) -> None:
         runs = [(first, count)]
         known = {offset for offset in offsets_in(runs) if offset in self.flying or offset in self.waiting}
@@ -76,7 +77,7 @@ class Deliveries(RuleBasedStateMachine):
             self.waiting.pop(offset, None)
         self.settled |= known
 
-    @rule(first=st.integers(0, 60), delay=st.sampled_from([0.0, 3.0]))
+    @rule(first=st.integers(0, 20), delay=st.sampled_from([0.0, 3.0]))
     def nak(self, first: int, delay: float) -> None:
         given_up, _ = self.state.retry([(first, 3)], now=self.now, delay=delay)
         for offset in range(first, first + 3):
@@ -90,7 +91,7 @@ class Deliveries(RuleBasedStateMachine):
                 else:
                     self.waiting[offset] = count
 
-    @rule(first=st.integers(0, 60), count=st.integers(1, 5))
+    @rule(first=st.integers(0, 20), count=st.integers(1, 5))
     def extend(self, first: int, count: int) -> None:
         expected: dict[int, list[int]] = {}
         for offset in range(first, first + count):
@@ -100,7 +101,7 @@ class Deliveries(RuleBasedStateMachine):
                 expected.setdefault(number, []).append(offset)
         assert self.state.extend([(first, count)], now=self.now) == expected
 
-    @rule(first=st.integers(0, 60))
+    @rule(first=st.integers(0, 20))
     def release(self, first: int) -> None:
         offsets = [offset for offset in range(first, first + 3) if offset in self.state.open]
         for count, found in self.state.release("s", offsets).items():
