@@ -65,11 +65,15 @@ TESTS: Final = (
     *(f"protocols/test_{name}*.py" for name in ("subscribing", "websocket")),
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
-    *(f"test_{name}.py" for name in ("caps", "cddl", "doctests", "envelope", "histogram", "messages", "silence")),
-    *(f"test_{name}.py" for name in ("histories", "redial", "upgrading", "wire_of_0_1")),
+    *(f"test_{name}.py" for name in ("caps", "cddl", "constants", "doctests", "envelope", "histogram", "messages")),
+    *(f"test_{name}.py" for name in ("histories", "redial", "silence", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
-OF_CONSTANTS: Final = ("tests/test_caps.py", "tests/test_cddl.py")  # use those of all modules
+OF_CONSTANTS: Final = (
+    "tests/test_caps.py",
+    "tests/test_cddl.py",
+    "tests/test_constants.py",
+)  # use those of all modules
 SPECIFIC: Final = 2  # test files that are run before all others
 MEMORY: Final = 8 << 30  # bytes of address space
 ASKED: Final = 90.0  # percent
@@ -158,7 +162,8 @@ def mutants(file: str) -> Iterator[Mutant]:
         imported = not statement
         statement = getattr(node, "lineno", 0) if statement and isinstance(node, ast.stmt) else statement
         for shown, owner, key, new in changes(node):
-            own = shown.lineno if statement and isinstance(shown, ast.stmt) else statement
+            inside = statement or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            own = shown.lineno if inside and isinstance(shown, ast.stmt) else statement
             yield Mutant(file, tree, shown, (shown.lineno, own), owner, key, new)
         for name, value in ast.iter_fields(node):
             called = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name == "body"
@@ -176,6 +181,8 @@ def is_left_out(parent: ast.AST, node: ast.AST, imported: bool) -> bool:
             return True
         case ast.If(test=test):
             return "TYPE_CHECKING" in ast.unparse(test)
+        case ast.AnnAssign(annotation=ast.Name(id="TypeAlias")):
+            return True
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.FunctionDef(name=name):
             return name in UNNAMED
         case ast.keyword(arg=name):
