@@ -69,11 +69,7 @@ TESTS: Final = (
     *(f"test_{name}.py" for name in ("histories", "redial", "silence", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
-OF_CONSTANTS: Final = (
-    "tests/test_caps.py",
-    "tests/test_cddl.py",
-    "tests/test_constants.py",
-)  # use those of all modules
+OF_CONSTANTS: Final = tuple(f"tests/test_{name}.py" for name in ("caps", "cddl", "constants"))  # of all modules
 SPECIFIC: Final = 2  # test files that are run before all others
 MEMORY: Final = 8 << 30  # bytes of address space
 ASKED: Final = 90.0  # percent
