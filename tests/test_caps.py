@@ -293,14 +293,19 @@ def documents_of_holders(n: int) -> bool:
     return holders.refused == 0
 
 
-def forgotten(n: int) -> bool:
-    """Return True if n finished jobs are forgotten at once."""
-    table = JobTable()
-    numbers = list(range(1, n + 1))
-    jobs = table.apply(entry([submit_op(Source("a", 1), 1, 0.0, Spec("k"), numbers, [b""] * n, None)])).accepted[0]
-    table.apply(entry([finish_op(0.0, [job.serial for job in jobs], [b""] * n, [1] * n)]))
-    overdue, _ = forgetting_ops(table, WorkLimits(), 0.0, 1e6)
-    return overdue == n
+def forgotten(*, keyed: bool) -> Callable[[int], bool]:
+    """Return the check of the finished jobs that are forgotten at once."""
+
+    def check(n: int) -> bool:
+        table, numbers = JobTable(), list(range(1, n + 1))
+        keys = [b"%d" % number for number in numbers] if keyed else None
+        operation = submit_op(Source("a", 1), 1, 0.0, Spec("k"), numbers, [b""] * n, keys)
+        jobs = [job for group in table.apply(entry([operation])).accepted for job in group]
+        table.apply(entry([finish_op(0.0, [job.serial for job in jobs], [b""] * n, [1] * n)]))
+        _, operations = forgetting_ops(table, WorkLimits(), 0.0, 1e6)
+        return len(operations[0][-1]) == n
+
+    return check
 
 
 def shared_changes(n: int) -> bool:
@@ -409,7 +414,8 @@ def caps() -> Iterator[Cap]:
     yield Cap("cluster: jobs sent ahead", 1000, sent_ahead)
     yield Cap("cluster: questions without an answer", 1024, questions)
     yield Cap("cluster: documents of the table of holders", 65_536, documents_of_holders)
-    yield Cap("cluster: finished jobs forgotten at once", 5000, forgotten)
+    yield Cap("cluster: finished jobs forgotten at once", 5000, forgotten(keyed=False))
+    yield Cap("cluster: finished jobs with keys forgotten at once", 5000, forgotten(keyed=True))
     yield Cap("cluster: nodes with letters", 3, letters(LetterLimits(receivers=3), "{}"))
 
 

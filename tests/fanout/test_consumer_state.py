@@ -6,6 +6,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 10))
     def again(self, most: int) -> None:
+        before = self.state.redelivered
         found = self.state.again(most, now=self.now, session="s")
+        assert self.state.redelivered == before + len(found)
         assert [offset for offset, _ in found] == sorted(self.waiting)[:most]
         for offset, count in found:
             assert count == self.waiting.pop(offset) + 1
@@ -242,6 +245,24 @@ def test_columns_survive_the_wire() -> None:
 
 
 whole = st.integers(-(2**64), 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic_of": array("i", [1, -1])},
+        {"topic_of": array("i", [1, 2])},
+        {"topic_of": array("i", [1])},
+        {"sizes": array("i", [-1, 4])},
+        {"sizes": array("i", [1, 3])},
+        {"key_sizes": array("i", [-1, 2])},
+        {"times": array("q", [1])},
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
+    assert Columns.of(columns().batch()).offsets == columns().offsets
+    with pytest.raises(BadMessage):
+        Columns.of(replace(columns(), **wrong).batch())
 
 
 @given(st.integers(0, 10), st.one_of(st.none(), st.binary(max_size=20), whole, st.just([]), st.just([1])))
