@@ -46,6 +46,6 @@ def test_a_first_frame_that_cannot_be_read_ends_its_link(host: Run) -> None:
 def test_nodes_with_a_way_to_them_are_in_reach(host: Run) -> None:
     others = set(host.network.configs) - {host.name}
     assert all(host.node.reach(name) for name in (host.name, *others))
-    assert not host.node.reach("nobody")
+    assert not host.node.reach("stranger")
     member = host.network.nodes[min(others)].node
-    assert member.reach("nobody")  # by its parent, which may know it
+    assert member.reach("stranger")  # by its parent, which may know it
