@@ -8,7 +8,7 @@ Everything else is refused: tags (a tag is code that runs in the reader), indefi
 values, map keys other than text, duplicate keys, nesting deeper than 32, bytes after the value.
 
     >>> decode(encode({"v": 1, "name": "answer"}), what="reply")
-    {'name': 'answer', 'v': 1}
+    {'v': 1, 'name': 'answer'}
 
 Bytes from a peer are hostile until `decode` has accepted them, and a map is hostile until `field` has read it:
 

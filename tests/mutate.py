@@ -3,11 +3,18 @@
 ::
 
     python3 dev.py mutate                                     # 200 mutants of all modules of law 3
-    python3 dev.py mutate nngkit/cluster/jobs --count 50 --seed 7 --tests tests/cluster
+    python3 dev.py mutate nngkit/cluster/jobs --count 50 --seed 7
 
-One run of the quick tests under coverage says which tests execute which lines, `--reuse` takes that of the last call.
-Each mutant is compiled by an import hook in a process of its own, which runs the covering tests until one fails: first
-those of the most specific files. A mutant is caught by a failure, a crash, or an endless loop.
+The quick tests run once under coverage, which says which of them execute which lines. That is kept: the next call
+measures again only test files that have changed, and those that execute a pure module that has changed. Each mutant is
+compiled by an import hook in a process of its own, which runs the covering tests until one fails: the quickest of each
+file up to MOST_SECONDS, those of the most specific files first. A mutant is caught by a failure, a crash, or an endless
+loop.
+
+Not changed are texts, types, decorators, class options, assertions, what is raised with an error, `__repr__`, and
+seconds and ratios that are constants: a float of 3.0 that becomes 4.0 breaks no promise. Mutants that change nothing
+that can be seen are listed in equivalent_mutants.toml with the reason; an entry that no longer fits the source is an
+error.
 
 Of the known programs, mutmut 3 changes nothing outside functions, so no limit that is a constant of a module, and
 needs a copy of the tree; Cosmic Ray runs one command for every mutant, so all tests. Both run until all is changed.
@@ -18,6 +25,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import hashlib
 import importlib.machinery
 import json
 import os
@@ -32,7 +40,8 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, NamedTuple
@@ -43,28 +52,25 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DATA: Final = ROOT / ".coverage.mutants"  # the lines of each test
-SECONDS: Final = ROOT / ".coverage.mutants-seconds"  # and its duration
+KNOWN: Final = ROOT / ".coverage.mutants-known"  # the duration of each, and the hashes of the files
+NEWS: Final = ROOT / ".coverage.mutants-news"  # durations of the last call of pytest
+EQUIVALENT: Final = ROOT / "tests" / "equivalent_mutants.toml"
 # Not those that run programs, Java or networks of sockets, in which no line of a pure module is executed by itself.
 TESTS: Final = (
-    *[
-        "calls",
-        "cluster",
-        "devices",
-        "discovery",
-        "documents",
-        "fanout",
-        "recording",
-        "testing",
-        "lakehouse/test_plan.py",
-    ],
+    *(f"{room}/**/test_*.py" for room in ("calls", "cluster", "devices", "discovery", "documents", "fanout")),
+    *(f"{room}/**/test_*.py" for room in ("recording", "spark", "testing")),
+    "lakehouse/test_plan.py",
     *(f"journal/test_{name}*.py" for name in ("ingest", "merging", "partition", "record", "segments", "skipping")),
-    *(f"protocols/test_{name}*.py" for name in ("batch", "race", "sizes", "sp", "tcp_info", "topics", "websocket")),
-    *(f"cli/test_{name}.py" for name in ("diagnosis", "doc_pure", "formats", "hints", "splitting", "traffic")),
-    *(f"spark/test_{name}.py" for name in ("columns", "plan", "recorded_order", "worker")),
-    *(f"test_{name}.py" for name in ("caps", "envelope", "histogram", "redial", "silence", "upgrading")),
+    *(f"protocols/test_{name}*.py" for name in ("batch", "priorities", "race", "sizes", "sp", "tcp_info", "topics")),
+    *(f"protocols/test_{name}*.py" for name in ("subscribing", "websocket")),
+    *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
+    *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
+    *(f"test_{name}.py" for name in ("caps", "cddl", "constants", "doctests", "envelope", "histogram", "messages")),
+    *(f"test_{name}.py" for name in ("histories", "redial", "silence", "upgrading", "wire_of_0_1")),
 )
-MOST_SECONDS: Final = 15.0  # of covering tests in one round, by their duration under coverage
-FILES: Final = (2, 12)  # test files of the first round, and of both
+MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
+OF_CONSTANTS: Final = tuple(f"tests/test_{name}.py" for name in ("caps", "cddl", "constants"))  # of all modules
+SPECIFIC: Final = 2  # test files that are run before all others
 MEMORY: Final = 8 << 30  # bytes of address space
 ASKED: Final = 90.0  # percent
 BROKEN: Final = 70  # exit code of a process in which this program has failed
@@ -76,6 +82,7 @@ PAIRS: Final = (
 SWAPS: Final[dict[Any, Any]] = dict((*PAIRS, *((new, old) for old, new in PAIRS)))
 NAMES: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 UNCHANGED: Final = frozenset(("annotation", "returns", "decorator_list", "bases"))
+UNNAMED: Final = frozenset(("__all__", "__slots__", "__match_args__", "__repr__", "__str__"))
 
 
 class Mutant(NamedTuple):
@@ -89,22 +96,31 @@ class Mutant(NamedTuple):
     key: Any
     new: Any
 
-    def apply(self) -> None:
+    def change(self) -> None:
         """Change the tree."""
-        if isinstance(self.owner, list):
-            self.owner[self.key] = ast.copy_location(self.new, self.owner[self.key])
-        elif isinstance(self.new, ast.expr):
-            setattr(self.owner, self.key, ast.copy_location(self.new, self.node))
-        else:
-            setattr(self.owner, self.key, self.new)
+        self._put(ast.copy_location(self.new, self.node) if isinstance(self.new, ast.AST) else self.new)
         ast.fix_missing_locations(self.tree)
 
-    def shown(self) -> str:
-        """Return the changed code before and after; changes the tree."""
+    def text(self) -> str:
+        """Return the changed code before and after."""
         whole = isinstance(self.new, ast.Pass) or self.key == "test"
-        before = ast.unparse(self.node)
-        self.apply()
-        return f"{self.file}:{self.lines[0]}: {before}  ->  {ast.unparse(self.new if whole else self.node)}"
+        before, old = ast.unparse(self.node), self._put(self.new)
+        after = ast.unparse(self.new if whole else self.node)
+        self._put(old)
+        return f"{before}  ->  {after}"
+
+    def name(self) -> tuple[str, str, str]:
+        """Return what is the same when lines are moved: the file, the line's code and the change."""
+        return self.file, (ROOT / self.file).read_text().splitlines()[self.node.lineno - 1].strip(), self.text()
+
+    def _put(self, value: Any) -> Any:
+        """Put a value in place of another; return the other."""
+        if isinstance(self.owner, list):
+            old, self.owner[self.key] = self.owner[self.key], value
+        else:
+            old = getattr(self.owner, self.key)
+            setattr(self.owner, self.key, value)
+        return old
 
 
 def changes(node: ast.AST) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -135,26 +151,41 @@ def changes(node: ast.AST) -> Iterator[tuple[Any, Any, Any, Any]]:
 
 
 def mutants(file: str) -> Iterator[Mutant]:
-    """Yield all mutants of a file, except in types, decorators and texts of messages."""
+    """Yield all mutants of a file."""
     tree = ast.parse((ROOT / file).read_text())
 
     def walk(node: ast.AST, statement: int) -> Iterator[Mutant]:
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
-            return
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__all__", "__slots__", "__match_args__"):
-            return
-        statement = node.lineno if statement and isinstance(node, ast.stmt) else statement
+        imported = not statement
+        statement = getattr(node, "lineno", 0) if statement and isinstance(node, ast.stmt) else statement
         for shown, owner, key, new in changes(node):
-            own = shown.lineno if statement and isinstance(shown, ast.stmt) else statement
+            inside = statement or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            own = shown.lineno if inside and isinstance(shown, ast.stmt) else statement
             yield Mutant(file, tree, shown, (shown.lineno, own), owner, key, new)
         for name, value in ast.iter_fields(node):
-            if name not in UNCHANGED:
-                called = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name == "body"
-                for child in value if isinstance(value, list) else (value,):
-                    if isinstance(child, ast.AST):
-                        yield from walk(child, getattr(child, "lineno", 0) if called else statement)
+            called = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name == "body"
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, ast.AST) and name not in UNCHANGED and not is_left_out(node, child, imported):
+                    yield from walk(child, getattr(child, "lineno", 0) if called else statement)
 
     return walk(tree, 0)
+
+
+def is_left_out(parent: ast.AST, node: ast.AST, imported: bool) -> bool:
+    """Return True for what the docstring of this module says is not changed."""
+    match node:
+        case ast.JoinedStr() | ast.Raise() | ast.Assert():
+            return True
+        case ast.If(test=test):
+            return "TYPE_CHECKING" in ast.unparse(test)
+        case ast.AnnAssign(annotation=ast.Name(id="TypeAlias")):
+            return True
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.FunctionDef(name=name):
+            return name in UNNAMED
+        case ast.keyword(arg=name):
+            return isinstance(parent, ast.ClassDef) or name == "strict"
+        case ast.Constant(value=float()):
+            return imported
+    return False
 
 
 def module_of(file: str) -> str:
@@ -204,7 +235,7 @@ class Lines:
         if not self._has_workers:
             self._coverage.save()
         if "PYTEST_XDIST_WORKER" not in os.environ:
-            SECONDS.write_text(json.dumps(self.seconds))
+            NEWS.write_text(json.dumps(self.seconds))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -212,17 +243,30 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Lines(config))
 
 
-def measure(tests: list[str]) -> None:
-    """Run the quick tests; their lines are in DATA."""
-    for old in ROOT.glob(f"{DATA.name}*"):
-        old.unlink()
-    given = tests or [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
-    workers = (3 * (os.cpu_count() or 1) + 1) // 2
-    command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split()]
-    subprocess.run([*command, *given], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
-    whole = coverage.Coverage(str(DATA), config_file=False)
-    whole.combine([str(path) for path in ROOT.glob(f"{DATA.name}.*")])
-    whole.save()
+def measure() -> None:
+    """Run the tests of which the lines are not known; DATA has the lines of all, KNOWN their durations."""
+    known = json.loads(KNOWN.read_text()) if KNOWN.exists() and DATA.exists() else {"hashes": {}, "seconds": {}}
+    tests = {str(path.relative_to(ROOT)) for pattern in TESTS for path in (ROOT / "tests").glob(pattern)}
+    hashes = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest() for file in (*pure_files(), *tests)}
+    changed = {file for file in hashes if hashes[file] != known["hashes"].get(file)}
+    data = coverage.CoverageData(str(DATA))
+    data.read()
+    old = [path for path in data.measured_files() if str(Path(path).resolve().relative_to(ROOT)) in changed]
+    covering = {test for path in old for tests in data.contexts_by_lineno(path).values() for test in tests}
+    wanted = sorted(tests & (changed | {test.split("::")[0] for test in covering}))
+    seconds = {test: each for test, each in known["seconds"].items() if test.split("::")[0] in tests.difference(wanted)}
+    if wanted:
+        workers = (3 * (os.cpu_count() or 1) + 1) // 2
+        command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split(), *wanted]
+        subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+        data.purge_files(old)  # not before: this call may be interrupted
+        data.close()
+        whole = coverage.Coverage(str(DATA), config_file=False)
+        whole.load()
+        whole.combine([str(path) for path in ROOT.glob(f"{DATA.name}.*")])
+        whole.save()
+        seconds |= json.loads(NEWS.read_text())
+    KNOWN.write_text(json.dumps({"hashes": hashes, "seconds": seconds}))
 
 
 class Covering:
@@ -231,10 +275,10 @@ class Covering:
     def __init__(self) -> None:
         self._data = coverage.CoverageData(str(DATA))
         self._data.read()
-        seconds = json.loads(SECONDS.read_text())
+        seconds = json.loads(KNOWN.read_text())["seconds"]
         self._seconds = {test: each for test, each in seconds.items() if each < MOST_SECONDS}
         self._breadth: dict[str, int] = {}
-        self._lines = {}
+        self._lines: dict[str, dict[int, list[str]]] = {}
         for path in self._data.measured_files():
             file = str(Path(path).resolve().relative_to(ROOT))
             self._lines[file] = self._data.contexts_by_lineno(path)
@@ -242,33 +286,31 @@ class Covering:
                 self._breadth[test] = self._breadth.get(test, 0) + 1
 
     def rounds(self, mutant: Mutant) -> list[tuple[list[str], float]]:
-        """Return the tests of each round, and the seconds they take. The quickest of the most specific files first."""
+        """Return the tests of both rounds, and the seconds they take."""
         lines = self._lines.get(mutant.file, {})
         found = set(lines.get(mutant.lines[0]) or lines.get(mutant.lines[1]) or ())
-        if not mutant.lines[1]:  # a constant or a default, which its neighbours may use
+        if not mutant.lines[1] or found == {""}:  # executed by the import: a constant that the neighbours may use
             folder = mutant.file.rpartition("/")[0]
             near = [each for file, each in self._lines.items() if file.rpartition("/")[0] == folder]
             found = {test for lines in near for tests in lines.values() for test in tests}
+            found |= {test for test in self._seconds if test.startswith(OF_CONSTANTS)}
         by_file: dict[str, list[str]] = {}
         for test in sorted(found & self._seconds.keys(), key=self._seconds.__getitem__):
             by_file.setdefault(test.split("::")[0], []).append(test)
-        files = sorted(
-            by_file, key=lambda file: sum(self._breadth[each] for each in by_file[file]) / len(by_file[file])
-        )
-        return [
-            self._quickest(test for file in part for test in by_file[file])
-            for part in (files[: FILES[0]], files[FILES[0] : FILES[1]])
-            if part
-        ]
-
-    def _quickest(self, tests: Iterable[str]) -> tuple[list[str], float]:
         chosen, total = [], 0.0
-        for test in sorted(tests, key=self._seconds.__getitem__):
-            total += self._seconds[test]
-            chosen.append(test)
-            if total > MOST_SECONDS:
-                break
-        return chosen, total
+        # the quickest of each file, the second of each, and so on: tests of one file see much the same
+        for test in (each for row in zip_longest(*by_file.values()) for each in row if each):
+            if total < MOST_SECONDS:
+                total += self._seconds[test]
+                chosen.append(test)
+
+        def breadth(file: str) -> float:
+            return sum(self._breadth.get(test, 0) for test in by_file[file]) / len(by_file[file])
+
+        specific = sorted(by_file, key=breadth)[:SPECIFIC]
+        first = [test for test in chosen if test.split("::")[0] in specific]
+        rest = [test for test in chosen if test.split("::")[0] not in specific]
+        return [(tests, sum(self._seconds[test] for test in tests)) for tests in (first, rest) if tests]
 
 
 # ---- one mutant ------------------------------------------------------------------------------------------------------
@@ -307,7 +349,7 @@ def run_tests(mutant: Mutant | None, tests: list[str], scratch: Path) -> int:
 
 def change_import(mutant: Mutant) -> None:
     """Let the import of a module compile the mutant."""
-    mutant.apply()
+    mutant.change()
     name, get_code = module_of(mutant.file), importlib.machinery.SourceFileLoader.get_code
 
     def changed(loader: Any, fullname: str) -> CodeType | None:
@@ -360,23 +402,30 @@ def ended(pid: int, seconds: float) -> int:
     return -9
 
 
+def equivalents() -> set[tuple[str, str, str]]:
+    """Return the names of the mutants that change nothing. Raises SystemExit if the source has no such mutant."""
+    entries = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    listed = {(each["file"], each["line"], each["change"]) for each in entries}
+    if stale := listed.difference(mutant.name() for file in {file for file, *_ in listed} for mutant in mutants(file)):
+        raise SystemExit("\n".join(f"stale in {EQUIVALENT.name}: {' | '.join(each)}" for each in stale))
+    return listed
+
+
 def main() -> int:
     """Sample mutants, test them, print the survivors and the share caught."""
     parser = argparse.ArgumentParser(prog="dev.py mutate", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("path", nargs="*", help="files or folders; default: all pure modules")
     parser.add_argument("--count", type=int, default=200, help="mutants, at random; default: 200")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
-    parser.add_argument(
-        "--tests", nargs="+", default=[], metavar="PATH", help="only these tests; default: all quick ones"
-    )
-    parser.add_argument("--reuse", action="store_true", help="take the coverage of the last call: nothing has changed")
     given = parser.parse_args()
     wanted = tuple(path.rstrip("/") + "/" for path in given.path)
     files = [file for file in pure_files() if not wanted or f"{file}/".startswith(wanted)]
     every = [mutant for file in files for mutant in mutants(file)]
+    known = equivalents()
     sample = random.Random(given.seed).sample(every, min(given.count, len(every)))
-    if not given.reuse:
-        measure(given.tests)
+    sample = [mutant for mutant in sample if mutant.name() not in known]
+    count = len(sample)
+    measure()
     covering = Covering()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
@@ -396,13 +445,13 @@ def main() -> int:
             mutant, rounds = running.pop(pid)
             code = os.waitstatus_to_exitcode(status)
             if code not in (False, True):
-                raise SystemExit(f"{mutant.shown()}: not tested, exit code {code}")
+                raise SystemExit(f"{': '.join(mutant.name())}: not tested, exit code {code}")
             if not code:
                 survived += 1
-                print(mutant.shown(), f"({sum(len(tests) for tests, _ in rounds)} tests)", flush=True)
+                print(f"{mutant.file}:{mutant.node.lineno}: {mutant.text()}", end=" ")
+                print(f"({sum(len(tests) for tests, _ in rounds)} tests)", flush=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    count = min(given.count, len(every))
     share = 100 * (count - survived) / max(1, count)
     print(f"caught {count - survived} of {count} mutants, {share:.1f} %, seed {given.seed},", end=" ")
     print(f"{len(every):,} possible in {len(files)} modules, {time.monotonic() - start:.0f} s")

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -20,10 +22,17 @@ from nngkit.cli.diagnosis import MOST_PATH
 from nngkit.cli.tools.traffic import Traffic
 from nngkit.cluster import issue_ticket
 from nngkit.cluster.admission import check_secret
+from nngkit.cluster.content.holders import Holders
 from nngkit.cluster.content.writer import SharedWriter
 from nngkit.cluster.frames import check_id, check_kind
+from nngkit.cluster.jobs.messages import Spec, Submit
+from nngkit.cluster.jobs.operations import entry, finish_op, forgetting_ops, submit_op
 from nngkit.cluster.jobs.submitter import SubmitLimits, Submitter
+from nngkit.cluster.jobs.table import JobTable, Source
+from nngkit.cluster.jobs.values import WorkLimits
 from nngkit.cluster.node.letters import LetterLimits, Letters
+from nngkit.cluster.node.node import Node
+from nngkit.cluster.node.values import NodeConfig
 from nngkit.devices.examining import Once
 from nngkit.discovery.lanes import Preference
 from nngkit.discovery.messages import SurveyReply
@@ -251,6 +260,54 @@ def letters(limits: LetterLimits, receiver: str) -> Callable[[int], bool]:
     return check
 
 
+def sent_ahead(n: int) -> bool:
+    """Return True if n jobs are sent before the host has told its window."""
+    submitter = Submitter("a", 1)
+    submitter.attached(1, 0.0)
+    for _ in range(n):
+        submitter.submit("k", b"", 0.0)
+    sent = sum(
+        len(group.numbers)
+        for message in submitter.take(0.0).sends
+        if isinstance(message, Submit)
+        for group in message.groups
+    )
+    assert sent == min(n, 1000)
+    return sent == n
+
+
+def questions(n: int) -> bool:
+    """Return True if a node repeats all of n questions that have no answer."""
+    node = Node(NodeConfig(cluster="c", id="a"), epoch=1, now=0.0, wall=0.0, rng=Random(1))
+    numbers = {node.questions.ask("status", "", 0.0) for _ in range(n)}
+    with patch.object(node.questions, "_post") as post:
+        node.questions.attached(0.0)
+    return len(post.mock_calls) == len(numbers)
+
+
+def documents_of_holders(n: int) -> bool:
+    """Return True if a host knows the holders of n documents."""
+    holders = Holders("host", 0.0)
+    for number in range(n):
+        holders.opened(str(number), "a", 1.0, parent="", avoid="")
+    return holders.refused == 0
+
+
+def forgotten(*, keyed: bool) -> Callable[[int], bool]:
+    """Return the check of the finished jobs that are forgotten at once."""
+
+    def check(n: int) -> bool:
+        table, numbers = JobTable(), list(range(1, n + 1))
+        keys = [b"%d" % number for number in numbers] if keyed else None
+        operation = submit_op(Source("a", 1), 1, 0.0, Spec("k"), numbers, [b""] * n, keys)
+        jobs = [job for group in table.apply(entry([operation])).accepted for job in group]
+        table.apply(entry([finish_op(0.0, [job.serial for job in jobs], [b""] * n, [1] * n)]))
+        _, operations = forgetting_ops(table, WorkLimits(), 0.0, 1e6)
+        return len(operations[0][-1]) == n
+
+    return check
+
+
 def shared_changes(n: int) -> bool:
     """Return True if n changes of a shared object wait for the host."""
     writer = SharedWriter("o")
@@ -354,6 +411,11 @@ def caps() -> Iterator[Cap]:
     yield Cap("cluster: jobs of a submitter", 3, submitted(SubmitLimits(jobs=3), b""))
     yield Cap("cluster: bytes of jobs", 3, submitted(SubmitLimits(bytes=30), bytes(10)))
     yield Cap("cluster: letters to one node", 3, letters(LetterLimits(waiting=3), "b"))
+    yield Cap("cluster: jobs sent ahead", 1000, sent_ahead)
+    yield Cap("cluster: questions without an answer", 1024, questions)
+    yield Cap("cluster: documents of the table of holders", 65_536, documents_of_holders)
+    yield Cap("cluster: finished jobs forgotten at once", 5000, forgotten(keyed=False))
+    yield Cap("cluster: finished jobs with keys forgotten at once", 5000, forgotten(keyed=True))
     yield Cap("cluster: nodes with letters", 3, letters(LetterLimits(receivers=3), "{}"))
 
 

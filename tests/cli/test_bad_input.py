@@ -15,6 +15,8 @@ import pytest
 import trustme
 
 from nngkit.cli.main import main
+from nngkit.cli.option_errors import named
+from nngkit.errors import ConfigError
 from nngkit.protocols import Pull
 from tests.cli.certificates import Certificate, issue
 
@@ -214,3 +216,21 @@ def test_a_valid_certificate_is_accepted(certificates: Certificate, capfd: pytes
     for files in (["--cert", str(both)], list(certificates.options)):
         assert main(["pull", *waits, *files]) == 3
         assert "no peer connected" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("what", "why", "side", "says"),
+    [
+        ("dial", "no port", "", "tcp://h: no port"),
+        ("tls", "a listener over TLS needs a certificate", "", "--cert: a listener over TLS needs it, and --key"),
+        (
+            "tls",
+            "a dialer over TLS needs it",
+            "front",
+            "--front-cacert: a dialer over TLS needs it, or --front-insecure",
+        ),
+        ("name", "too long", "", "name: too long"),
+    ],
+)
+def test_an_error_of_a_socket_names_the_option(what: str, why: str, side: str, says: str) -> None:
+    assert str(named(ConfigError(what, why), "tcp://h", side)) == says

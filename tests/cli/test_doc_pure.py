@@ -54,6 +54,11 @@ def test_edits_of_many_differences_are_coarser_and_correct(old: str, new: str, m
     before, differences.MOST = differences.MOST, most  # type: ignore[misc]
     try:
         assert applied(old, edits(old, new)) == new
+        same = differences.matches(old, new)
+        assert (same is None) == (distance(old, new) > most)
+        if same is not None:
+            assert all(old[i] == new[j] for i, j in same)
+            assert len(old) + len(new) - 2 * len(same) == distance(old, new)
     finally:
         differences.MOST = before  # type: ignore[misc]
 

@@ -45,6 +45,18 @@ def test_records_reads_the_msgpack_format(bodies: list[bytes], cuts: list[int]) 
     assert fed(Records(), b"".join(map(msgpack, bodies)), cuts) == bodies
 
 
+HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+
+
+@given(st.lists(st.tuples(st.sampled_from([0xA0, *HEADS]), st.binary(max_size=31))), st.lists(st.integers(0)))
+def test_records_reads_every_form_of_a_string(strings: list[tuple[int, bytes]], cuts: list[int]) -> None:
+    data = b""
+    for tag, body in strings:
+        width = HEADS.get(tag)
+        data += (bytes([tag]) + len(body).to_bytes(width, "big") if width else bytes([tag + len(body)])) + body
+    assert fed(Records(), data, cuts) == [body for _, body in strings]
+
+
 @given(st.binary(max_size=40), st.lists(st.integers(0)))
 def test_malformed_records_are_rejected(data: bytes, cuts: list[int]) -> None:
     try:

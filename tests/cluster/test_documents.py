@@ -227,6 +227,16 @@ def test_partners_lead_to_one_node() -> None:
     assert holders.of("d") == ("b", "e")
 
 
+def test_holders_beyond_the_cap_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.cluster.content.holders.MOST_ENTRIES", 2)
+    holders = Holders("host", 0.0)
+    for name, node in (("d", "a"), ("d", "b")):
+        assert holders.opened(name, node, 1.0, parent="", avoid="") is not None
+    for number, (name, node) in enumerate((("d", "c"), ("e", "a"))):
+        assert holders.opened(name, node, 1.0, parent="", avoid="") is None
+        assert (holders.refused, holders.of(name)) == (number + 1, ("a", "b") if name == "d" else ())
+
+
 def test_a_new_host_names_no_partner_before_all_have_told_it_of_their_documents() -> None:
     holders = Holders("host", 1.5, known=["own"])
     assert holders.opened("own", "host", 0.0, parent="", avoid="") == ("host", 1)

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -78,9 +78,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codepoints, "GROUP", 3)
 
 
-@pytest.mark.slow
-def test_positions_follow_local_and_remote_edits() -> None:
-    run_state_machine_as_test(Mirror)
+@pytest.mark.parametrize("histories", [15, pytest.param(100, marks=pytest.mark.slow)])
+def test_positions_follow_local_and_remote_edits(histories: int) -> None:
+    run_state_machine_as_test(Mirror, settings=settings(max_examples=histories, deadline=None))
 
 
 @pytest.mark.parametrize("offset", [2, 4, 5, 6])

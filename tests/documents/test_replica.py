@@ -593,6 +593,28 @@ def test_heartbeats_report_recent_streams_first_then_all_in_turn() -> None:
     assert told == world.replica.versions
 
 
+def test_edits_that_follow_a_refused_one_are_refused_with_it() -> None:
+    world = World()
+    world.hear(ADA, 2)
+    world.hear(BOB, 1, deps={ADA: 1})
+    world.hear(CY, 1, deps={BOB: 1})
+    world.hear(CY, 5)
+    assert world.replica.refuse(ADA, 1, "broken")
+    assert not world.replica.refuse(ADA, 1, "broken")
+    assert {(one.stream, one.seq) for one in world.replica.history.refused} == {(ADA, 1), (BOB, 1), (CY, 1)}
+    assert world.replica.counts.refused == 2
+    assert (world.replica.held, world.delivered()) == (0, [])
+
+
+def test_a_peer_that_lacked_the_document_is_asked_again_soon() -> None:
+    world = World(ADA)
+    world.replica.catch_up(world.now)
+    world.asks(0.001)
+    world.replica.unknown_document(ADA, world.now)
+    world.claim(ADA, ada=1)
+    assert AskAll(ADA, False) in [ask for _ in range(30) for ask in world.asks(0.1)]
+
+
 # ---- hostile input ---------------------------------------------------------------------------------------------------
 
 

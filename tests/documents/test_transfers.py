@@ -53,6 +53,15 @@ def test_update_is_split_once_for_several_peers() -> None:
     assert transfers.offer(data(3 * CHUNK), name=b"m" * 16, now=1.0) is first
 
 
+def test_an_update_that_is_offered_again_is_kept_from_then_on() -> None:
+    transfers = Transfers()
+    offer(transfers, data(CHUNK + 1))
+    offer(transfers, data(CHUNK + 1), now=KEPT - 1)
+    assert transfers.chunks(NAME, (0,), 2 * KEPT - 2)
+    assert transfers.chunks(NAME, (1,), 3 * KEPT - 3)  # so does a request
+    assert not transfers.chunks(NAME, (0,), 4 * KEPT)
+
+
 def test_too_large_update_is_not_offered() -> None:
     class Giant(bytes):
         def __len__(self) -> int:

@@ -307,12 +307,13 @@ def test_an_invalid_frame_is_refused_with_its_close_code_after_earlier_messages(
     assert (out, server.to_send) == ([b"before"], [])
 
 
-def test_only_frames_of_a_client_are_masked() -> None:
+@pytest.mark.parametrize("body", [b"hi", b""])
+def test_only_frames_of_a_client_are_masked(body: bytes) -> None:
     server, client = to_server(), to_client()
     with pytest.raises(BadMessage, match="unmasked frame from a client"):
-        take(server, frame(WHOLE, b"hi"))
+        take(server, frame(WHOLE, body))
     with pytest.raises(BadMessage, match="masked frame from a server"):
-        take(client, frame(WHOLE, b"hi", KEY))
+        take(client, frame(WHOLE, body, KEY))
     assert close_of(server) == close_of(client) == b"\x03\xea"
 
 

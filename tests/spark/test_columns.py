@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nngkit import envelope
@@ -33,7 +32,7 @@ def by_row(found: Vectors, rows: int) -> list[Versions | None]:
     return result
 
 
-@pytest.mark.slow
+@settings(max_examples=40)
 @given(st.lists(st.none() | VERSIONS), st.integers(0, 3), st.booleans())
 def test_vectors_are_read_as_they_were_written(given_: list[Versions | None], skipped: int, is_large: bool) -> None:
     data = [None if each is None else envelope.encode(to_wire(each)) for each in given_]
@@ -46,7 +45,7 @@ def edited(data: bytes, place: int, byte: int, how: str) -> bytes:
     return data[:at] + (b"" if how == "cut" else bytes([byte])) + (data[at:] if how == "insert" else data[at + 1 :])
 
 
-@pytest.mark.slow
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(VERSIONS, st.integers(0), st.integers(0, 255), st.sampled_from(["cut", "insert", "replace"])))
 )

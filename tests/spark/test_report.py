@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def traffic(spark: SparkSession) -> DataFrame:
     """Return ten minutes of two topics and three providers, with three duplicates and two missing numbers."""
@@ -190,6 +188,7 @@ def test_negative_latency_is_drawn_below_zero() -> None:
             90 * 86400,
             ["2026-11-05", "2026-11-19", "2026-12-03", "2026-12-17", "2026-12-31", "2027-01-14", "2027-01-28"],
         ),
+        (370 * 86400, ["Jan 2027", "Mar 2027", "May 2027", "Jul 2027", "Sep 2027", "Nov 2027"]),
         (400 * 86400, ["Jan 2027", "Mar 2027", "May 2027", "Jul 2027", "Sep 2027", "Nov 2027"]),
         (20 * 365 * 86400, ["2030", "2035", "2040", "2045"]),
     ],
@@ -210,3 +209,5 @@ def test_timeline_has_a_box_for_each_part() -> None:
     text = timeline([Bar("p", [(0, 10, True), (10, 12, False)])])
     assert text.count('class="up"') == 1
     assert text.count('class="down"') == 1
+    later = timeline([Bar("p", [(100, 110, True), (110, 112, False)])])
+    assert re.findall("<rect[^>]*>", later) == re.findall("<rect[^>]*>", text) != []

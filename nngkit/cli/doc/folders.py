@@ -38,7 +38,7 @@ def path_of(name: str, root: str | None = None) -> str:
     """Return the path of a document, or of its text `root`, below the folder. Raises ConfigError for an invalid name.
 
     >>> path_of("minutes/2026"), path_of("minutes/2026", "body"), path_of("minutes", "../a")
-    ('minutes/2026.json', 'minutes/2026.txt', 'minutes.texts/..%2Fa.txt')
+    ('minutes/2026.json', 'minutes/2026.txt', 'minutes.texts/%2E.%2Fa.txt')
     """
     *folders, last = map(_segment, check_name(name).split("/"))
     folders = [_folder(segment) for segment in folders]

@@ -2,8 +2,8 @@
 
 ::
 
-    >>> me = EditStream(b"aaaaaaaa", 1)
-    >>> decode_bus(encode(Bye(me)))
+    >>> from nngkit.documents.versions import EditStream
+    >>> decode_bus(encode(Bye(EditStream(b"aaaaaaaa", 1))))
     Bye(sender=EditStream(origin=b'aaaaaaaa', epoch=1))
 
 A message is a CBOR array that begins with its kind, a number. Decoding validates every field of hostile input, and
