@@ -235,7 +235,7 @@ class Awareness:
 
 
 class _State(Fields, frozen=True):
-    """What nngkit reads of a state; the other fields are the program's."""
+    """Field of a state that nngkit reads; the others are the program's."""
 
     client: Natural
 
