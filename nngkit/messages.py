@@ -37,8 +37,10 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast
+from functools import lru_cache, partial
+from typing import Annotated, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, field, msgpack, to_builtins
 from msgspec import inspect as types
@@ -61,6 +63,7 @@ __all__ = [
     "Row",
     "Rows",
     "Seconds",
+    "Wired",
     "always",
     "packed",
 ]
@@ -97,6 +100,38 @@ class Row(Struct, frozen=True, array_like=True):
 
 class Fields(Struct, frozen=True):
     """A message, or a part of one, that is a map."""
+
+
+class Wired(ABC):
+    """Type of a field whose value is of another class, which is registered: `Name.register(dict)`.
+
+    `row`: the declared row on the wire; `make` takes its fields and returns the value, `write` returns the row's items.
+    A class without a row has a `read` of its own, which raises ValueError.
+    """
+
+    row: ClassVar[type[Row]]
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        """Return the value of a decoded row."""
+        row = convert(value, cls.row, builtin_types=(bytes,), dec_hook=_read_wired)
+        if (check := _check_once(cls.row)) is not None:
+            check(row)
+        return cls.make(*astuple(row))
+
+    @staticmethod
+    def make(*fields: Any) -> Any:
+        """Return the value of a row's fields."""
+        return fields
+
+    @staticmethod
+    def write(value: Any) -> Any:
+        """Return the items on the wire for a value."""
+        return value
+
+
+def _read_wired(kind: type[Wired], value: Any) -> Any:
+    return kind.read(value)
 
 
 M = TypeVar("M")
@@ -235,11 +270,15 @@ class _Reader:
         self._check = _check_of(kind)
         # bytes are bytes, never base64 in text; said only where it matters, as it costs more than small messages do
         self._native: tuple[type, ...] | None = (bytes,) if _has(types.type_info(kind), types.BytesType) else None
+        self._hook = _read_wired if _has(types.type_info(kind), types.CustomType) else None
 
     def read(self, value: Any, what: str, peer: str | None) -> Any:
         kind = self._kind
         try:
-            message = convert(value, kind, builtin_types=self._native) if self._native else convert(value, kind)
+            if self._native:
+                message = convert(value, kind, builtin_types=self._native, dec_hook=self._hook)
+            else:
+                message = convert(value, kind, dec_hook=self._hook)
             if self._check is not None:
                 self._check(message)
         except ValidationError as error:
@@ -286,6 +325,8 @@ def _row_writer(info: types.Type) -> Callable[[Any], list[Any]] | None:
     It takes long lists of bytes as they are, where to_builtins would look at each.
     """
     assert isinstance(info, types.StructType)
+    if _has(info, types.CustomType) or _has(info, types.NamedTupleType):
+        return _item_writer(info)
     changed = (types.StructType, types.EnumType, types.FrozenSetType, types.SetType)
     tag = [] if info.tag is None else [info.tag]
     rows: list[tuple[int, Callable[[Any], list[Any]]]] = []
@@ -307,11 +348,68 @@ def _row_writer(info: types.Type) -> Callable[[Any], list[Any]] | None:
     return written
 
 
+def _item_writer(info: types.Type) -> Callable[[Any], Any] | None:
+    """Return a writer of the values of a declared type; None if they need no change."""
+    while isinstance(info, types.Metadata):
+        info = info.type
+    if isinstance(info, types.CustomType):
+        wired: type[Wired] = info.cls
+        return wired.write
+    if isinstance(info, types.NamedTupleType):
+        return list
+    if isinstance(info, types.VarTupleType):
+        item = _item_writer(info.item_type)
+        return None if item is None else partial(_written, item)
+    if isinstance(info, types.UnionType):
+        found = {_type_of(each): write for each in info.types if (write := _item_writer(each)) is not None}
+        return partial(_written_as, found) if found else None
+    if isinstance(info, types.StructType):
+        return _rows(info) if info.array_like else _map_writer(info)
+    return None
+
+
+def _written(write: Callable[[Any], Any], values: Any) -> list[Any]:
+    return list(map(write, values))
+
+
+def _written_as(writers: dict[type[Any], Callable[[Any], Any]], value: Any) -> Any:
+    write = writers.get(type(value))
+    return value if write is None else write(value)
+
+
+def _rows(info: types.StructType) -> Callable[[Any], list[Any]]:
+    tag = [] if info.tag is None else [info.tag]
+    writers = [(at, each) for at, f in enumerate(info.fields, len(tag)) if (each := _item_writer(f.type)) is not None]
+
+    def written(message: Any) -> list[Any]:
+        row = [*tag, *astuple(message)]
+        for at, write in writers:
+            row[at] = write(row[at])
+        return row
+
+    return written
+
+
+def _map_writer(info: types.StructType) -> Callable[[Any], dict[str, Any]]:
+    omits = info.cls.__struct_config__.omit_defaults
+    fields = [(f.name, f.encode_name, f.default if omits else NODEFAULT, _item_writer(f.type)) for f in info.fields]
+
+    def written(message: Any) -> dict[str, Any]:
+        found = {}
+        for name, key, default, write in fields:
+            value = getattr(message, name)
+            if value is not UNSET and value != default:
+                found[key] = value if write is None or value is None else write(value)
+        return found
+
+    return written
+
+
 def _has(info: types.Type, wanted: type[types.Type]) -> bool:
     """Return True if a declared type is, or contains, a `wanted` one."""
     if isinstance(info, wanted):
         return True
-    if isinstance(info, types.StructType):
+    if isinstance(info, types.StructType | types.NamedTupleType):
         return any(_has(each.type, wanted) for each in info.fields)
     inside = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
     inside += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
@@ -342,6 +440,9 @@ def _check_of(kind: type[Any], inside: tuple[type[Any], ...] = ()) -> _Check | N
     info = types.type_info(kind)
     assert isinstance(info, types.StructType)
     return _struct(info, inside)
+
+
+_check_once: Final = lru_cache(_check_of)  # a Wired is read often, and needs the same check
 
 
 def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | None:

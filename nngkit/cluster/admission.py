@@ -18,11 +18,13 @@ from binascii import Error
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, field
 
 from nngkit.cluster.frames import check_id, check_kind
-from nngkit.envelope import as_map, decode, encode, field
 from nngkit.errors import AccessDenied, BadMessage, ConfigError, TooLarge
+from nngkit.messages import Fields, Maps
 
 __all__ = [
     "MOST_TOKEN",
@@ -39,7 +41,6 @@ MOST_TOKEN: Final = 1024  # bytes of a token or a ticket
 MOST_ID: Final = 64  # bytes of an id
 DIGEST: Final = "sha256"
 MAC: Final = 32  # bytes of a signature
-WHAT: Final = "ticket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,15 @@ class Applicant:
     ticket: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Fields, frozen=True):
     """Permission to join `cluster`, until a time in seconds since 1970. `id`: the only id that may use it; "": any."""
 
-    cluster: str
-    id: str
-    until: float
+    cluster: Annotated[str, Meta(max_length=MOST_TOKEN)] = field(name="c")
+    id: Annotated[str, Meta(max_length=MOST_ID)] = field(name="i")
+    until: float = field(name="u")
+
+
+_TICKETS: Final = Maps[Ticket]("ticket", Ticket, limit=MOST_TOKEN)
 
 
 Authenticator = Callable[[Applicant], float | bool | None]
@@ -100,7 +103,7 @@ def issue_ticket(token: str, cluster: str, *, until: float, id: str = "") -> str
         check_id(id)
     if not isinstance(until, (int, float)) or not isfinite(until):
         raise ConfigError("until", f"{until!r} is not a time in seconds since 1970", until)
-    body = encode({"c": cluster, "i": id, "u": float(until)})
+    body = _TICKETS.encode(Ticket(cluster, id, float(until)))
     ticket = urlsafe_b64encode(hmac.digest(token.encode(), body, DIGEST) + body).decode()
     # one of 64 would be an option in a command line; readers of base64 skip the dot
     return f".{ticket}" if ticket.startswith("-") else ticket
@@ -113,12 +116,7 @@ def read_ticket(token: str, text: str) -> Ticket:
         mac, body = data[:MAC], data[MAC:]
         if not hmac.compare_digest(mac, hmac.digest(token.encode(), body, DIGEST)):
             raise AccessDenied("the ticket is not signed with this cluster's token")
-        fields = as_map(decode(body, what=WHAT, limit=MOST_TOKEN), what=WHAT)
-        return Ticket(
-            field(fields, "c", str, what=WHAT, max_len=MOST_TOKEN),
-            field(fields, "i", str, what=WHAT, max_len=MOST_ID),
-            field(fields, "u", float, what=WHAT),
-        )
+        return _TICKETS.decode(body)
     except (UnicodeError, Error, BadMessage, TooLarge) as error:
         raise AccessDenied(f"the ticket is not one: {error}") from error
 

@@ -5,14 +5,14 @@ The host answers; docs/schemas has the JSON of `as_dict`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
-from nngkit.envelope import as_map
-from nngkit.envelope import field as read
-from nngkit.errors import BadMessage
+from msgspec import Meta, field
+from msgspec.structs import asdict
+
 from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import Fields, Maps, Row
 
 __all__ = ["ClusterMember", "ClusterStatus", "ClusterTree", "JobCounts", "VoterState"]
 
@@ -20,8 +20,7 @@ WHAT: Final = "status of a cluster"
 MOST_MEMBERS: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMember:
+class ClusterMember(Row, frozen=True):
     """A node of the cluster. `parent`: "" at the host. `slots`: jobs that it does at a time."""
 
     id: str
@@ -33,8 +32,7 @@ class ClusterMember:
     voter: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VoterState:
+class VoterState(Row, frozen=True):
     """A configured voter: whether the host reaches it."""
 
     id: str
@@ -42,8 +40,7 @@ class VoterState:
     connected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobCounts:
+class JobCounts(Row, frozen=True):
     """Jobs of a kind ("": of all kinds): waiting, given to workers, and of all kinds ended since the log began."""
 
     kind: str
@@ -55,8 +52,7 @@ class JobCounts:
     cancelled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(Fields, frozen=True):
     """State of a cluster, as its host sees it.
 
     Attributes:
@@ -73,94 +69,48 @@ class ClusterStatus:
 
     cluster: str
     term: int
-    host: str
+    host: Annotated[str, Meta(max_length=MOST_ORIGIN)]
     members: int
     depth: int
     grants: bool
     voters: tuple[VoterState, ...] = ()
     jobs: tuple[JobCounts, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        return asdict(self)
+        voters, jobs = (tuple(map(asdict, rows)) for rows in (self.voters, self.jobs))
+        return asdict(self) | {"voters": voters, "jobs": jobs}
 
     @classmethod
     def parse(cls, content: object, peer: str) -> ClusterStatus:
         """Return the status in an answer of the host. Raises BadMessage."""
-        fields = as_map(content, what=WHAT, peer=peer)
-        try:
-            return cls(
-                cluster=read(fields, "cluster", str, what=WHAT, peer=peer),
-                term=read(fields, "term", int, what=WHAT, peer=peer),
-                host=read(fields, "host", str, what=WHAT, peer=peer, max_len=MOST_ORIGIN),
-                members=read(fields, "members", int, what=WHAT, peer=peer),
-                depth=read(fields, "depth", int, what=WHAT, peer=peer),
-                grants=read(fields, "grants", bool, what=WHAT, peer=peer),
-                voters=tuple(VoterState(*row[:3]) for row in read(fields, "voters", list, what=WHAT, peer=peer)),
-                jobs=tuple(JobCounts(*row[:7]) for row in read(fields, "jobs", list, what=WHAT, peer=peer)),
-                counters=read(fields, "counters", dict, what=WHAT, peer=peer),
-            )
-        except TypeError as error:
-            raise BadMessage(WHAT, str(error), peer) from error
+        return _STATUS.parse(content, peer)
 
     def fields(self) -> dict[str, Any]:
         """Return the content of an answer, for `parse`."""
-        return {
-            "cluster": self.cluster,
-            "term": self.term,
-            "host": self.host,
-            "members": self.members,
-            "depth": self.depth,
-            "grants": self.grants,
-            "voters": [[one.id, one.address, one.connected] for one in self.voters],
-            "jobs": [list(asdict(one).values()) for one in self.jobs],
-            "counters": dict(self.counters),
-        }
+        return _STATUS.pack(self)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTree:
+class ClusterTree(Fields, frozen=True):
     """The members of a cluster in their tree; the host is first, and each parent comes before its children."""
 
     cluster: str
     term: int
-    members: tuple[ClusterMember, ...]
+    members: Annotated[tuple[ClusterMember, ...], Meta(max_length=MOST_MEMBERS)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        return asdict(self)
+        return asdict(self) | {"members": tuple(map(asdict, self.members))}
 
     def fields(self) -> dict[str, Any]:
         """Return the content of an answer, for `parse`."""
-        rows = [
-            [one.id, one.parent, one.address, one.depth, one.slots, list(one.kinds), one.voter] for one in self.members
-        ]
-        return {"cluster": self.cluster, "term": self.term, "members": rows}
+        return _TREE.pack(self)
 
     @classmethod
     def parse(cls, content: object, peer: str) -> ClusterTree:
         """Return the tree in an answer of the host. Raises BadMessage."""
-        fields = as_map(content, what=WHAT, peer=peer)
-        rows = read(fields, "members", list, what=WHAT, peer=peer, max_len=MOST_MEMBERS)
-        members = []
-        for row in rows:
-            match row:
-                case [
-                    str(id),
-                    str(parent),
-                    str() | None as address,
-                    int(depth),
-                    int(slots),
-                    list(kinds),
-                    bool(voter),
-                    *_,
-                ]:
-                    members.append(ClusterMember(id, parent, address, depth, slots, tuple(map(str, kinds)), voter))
-                case _:
-                    raise BadMessage(WHAT, "a row is not a member", peer)
-        cluster = read(fields, "cluster", str, what=WHAT, peer=peer)
-        return cls(cluster, read(fields, "term", int, what=WHAT, peer=peer), tuple(members))
+        return _TREE.parse(content, peer)
 
     def lines(self) -> Iterator[str]:
         """Yield the tree as lines of text: ids with their addresses, slots and kinds, children below their parent."""
@@ -178,3 +128,7 @@ class ClusterTree:
             for one in reversed(inner):
                 last = one is inner[-1]
                 stack.append((one, stem + below, "└─ " if last else "├─ ", "   " if last else "│  "))
+
+
+_STATUS: Final = Maps[ClusterStatus](WHAT, ClusterStatus)
+_TREE: Final = Maps[ClusterTree](WHAT, ClusterTree)

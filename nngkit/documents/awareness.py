@@ -24,13 +24,13 @@ from nngkit import envelope
 from nngkit.documents.changes import Broadcast, ChangeReader
 from nngkit.documents.shared import Text
 from nngkit.errors import BadMessage
+from nngkit.messages import Fields, Maps, Natural
 
 __all__ = ["RENEW", "STATE_LIMIT", "TIMEOUT", "Awareness", "AwarenessChange"]
 
 STATE_LIMIT: Final = 16 * 1024  # bytes: a name, a colour, a few cursors; all peers get it at each cursor movement
 TIMEOUT: Final = 30.0  # seconds, as in Yjs
 RENEW: Final = 10.0  # seconds: two of three renewals may be lost before a state expires
-_CLIENTS: Final = 2**53
 _WHAT: Final = "awareness"
 
 
@@ -234,8 +234,16 @@ class Awareness:
         return None if at is None or to is None else (name, at, to)
 
 
+class _State(Fields, frozen=True):
+    """Field of a state that nngkit reads; the others are the program's."""
+
+    client: Natural
+
+
+_STATES: Final = Maps[_State](_WHAT, _State)
+
+
 def _decoded(state: bytes, peer: str | None) -> dict[str, Any]:
-    value = envelope.decode(state, what=_WHAT, limit=STATE_LIMIT, peer=peer)
-    fields = envelope.as_map(value, what=_WHAT, peer=peer)
-    envelope.field(fields, "client", int, what=_WHAT, peer=peer, low=0, high=_CLIENTS - 1)
+    fields: dict[str, Any] = envelope.decode(state, what=_WHAT, limit=STATE_LIMIT, peer=peer)
+    _STATES.parse(fields, peer)
     return fields

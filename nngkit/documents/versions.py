@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Meta, field
 
 from nngkit import envelope
 from nngkit.errors import BadMessage
+from nngkit.messages import Natural, Row, Wired
 
 __all__ = [
     "EPOCHS",
@@ -34,6 +36,7 @@ __all__ = [
     "Harmful",
     "Oldest",
     "Versions",
+    "WireVersions",
     "covers",
     "digest",
     "from_wire",
@@ -54,8 +57,8 @@ EPOCHS_KEPT: Final = 16  # streams that a vector keeps of one origin, the newest
 class EditStream(NamedTuple):
     """The edits of one peer between two starts. `origin` belongs to its store; `epoch` is new at each start."""
 
-    origin: bytes
-    epoch: int
+    origin: Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+    epoch: Natural
 
     def __str__(self) -> str:
         return f"{self.origin.hex()}@{self.epoch}"
@@ -69,15 +72,40 @@ Versions = dict[EditStream, int]
 """The number of the last edit of each stream in the document; all edits before it are in it too. Never 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+if TYPE_CHECKING:
+    WireVersions: TypeAlias = Versions
+else:
+
+    class WireVersions(Wired):
+        """Versions that are `to_wire` in a message."""
+
+        MOST: Final = STREAMS + 1
+
+        @classmethod
+        def read(cls, value):
+            try:
+                versions = from_wire(value, what="versions")
+            except BadMessage as error:
+                raise ValueError(error.why) from None
+            if len(versions) > cls.MOST:
+                raise ValueError(f"{len(versions)} streams, over the limit of {cls.MOST}")
+            return versions
+
+        @staticmethod
+        def write(value):
+            return to_wire(value) if value else []
+
+    WireVersions.register(dict)
+
+
+class Edit(Row, frozen=True):
     """The update of one transaction.
 
     `deps`: versions of other streams in the document then, unless an earlier edit of the same stream named them.
     """
 
     payload: bytes
-    deps: Versions = field(default_factory=dict)
+    deps: WireVersions = field(default_factory=dict)
 
 
 def covers(a: Mapping[EditStream, int], b: Mapping[EditStream, int]) -> bool:

@@ -8,10 +8,10 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
+from msgspec.structs import replace
 
 from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
 from nngkit.cli.streams.output import coloured, columns, json_line, utc, wants_colour

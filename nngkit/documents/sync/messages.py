@@ -1,4 +1,4 @@
-"""Messages between the peers of a document, as values. Pure; `wire.py` holds their encoding, docs/wire.md the protocol.
+"""Messages between the peers of a document. Pure; docs/wire.md is the protocol, `wire.py` encodes and decodes.
 
 On the BUS, which may lose messages: `Updates`, `Heartbeat`, `Aware`, `Bye`. Over REQ/REP, which is reliable: `Hello`,
 `Nack`, `Want`, `Pull`, `Give`, `Have`, and their replies `Welcome`, `Resent`, `Diff`, `Chunks`, `Given`, `Has` and
@@ -8,11 +8,18 @@ limits below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
+from msgspec import UNSET, Meta, UnsetType, field
+from msgspec.structs import astuple
+
+from nngkit.documents.names import check_name
 from nngkit.documents.sync.refused import RefusedEdit
-from nngkit.documents.versions import Edit, EditStream, Versions
+from nngkit.documents.versions import EPOCHS, ORIGIN, Edit, EditStream, WireVersions
+from nngkit.envelope import shown
+from nngkit.errors import ConfigError
+from nngkit.messages import ADDRESS, ANY_TEXT, Fields, Natural, Row, Wired, always
 
 __all__ = [
     "ADDRESSES",
@@ -30,6 +37,7 @@ __all__ = [
     "REQUEST_LIMIT",
     "TEXT",
     "VERSION",
+    "VERSION_WHAT",
     "Aware",
     "BusMessage",
     "Bye",
@@ -41,7 +49,9 @@ __all__ = [
     "Has",
     "Have",
     "Heartbeat",
+    "HeartbeatRow",
     "Hello",
+    "HelloRow",
     "Manifest",
     "Nack",
     "Pull",
@@ -53,6 +63,7 @@ __all__ = [
     "Updates",
     "Want",
     "Welcome",
+    "WelcomeRow",
 ]
 
 VERSION: Final = 1
@@ -72,24 +83,156 @@ LONGEST_WAIT: Final = 30.0  # seconds: cap on the `wait` of a `Have`
 TEXT: Final = 1024  # bytes of a name, token, address or reason
 
 
+def _check_doc(name: str) -> None:
+    try:
+        check_name(name)
+    except ConfigError as refused:
+        raise ValueError(shown(refused)) from None
+
+
+Doc: TypeAlias = Annotated[str, Meta(extra={"check": _check_doc})]
+Seq: TypeAlias = Annotated[int, Meta(ge=1, le=EPOCHS)]
+Token: TypeAlias = Annotated[str, Meta(max_length=TEXT, extra=ANY_TEXT)] | None
+Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+TransferId: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Sha256: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Index: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_CHUNKS - 1)]
+Addresses: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(max_length=TEXT, extra=ADDRESS)], ...], Meta(max_length=ADDRESSES)
+]
+
+
 @dataclass(frozen=True, slots=True)
-class Updates:
+class Range:
+    """Edits `first` to `last` of `stream`."""
+
+    stream: EditStream
+    first: int
+    last: int
+
+
+class RangeRow(Row, frozen=True):
+    """A range on the wire."""
+
+    origin: Origin
+    epoch: Natural
+    first: Seq
+    last: Seq
+
+    def check(self) -> None:
+        """Refuse one that ends before it begins."""
+        if self.first > self.last:
+            raise ValueError("a range ends before it begins")
+
+
+class ChunkRow(Row, frozen=True):
+    """A chunk on the wire."""
+
+    index: Index
+    data: bytes
+
+
+class ClientRow(Row, frozen=True):
+    """A document, and the engine's client id in it, on the wire."""
+
+    doc: Doc
+    client: Natural
+
+
+if TYPE_CHECKING:
+    Line: TypeAlias = str
+    Heads: TypeAlias = WireVersions
+    WireRange: TypeAlias = Range
+    Chunk: TypeAlias = tuple[int, bytes]
+    Client: TypeAlias = tuple[str, int]
+    Refusal: TypeAlias = tuple[str, RefusedEdit]
+else:
+
+    class Line(Wired):
+        """Text for people; as read, it is one printable line."""
+
+        @classmethod
+        def read(cls, value):
+            if type(value) is not str or len(value.encode(errors="replace")) > TEXT:
+                raise ValueError(f"it is no text of at most {TEXT} bytes")
+            return shown(value)
+
+    class Heads(WireVersions):
+        """Versions of the streams that changed recently."""
+
+        MOST = HEADS
+
+    class WireRange(Wired):
+        """A range among the items of a message."""
+
+        row = RangeRow
+
+        @staticmethod
+        def make(origin, epoch, first, last):
+            return Range(EditStream(origin, epoch), first, last)
+
+        @staticmethod
+        def write(value):
+            return [*value.stream, value.first, value.last]
+
+    class Chunk(Wired):
+        """A chunk and its index."""
+
+        row = ChunkRow
+
+    class Client(Wired):
+        """A document and a client id."""
+
+        row = ClientRow
+
+    class RefusalRow(Row, frozen=True):
+        """A refused edit on the wire."""
+
+        doc: Doc
+        origin: Origin
+        epoch: Natural
+        seq: Seq
+        why: Line
+
+    class Refusal(Wired):
+        """A document and a refused edit."""
+
+        row = RefusalRow
+
+        @staticmethod
+        def make(doc, origin, epoch, seq, why):
+            return doc, RefusedEdit(EditStream(origin, epoch), seq, why)
+
+        @staticmethod
+        def write(value):
+            doc, one = value
+            return [doc, *one.stream, one.seq, one.why]
+
+    for kind, of in ((Line, str), (Heads, dict), (WireRange, Range), (Chunk, tuple), (Client, tuple), (Refusal, tuple)):
+        kind.register(of)
+
+
+class Updates(Row, frozen=True, tag=0):
     """Edits `first`, `first + 1`, ... of `stream`. On the BUS, and in the reply to a Nack."""
 
     stream: EditStream
-    doc: str
-    first: int
-    edits: tuple[Edit, ...]
+    doc: Doc
+    first: Seq
+    edits: Annotated[tuple[Edit, ...], Meta(min_length=1, max_length=EDITS)]
+
+    def check(self) -> None:
+        """Refuse numbers that not every reader has exactly."""
+        if self.first + len(self.edits) > 2**53:
+            raise ValueError("the sequence numbers exceed 2^53")
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentHeartbeat:
+class DocumentHeartbeat(Row, frozen=True):
     """The sender's state of one document: digests while it is quiet, else the streams that changed recently."""
 
-    doc: str
-    versions: bytes | None
-    content: bytes | None
-    heads: Versions
+    doc: Doc
+    versions: Annotated[bytes, Meta(min_length=8, max_length=8)] | None
+    content: Annotated[bytes, Meta(min_length=16, max_length=16)] | None
+    heads: Heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +252,19 @@ class Heartbeat:
     refused: tuple[tuple[str, RefusedEdit], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Aware:
+class Aware(Row, frozen=True, tag=2):
     """Awareness state of `sender` in a document; `state` None: removed. A larger `clock` is newer."""
 
     sender: EditStream
-    doc: str
-    clock: int
-    state: bytes | None
+    doc: Doc
+    clock: Natural
+    state: Annotated[bytes, Meta(max_length=AWARENESS_LIMIT)] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(Row, frozen=True, tag=3):
     """The sender leaves."""
 
     sender: EditStream
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Edits `first` to `last` of `stream`."""
-
-    stream: EditStream
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,59 +278,54 @@ class Hello:
     store: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Nack:
+class Nack(Row, frozen=True, tag=5):
     """Request missing edits again."""
 
     sender: EditStream
-    token: str | None
-    doc: str
-    ranges: tuple[Range, ...]
+    token: Token
+    doc: Doc
+    ranges: Annotated[tuple[WireRange, ...], Meta(min_length=1, max_length=RANGES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Row, frozen=True, tag=6):
     """Request all missing edits. `state`: the engine's state vector, None if the document is empty."""
 
     sender: EditStream
-    token: str | None
-    doc: str
+    token: Token
+    doc: Doc
     state: bytes | None
-    versions: Versions
+    versions: WireVersions
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Row, frozen=True, tag=8):
     """Request chunks of a transfer."""
 
     sender: EditStream
-    token: str | None
-    transfer: bytes
-    indexes: tuple[int, ...]
+    token: Token
+    transfer: TransferId
+    indexes: Annotated[tuple[Index, ...], Meta(min_length=1, max_length=CHUNKS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(Row, frozen=True, tag=10):
     """Push an update, from a peer that has no REP socket. `deps`: its dependencies."""
 
     sender: EditStream
-    token: str | None
-    doc: str
+    token: Token
+    doc: Doc
     update: bytes
-    versions: Versions
-    deps: Versions = field(default_factory=dict)
+    versions: WireVersions
+    deps: WireVersions = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Have:
+class Have(Row, frozen=True, tag=12):
     """Ask whether the peer has `versions`, with `durable` on disk. It replies once it has, or after `wait` seconds."""
 
     sender: EditStream
-    token: str | None
-    doc: str
-    versions: Versions
+    token: Token
+    doc: Doc
+    versions: WireVersions
     durable: bool
-    wait: float
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,66 +339,64 @@ class Welcome:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resent:
+class Resent(Row, frozen=True, tag=5):
     """Reply to a Nack. `rest`: some edits are not kept any more; a Want brings their content."""
 
     sender: EditStream
-    doc: str
-    updates: tuple[Updates, ...]
+    doc: Doc
+    updates: Annotated[tuple[Updates, ...], Meta(max_length=RANGES * EDITS)]
     rest: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Row, frozen=True):
     """Description of a transfer: `size` bytes in chunks of `chunk_size`, the hash of each, and of the whole."""
 
-    transfer: bytes
-    size: int
-    chunk_size: int
-    sha256: bytes
-    chunks: tuple[bytes, ...]
+    transfer: TransferId
+    size: Seq
+    chunk_size: Annotated[int, Meta(ge=1024, le=BUS_LIMIT)]
+    sha256: Sha256
+    chunks: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=MOST_CHUNKS)]
+
+    def check(self) -> None:
+        """Refuse one whose chunks are not its size."""
+        if len(self.chunks) != -(-self.size // self.chunk_size):
+            raise ValueError(f"{len(self.chunks)} chunks of {self.chunk_size} bytes are not {self.size} bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Row, frozen=True, tag=7):
     """Reply to a Want: an update, or the manifest of its transfer; with it, the document has `versions`."""
 
     sender: EditStream
-    doc: str
+    doc: Doc
     body: bytes | Manifest
-    versions: Versions
+    versions: WireVersions
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(Row, frozen=True, tag=9):
     """Chunks of a transfer; empty if it is not kept any more."""
 
     sender: EditStream
-    transfer: bytes
-    chunks: tuple[tuple[int, bytes], ...]
+    transfer: TransferId
+    chunks: Annotated[tuple[Chunk, ...], Meta(max_length=CHUNKS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Row, frozen=True, tag=11):
     """Reply to a Give: it is applied; `versions`: all that the document has now."""
 
     sender: EditStream
-    doc: str
-    versions: Versions
+    doc: Doc
+    versions: WireVersions
 
 
-@dataclass(frozen=True, slots=True)
-class Has:
+class Has(Row, frozen=True, tag=13):
     """Reply to a Have."""
 
     sender: EditStream
-    doc: str
+    doc: Doc
     yes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Row, frozen=True, tag=15):
     """Refusal of a request, with the reason.
 
     `code` is "store", "token", "version", "name", "unknown-document", "busy", "behind", "bad", "too-large" or "refused"
@@ -279,9 +404,99 @@ class Refused:
     """
 
     sender: EditStream
-    code: str
-    why: str
+    code: Line
+    why: Line
 
+
+class About(Fields, frozen=True, omit_defaults=True):
+    """Description of the sender in a heartbeat."""
+
+    v: int = always(VERSION)
+    name: Line | None = None
+    repair: Addresses = ()
+    relay: bool = False
+    clients: Annotated[tuple[Client, ...], Meta(max_length=DOCUMENTS)] = field(name="client", default=())
+    refused: Annotated[tuple[Refusal, ...], Meta(max_length=DOCUMENTS)] = ()
+
+
+class HeartbeatRow(Row, frozen=True, tag=1):
+    """A heartbeat on the wire."""
+
+    sender: EditStream
+    about: About
+    docs: Annotated[tuple[DocumentHeartbeat, ...], Meta(max_length=DOCUMENTS)]
+
+    @classmethod
+    def of(cls, value: Heartbeat) -> HeartbeatRow:
+        """Return the row of a heartbeat."""
+        about = About(VERSION, value.name, value.repair, value.relay, value.clients, value.refused)
+        return cls(value.sender, about, value.docs)
+
+    def value(self) -> Heartbeat:
+        """Return the heartbeat."""
+        _, *about = astuple(self.about)
+        return Heartbeat(self.sender, self.docs, *about)
+
+
+class Introduction(Fields, frozen=True, omit_defaults=True):
+    """Description of the sender in a hello."""
+
+    v: int = always(VERSION)
+    name: Line | None = None
+    docs: Annotated[tuple[Doc, ...], Meta(max_length=DOCUMENTS)] = field(name="documents", default=())
+    store: Origin | UnsetType = UNSET
+
+
+class HelloRow(Row, frozen=True, tag=4):
+    """A hello on the wire."""
+
+    sender: EditStream
+    token: Token
+    about: Introduction
+
+    @classmethod
+    def of(cls, value: Hello) -> HelloRow:
+        """Return the row of a hello."""
+        store = UNSET if value.store is None else value.store
+        return cls(value.sender, value.token, Introduction(VERSION, value.name, value.docs, store))
+
+    def value(self) -> Hello:
+        """Return the hello."""
+        about = self.about
+        return Hello(self.sender, self.token, about.name, about.docs, None if about.store is UNSET else about.store)
+
+
+class Invitation(Fields, frozen=True):
+    """Description of the sender in a welcome."""
+
+    max_update: Annotated[int, Meta(ge=1)]
+    v: int = VERSION
+    bus: Addresses = ()
+    docs: Annotated[tuple[Doc, ...], Meta(max_length=MANY_DOCUMENTS)] = field(name="documents", default=())
+    name: Line | UnsetType = UNSET
+
+
+class WelcomeRow(Row, frozen=True, tag=4):
+    """A welcome on the wire."""
+
+    sender: EditStream
+    about: Invitation
+
+    @classmethod
+    def of(cls, value: Welcome) -> WelcomeRow:
+        """Return the row of a welcome."""
+        name = UNSET if value.name is None else value.name
+        return cls(value.sender, Invitation(value.max_update, VERSION, value.bus, value.docs, name))
+
+    def value(self) -> Welcome:
+        """Return the welcome."""
+        about = self.about
+        name = None if about.name is UNSET else about.name
+        return Welcome(self.sender, about.bus, about.docs, about.max_update, name)
+
+
+VERSION_WHAT: Final = "documents protocol version"
+"""`what` of the BadMessage for a newer protocol version."""
 
 BusMessage = Updates | Heartbeat | Aware | Bye
 SyncRequest = Hello | Nack | Want | Pull | Give | Have

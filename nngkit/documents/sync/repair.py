@@ -16,6 +16,7 @@ import trio
 from nngkit.documents.sync.local_copy import LocalCopy
 from nngkit.documents.sync.messages import (
     REPLY_LIMIT,
+    VERSION_WHAT,
     Chunks,
     Diff,
     Give,
@@ -33,7 +34,6 @@ from nngkit.documents.sync.messages import (
 )
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
-from nngkit.documents.sync.wire_reader import VERSION_WHAT
 from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
