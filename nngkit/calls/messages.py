@@ -75,7 +75,8 @@ def check_codec(codec: str | None) -> Codec | None:
 class _Request(Fields, frozen=True):
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message. Raises TypeError or ValueError for a body that the codec cannot carry; TooLarge."""
-        return _encode(REQUESTS.pack(self), codec, limit)
+        encode = envelope.encode if codec == "cbor" else _to_json
+        return encode(REQUESTS.pack(self), limit=limit)
 
 
 class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
@@ -124,7 +125,8 @@ REQUESTS: Final = Maps[Any](
 
 def parse_request(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Request:
     """Decode a request of at most `limit` bytes. Raises BadMessage, TooLarge."""
-    request: Request = REQUESTS.parse(_decode(data, codec, REQUESTS.what, limit, peer), peer)
+    decode = envelope.decode if codec == "cbor" else _from_json
+    request: Request = REQUESTS.parse(decode(data, what=REQUESTS.what, limit=limit, peer=peer), peer)
     return request
 
 
@@ -134,7 +136,8 @@ def parse_request(data: bytes, codec: Codec, *, limit: int, peer: str | None = N
 class _Reply(Fields, frozen=True):
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message. Raises TypeError or ValueError for a body that the codec cannot carry; TooLarge."""
-        return _encode(REPLIES.pack(self), codec, limit)
+        encode = envelope.encode if codec == "cbor" else _to_json
+        return encode(REPLIES.pack(self), limit=limit)
 
 
 class ResultReply(_Reply, frozen=True, tag="result"):
@@ -191,16 +194,15 @@ REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, Err
 
 def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Reply:
     """Decode a reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
-    reply: Reply = REPLIES.parse(_decode(data, codec, REPLIES.what, limit, peer), peer)
+    decode = envelope.decode if codec == "cbor" else _from_json
+    reply: Reply = REPLIES.parse(decode(data, what=REPLIES.what, limit=limit, peer=peer), peer)
     return reply
 
 
 # ---- codecs ----------------------------------------------------------------------------------------------------------
 
 
-def _encode(fields: dict[str, object], codec: Codec, limit: int | None) -> bytes:
-    if codec == "cbor":
-        return envelope.encode(fields, limit=limit)
+def _to_json(fields: dict[str, object], *, limit: int | None) -> bytes:
     envelope.encode(fields)  # the reader has the same limits on depth, integers and keys
     data = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     if limit is not None and len(data) > limit:
@@ -208,9 +210,7 @@ def _encode(fields: dict[str, object], codec: Codec, limit: int | None) -> bytes
     return data
 
 
-def _decode(data: bytes, codec: Codec, what: str, limit: int, peer: str | None) -> Any:
-    if codec == "cbor":
-        return envelope.decode(data, what=what, limit=limit, peer=peer)
+def _from_json(data: bytes, *, what: str, limit: int, peer: str | None) -> Any:
     if len(data) > limit:
         raise TooLarge(len(data), limit, peer)
     try:
