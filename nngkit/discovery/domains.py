@@ -45,7 +45,7 @@ class OfDomain(Fields, frozen=True):
 ANY: Final = Maps[OfDomain]("discovery domain", OfDomain)
 
 
-def domain_of(body: bytes, limit: int = envelope.CONTROL_LIMIT) -> str:
+def domain_of(body: bytes) -> str:
     """Return the domain of an encoded message. Unintelligible ones are of the default domain: its parser reports them.
 
     Decodes only messages in which the name of the field occurs.
@@ -53,7 +53,7 @@ def domain_of(body: bytes, limit: int = envelope.CONTROL_LIMIT) -> str:
     if _KEY not in body:
         return ""
     try:
-        return ANY.decode(body, limit=limit).domain
+        return ANY.decode(body).domain
     except (BadMessage, TooLarge):
         return ""
 

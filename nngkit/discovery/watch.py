@@ -103,24 +103,22 @@ REPLIES: Final = Maps[ChangedMessage](
 )
 
 
-def parse_watch_query(body: bytes, peer: str | None = None) -> WatchQuery | None:
+def parse_watch_query(body: bytes) -> WatchQuery | None:
     """Decode a watch query; return None for any other message (perhaps one of queries.py). Never raises.
 
     The watchers that wait for one change send the same bytes, so small messages are decoded once.
     """
-    return _known_query(body) if len(body) <= SMALL else _decode_query(body, peer)
+    return _known_query(body) if len(body) <= SMALL else _decode_query(body)
 
 
-@lru_cache(maxsize=64)
-def _known_query(body: bytes) -> WatchQuery | None:
-    return _decode_query(body, None)
-
-
-def _decode_query(body: bytes, peer: str | None) -> WatchQuery | None:
+def _decode_query(body: bytes) -> WatchQuery | None:
     try:
-        return QUERIES.decode(body, peer)
+        return QUERIES.decode(body)
     except (BadMessage, TooLarge):
         return None
+
+
+_known_query = lru_cache(maxsize=64)(_decode_query)
 
 
 def parse_watch_reply(body: bytes, now: float = 0.0, peer: str | None = None) -> WatchReply:
