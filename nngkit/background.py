@@ -20,8 +20,6 @@ import trio
 
 from nngkit.errors import Closed, ConfigError
 
-__all__ = ["Background", "UnderTrio", "WakeUp", "demand_trio"]
-
 _ALTERNATIVES: Final = "asyncio programs use nngkit.aio, and programs without an event loop nngkit.blocking"
 
 

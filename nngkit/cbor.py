@@ -11,8 +11,6 @@ from typing import Any, Final, NoReturn
 
 import cbor2
 
-__all__ = ["REFUSED", "decode_one", "innermost"]
-
 REFUSED: Final = (cbor2.CBORError, ValueError, TypeError, OverflowError, MemoryError)
 """Errors of `decode_one` for bytes that it does not accept."""
 

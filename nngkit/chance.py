@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Chance", "RandomSource"]
-
 T = TypeVar("T")
 
 

@@ -30,8 +30,6 @@ import cbor2
 from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["CONTROL_LIMIT", "MAX_DEPTH", "as_map", "check_version", "decode", "encode", "field", "is_address", "shown"]
-
 CONTROL_LIMIT: Final = 64 * 1024
 """Bytes of a control message: 64 providers in one reply fit easily, and the worst 64 KiB decode in milliseconds."""
 MAX_DEPTH: Final = 32

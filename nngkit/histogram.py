@@ -16,8 +16,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["Histogram", "milliseconds"]
-
 FLOOR: Final = 1e-9  # seconds: less counts as this; no clock here resolves less
 STEP: Final = math.log(1.01)
 

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 from nngkit.errors import Closed, Forked
 from nngkit.portal import Calls, Host
 
-__all__ = ["Face", "Held", "Hosted", "hosted"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")

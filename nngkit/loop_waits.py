@@ -27,8 +27,6 @@ from types import MethodType
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-__all__ = ["LoopWaits", "asked_by", "on_behalf"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

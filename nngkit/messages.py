@@ -49,25 +49,6 @@ from msgspec.structs import asdict, astuple
 from nngkit import envelope
 from nngkit.errors import BadMessage
 
-__all__ = [
-    "ADDRESS",
-    "ANY_TEXT",
-    "MOST_NUMBER",
-    "Address",
-    "Fields",
-    "Flag",
-    "Integer",
-    "Maps",
-    "Natural",
-    "Natural63",
-    "Row",
-    "Rows",
-    "Seconds",
-    "Wired",
-    "always",
-    "packed",
-]
-
 MOST_NUMBER: Final = (1 << 53) - 1
 """Greatest integer that every reader of CBOR has exactly, a browser's among them."""
 ADDRESS: Final = {"text": "address"}

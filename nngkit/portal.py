@@ -28,8 +28,6 @@ import trio
 from nngkit.errors import Closed, NngkitError
 from nngkit.loop_waits import asked_by
 
-__all__ = ["BlockingIterator", "Calls", "Host", "Portal", "Pump", "Wait", "end", "the_portal"]
-
 R = TypeVar("R")
 
 ENDING: Final = 3.0

@@ -27,8 +27,6 @@ from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import Bus, Pipe, Req, Respondent, Sub
 from nngkit.silence import LEAST, PERIOD, REDIALS, Silence
 
-__all__ = ["SilentPeers", "SilentServer", "log_heard", "log_silent"]
-
 log: Final = logging.getLogger("nngkit")
 
 

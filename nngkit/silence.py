@@ -28,8 +28,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LEAST", "PERIOD", "REDIALS", "Silence", "Silent"]
-
 Peer = TypeVar("Peer", bound=Hashable)
 
 PERIOD: Final = 1.0  # seconds between two checks

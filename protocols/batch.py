@@ -34,8 +34,6 @@ import cbor2
 from nngkit.cbor import REFUSED, decode_one, innermost
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 
-__all__ = ["Batch"]
-
 MOST_ITEMS: Final = 65536  # messages in a batch: an array of empty ones costs its reader eight times its bytes
 HEAD: Final = 5  # maximum bytes of CBOR heads: of a byte string up to 4 GiB, and of the array
 MOST_TOPIC: Final = 4096  # bytes of a topic that a receiver allows on top

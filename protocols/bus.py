@@ -27,8 +27,6 @@ from nngkit.protocols._socket.sending import Sender, messages
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols.sp import BUS
 
-__all__ = ["Bus"]
-
 
 class Bus(Sender, MessageReceiver, Socket):
     """Exchange messages with all directly connected peers. Both buffers hold 1 to 8192 messages.

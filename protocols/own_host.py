@@ -28,8 +28,6 @@ from nngkit.protocols._nng.names import EVERY, Number
 from nngkit.protocols._nng.resolver import Question
 from nngkit.protocols._waiting.waiters import task_waiter
 
-__all__ = ["count_addresses", "is_everywhere", "own_host", "reachable", "with_host"]
-
 log = logging.getLogger("nngkit.protocols")
 
 PAUSE: Final = 0.5  # seconds until names without an address are looked up again

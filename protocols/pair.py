@@ -29,8 +29,6 @@ from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._waiting.waiters import weakly
 from nngkit.protocols.sp import PAIR0, PAIR1, split_hops
 
-__all__ = ["Pair0", "Pair1"]
-
 
 class _Pair(Sender, MessageReceiver, Socket):
     _alone: ClassVar[bool] = True

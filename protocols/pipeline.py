@@ -24,8 +24,6 @@ from nngkit.protocols._socket.sending import Sender
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols.sp import PULL, PUSH
 
-__all__ = ["Pull", "Push"]
-
 
 class Push(Sender, Socket):
     """Send each message to one peer. ``send_buffer`` (default 1024, 0 to 8192) is one queue for all peers."""

@@ -60,8 +60,6 @@ from nngkit.protocols._waiting.waiters import DEFAULT, Timeout, weakly
 from nngkit.protocols.batch import pack, pack_topic, split_topic, unpack
 from nngkit.protocols.sp import PUB, SUB
 
-__all__ = ["Pub", "Sub"]
-
 log = logging.getLogger("nngkit.protocols")
 
 TRAILER = struct.Struct(">8sQI")

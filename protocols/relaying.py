@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from nngkit.protocols._socket.asking import Asking
     from nngkit.protocols.survey import Surveyor
 
-__all__ = ["MOST_HOPS", "Passing", "Relay"]
-
 MOST_HOPS: Final = MOST_WORDS - 1  # devices in a row: further words find no room in the header of NNG and nanomsg
 BATCH: Final = 256  # questions taken before other tasks run
 PART: Final = 32  # messages sent on together: with more, neighbours wait longer for each other than the calls cost

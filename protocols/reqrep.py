@@ -43,8 +43,6 @@ from nngkit.protocols._waiting.waiters import (
 )
 from nngkit.protocols.sp import HEADROOM, REP, REQ
 
-__all__ = ["Rep", "Req", "Request"]
-
 RESEND = 60.0  # seconds without a reply after which a request is sent again, as in nanomsg and NNG
 
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["PRIORITIES", "PRIORITY", "Lanes", "Rotation", "share"]
-
 PRIORITIES: Final = (1, 16)
 PRIORITY: Final = 8
 """Range and default of nanomsg's NN_SNDPRIO: 1 is tried first."""

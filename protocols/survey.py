@@ -44,8 +44,6 @@ from nngkit.protocols._waiting.waiters import (
 )
 from nngkit.protocols.sp import HEADROOM, MIB, RESPONDENT, SURVEYOR
 
-__all__ = ["Query", "Reply", "Respondent", "Survey", "SurveyResult", "Surveyor"]
-
 SURVEY_TIME = 1.0  # seconds: NNG's default
 
 

@@ -12,11 +12,11 @@ file up to MOST_SECONDS, those of the most specific files first. A mutant is cau
 loop.
 
 Not changed are texts, types, decorators, class options, assertions, what is raised with an error, `__repr__`, and
-numbers that are constants of a module: those that are limits have a test each (test_caps.py). Mutants that change nothing
-that can be seen are listed in equivalent_mutants.toml with the reason; an entry that no longer fits the source is an
-error.
+numbers that are constants of a module: those that are limits have a test each (test_caps.py). Mutants that change
+nothing that can be seen are listed in equivalent_mutants.toml with the reason; an entry that no longer fits the source
+is an error.
 
-Of the known programs, mutmut 3 changes nothing outside functions, so no limit that is a constant of a module, and
+Of the known programs, mutmut 3 changes nothing outside functions, and
 needs a copy of the tree; Cosmic Ray runs one command for every mutant, so all tests. Both run until all is changed.
 """
 

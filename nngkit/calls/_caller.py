@@ -48,8 +48,6 @@ from nngkit.calls.pool import Member, Outcome, Pool
 from nngkit.errors import BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import Req
 
-__all__ = ["Call", "Caller"]
-
 ATTEMPTS: Final = 12
 """Cap on the attempts of one call: with the pauses between them, over 0.5 s, longer than a provider takes to return."""
 FIRST_PAUSE: Final = 0.002

@@ -13,8 +13,6 @@ from contextlib import suppress
 
 from sniffio import thread_local as _library
 
-__all__ = ["Changes", "under_trio"]
-
 
 def under_trio() -> bool:
     """Return True in a trio run."""

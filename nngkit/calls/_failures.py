@@ -16,8 +16,6 @@ from nngkit.calls.messages import Codec, ErrorReply
 from nngkit.calls.texts import text_of
 from nngkit.errors import RemoteError, TooLarge
 
-__all__ = ["Failures"]
-
 log = logging.getLogger("nngkit.calls")
 
 FAILED: Final = "failed"

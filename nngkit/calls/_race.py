@@ -11,8 +11,6 @@ from typing import Any
 
 from nngkit.calls._changes import under_trio
 
-__all__ = ["race"]
-
 Attempt = Callable[[], Awaitable[Any]]
 
 

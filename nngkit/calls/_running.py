@@ -41,8 +41,6 @@ from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
 from nngkit.histogram import Histogram
 from nngkit.protocols import Payload, Rep, Request
 
-__all__ = ["Running"]
-
 log = logging.getLogger("nngkit.calls")
 
 MOST_METHODS: Final = 256

@@ -18,8 +18,6 @@ from nngkit.calls.messages import MAX_PARTS, Codec, ErrorReply, PartsReply
 from nngkit.errors import TooLarge
 from nngkit.protocols import Pipe
 
-__all__ = ["IDLE", "Streaming", "Unread"]
-
 IDLE: Final = 30.0
 """Seconds without a request for more parts; a caller that lives asks as soon as it has read the last ones."""
 

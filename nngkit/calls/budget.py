@@ -13,8 +13,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Balance", "RetryBudget"]
-
 WINDOW: Final = 10.0  # seconds, Finagle's
 
 

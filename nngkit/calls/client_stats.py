@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from nngkit.calls.pool import Member, Outcome
 from nngkit.discovery.provider import Provider, State
 
-__all__ = ["ClientStats", "ProviderStats", "provider_stats"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProviderStats:

@@ -25,8 +25,6 @@ import trio
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pipe
 
-__all__ = ["Calling", "Handler", "call_plainly", "cause", "order_to_end", "takes_two"]
-
 _END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
 ORDERS: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 

@@ -18,8 +18,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Ejection", "Health"]
-
 MOST_DOUBLED: Final = 16  # an exponent that keeps 2 ** it finite; `longest` is far below
 
 

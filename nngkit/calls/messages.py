@@ -28,28 +28,6 @@ from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, RemoteError, TooLarge
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 
-__all__ = [
-    "MAX_PARTS",
-    "REPLIES",
-    "REQUESTS",
-    "CallRequest",
-    "CancelRequest",
-    "Codec",
-    "DoneReply",
-    "ErrorReply",
-    "InfoRequest",
-    "MoreRequest",
-    "PartsReply",
-    "PingRequest",
-    "Reply",
-    "Request",
-    "ResultReply",
-    "StatsRequest",
-    "check_codec",
-    "parse_reply",
-    "parse_request",
-]
-
 VERSION: Final = 1
 Codec: TypeAlias = Literal["cbor", "json"]
 

@@ -37,8 +37,6 @@ from nngkit.discovery.provider import Provider, State
 from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.histogram import Histogram
 
-__all__ = ["Member", "Outcome", "Policy", "Pool", "check_policy"]
-
 Policy: TypeAlias = Literal["two-choices", "random", "weighted", "latency"]
 Outcome: TypeAlias = Literal["reply", "error", "refused", "timeout", "lost", "bad", "cancelled"]
 Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over restarts

@@ -46,8 +46,6 @@ from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols.own_host import own_host, reachable
 
-__all__ = ["Server", "ServerStats"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("nngkit.calls")

@@ -16,8 +16,6 @@ from nngkit.calls._caller import Call, Caller
 from nngkit.calls.messages import CancelRequest, ErrorReply, MoreRequest, PartsReply, parse_reply
 from nngkit.errors import BadMessage, Closed, Lost, TimedOut
 
-__all__ = ["Stream"]
-
 
 class Stream:
     """Async iterator over the parts of a reply. `async with` it, or iterate to the end: else call `aclose`.

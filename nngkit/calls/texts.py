@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["text_of"]
-
 
 def text_of(value: Any) -> str:
     """Return `value` as text that UTF-8 can carry."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COMMANDS", "PROGRAMS", "SHORTHANDS", "STAND_INS", "module_of"]
-
 COMMANDS: Final = {
     "discoverd": "run a discovery daemon: survey services, and answer queries for them by name",
     "discover": "list the services that the discovery daemons know",

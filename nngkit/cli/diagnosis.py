@@ -19,19 +19,6 @@ from urllib.parse import urlsplit
 
 from nngkit.errors import ConfigError
 
-__all__ = [
-    "NUMBERS",
-    "PEERS",
-    "Address",
-    "Connected",
-    "Diagnosis",
-    "Finding",
-    "Seen",
-    "TlsTrouble",
-    "Upgrade",
-    "diagnose",
-]
-
 NUMBERS: Final = {
     "pair0": 16,
     "pair1": 17,

@@ -18,8 +18,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError, NngkitError, TimedOut, Unreachable
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "exit_code", "only"]
-
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
 

@@ -18,8 +18,6 @@ from nngkit.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code, only
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, NngkitError
 
-__all__ = ["main"]
-
 
 def usage() -> str:
     """Return the text of `nngkit --help`."""

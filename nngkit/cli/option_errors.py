@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from nngkit.errors import ConfigError
 
-__all__ = ["named"]
-
 
 def named(error: ConfigError, url: str, side: str = "") -> ConfigError:
     """Return the error with the name of the option: `url` for the address, `side` for TLS options of one side."""

@@ -16,28 +16,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NoReturn
 
-__all__ = [
-    "OPTIONS",
-    "ActionParser",
-    "Option",
-    "Parser",
-    "add",
-    "add_actions",
-    "add_flag",
-    "add_for",
-    "add_many",
-    "add_partition",
-    "add_seconds",
-    "add_whole",
-    "address",
-    "more_than_no_seconds",
-    "parser_for",
-    "seconds",
-    "size",
-    "whole",
-    "zones",
-]
-
 
 class Parser(argparse.ArgumentParser):
     """Argument parser that reports errors in one line, with the option or value probably meant.

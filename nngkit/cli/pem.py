@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from nngkit.errors import ConfigError
 
-__all__ = ["File", "check"]
-
 
 class File(NamedTuple):
     """A PEM file, and the option that names it."""

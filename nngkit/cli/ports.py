@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["any_port", "say_chosen"]
-
 
 def any_port(url: str) -> bool:
     """Return True if a listener at `url` gets a free port."""

@@ -21,8 +21,6 @@ from typing import Final
 from nngkit.cli.diagnosis import MOST_PATH, NUMBERS, PEERS, SUBPROTOCOL, Address, Connected, Seen, TlsTrouble, Upgrade
 from nngkit.errors import ConfigError
 
-__all__ = ["Credentials", "look", "reach"]
-
 KEPT: Final = 0.1  # seconds that an accepted WebSocket stays: NNG's PUSH does not survive a peer that leaves at once
 REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
 MOST: Final = 4096  # bytes of a response that are read

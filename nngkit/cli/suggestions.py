@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
-
 CLOSE = 0.7  # share of equal letters; with 0.6 "fetch" would match "bench"
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nngkit.discovery.settings import Certificates
     from nngkit.protocols import TLS
 
-__all__ = ["add_tls", "check_tls", "tls_of", "tls_or_variables"]
-
 NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure")
 
 Given = dict[str, tuple[str, Any]]  # by name in NAMES: the option or variable it came from, and its value

@@ -11,8 +11,6 @@ from urllib.parse import parse_qs
 
 from nngkit.errors import ConfigError
 
-__all__ = ["joining", "kept"]
-
 SECRET: Final = 16  # random bytes of a token; in hex, which never looks like an option
 
 

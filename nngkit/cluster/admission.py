@@ -26,17 +26,6 @@ from nngkit.cluster.frames import check_id, check_kind
 from nngkit.errors import AccessDenied, BadMessage, ConfigError, TooLarge
 from nngkit.messages import Fields, Maps
 
-__all__ = [
-    "MOST_TOKEN",
-    "Applicant",
-    "Authenticator",
-    "Ticket",
-    "TokenAuthenticator",
-    "check_secret",
-    "issue_ticket",
-    "read_ticket",
-]
-
 MOST_TOKEN: Final = 1024  # bytes of a token or a ticket
 MOST_ID: Final = 64  # bytes of an id
 DIGEST: Final = "sha256"

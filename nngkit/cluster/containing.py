@@ -21,8 +21,6 @@ from typing import Any, Final, TypeVar
 from nngkit.calls.texts import text_of
 from nngkit.errors import ConfigError
 
-__all__ = ["contained", "describe", "is_async", "plain"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 ORDERS: Final = (KeyboardInterrupt, GeneratorExit)

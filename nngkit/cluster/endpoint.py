@@ -79,8 +79,6 @@ from nngkit.messages import MOST_NUMBER
 from nngkit.protocols import TLS
 from nngkit.protocols.own_host import is_everywhere, own_host, with_host
 
-__all__ = ["Endpoint", "EndpointOptions"]
-
 log = logging.getLogger("nngkit.cluster")
 
 F = TypeVar("F", bound=Callable[..., Any])

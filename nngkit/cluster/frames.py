@@ -26,30 +26,6 @@ from nngkit.errors import BadMessage, ConfigError
 from nngkit.mesh.wire import MOST_NUMBER, MOST_ORIGIN
 from nngkit.messages import ANY_TEXT, Flag, Natural, Row, Rows
 
-__all__ = [
-    "DOCUMENTS",
-    "HEARTBEAT_FRAME",
-    "MOST_KIND",
-    "ROUTED",
-    "VERSION",
-    "Channel",
-    "Greeting",
-    "Id",
-    "Kind",
-    "Refusal",
-    "Routed",
-    "check_id",
-    "check_kind",
-    "greeting_frame",
-    "local_frame",
-    "pack_body",
-    "parse_body",
-    "parse_greeting",
-    "parse_local",
-    "parse_routed",
-    "routed_frame",
-]
-
 VERSION: Final = 1
 ROUTED: Final = 0xD2  # first byte; the mesh has D1
 MOST_KIND: Final = 64  # bytes of a kind

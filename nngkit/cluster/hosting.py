@@ -9,8 +9,6 @@ from nngkit.cluster.endpoint import Endpoint, EndpointOptions
 from nngkit.cluster.shell.options import check_voters
 from nngkit.errors import ConfigError
 
-__all__ = ["Host", "Member"]
-
 
 class Host(Endpoint):
     """An endpoint that may be the host of its cluster: one of its voters.

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["NEVER", "LogClock"]
-
 NEVER: Final = float("inf")  # the time of what is not due
 DRIFT: Final = 2e-4  # by which two clocks may drift apart: crystals are within 1e-4 of their rate
 

@@ -33,23 +33,6 @@ from nngkit.cluster.jobs.values import JobEnd
 from nngkit.envelope import encode
 from nngkit.messages import ANY_TEXT, Fields, Maps, Natural, Row
 
-__all__ = [
-    "HOSTS",
-    "JOBS",
-    "MESSAGES",
-    "MOST_ENDS",
-    "PROTOCOL",
-    "ClusterRecord",
-    "ClusterRecords",
-    "EndedJob",
-    "Ends",
-    "HostChange",
-    "MessageRecord",
-    "parse_ends",
-    "parse_host_change",
-    "parse_message",
-]
-
 PROTOCOL: Final = "cluster"  # of all these records
 JOBS: Final = "jobs"  # topics behind the prefix
 HOSTS: Final = "hosts"

@@ -14,8 +14,6 @@ from msgspec.structs import asdict
 from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import Fields, Maps, Row
 
-__all__ = ["ClusterMember", "ClusterStatus", "ClusterTree", "JobCounts", "VoterState"]
-
 WHAT: Final = "status of a cluster"
 MOST_MEMBERS: Final = 100_000
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-__all__ = ["Sink", "Start", "Transport"]
-
 Start: TypeAlias = Callable[..., None]
 """Starts a task: called with an async function and its arguments."""
 

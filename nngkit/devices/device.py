@@ -53,8 +53,6 @@ from nngkit.protocols import (
 )
 from nngkit.protocols.relaying import MOST_HOPS, Passing, Relay, Returned
 
-__all__ = ["HOPS", "IN_FLIGHT", "TIMEOUT", "Device", "Forwarding", "PeerStats", "Tap", "forward"]
-
 BATCH: Final = 256  # messages received at once: enough that the wake-ups do not dominate
 TIMEOUT: Final = 60.0  # seconds for a request: by then a REQ of NNG or nanomsg resends by itself
 SURVEY_TIME: Final = 10.0  # seconds in which responses to a survey are sent back; surveyors wait 1 s by default

@@ -12,8 +12,6 @@ from typing import Final, Literal
 
 from nngkit.errors import ConfigError
 
-__all__ = ["DirectionStats", "Examination", "Once", "Rate", "Side", "TappedMessage"]
-
 MOST_REMEMBERED: Final = 65_536  # bodies that `Once` remembers; the oldest beyond are forgotten
 BURST: Final = 0.05  # seconds of a rate that may be forwarded at once
 

@@ -23,8 +23,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["KINDS", "Kind", "kind_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

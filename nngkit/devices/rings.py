@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-__all__ = ["Place", "Reflection", "find_ring"]
-
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 WILDCARDS: Final = ("0.0.0.0", "::", "*", "")
 _PORTED: Final = ("tcp", "ws", "tls+tcp", "wss")

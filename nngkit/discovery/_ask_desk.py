@@ -20,8 +20,6 @@ from nngkit.discovery.questions.values import Outcome
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 
-__all__ = ["AskDesk"]
-
 OF_ONE: Final = 16  # questions in progress of one connection
 OF_ALL: Final = 128  # and of all
 ANSWERS: Final = 8 * 1024 * 1024  # bytes of the answers to one question

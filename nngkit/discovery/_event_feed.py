@@ -15,8 +15,6 @@ from nngkit.background import WakeUp
 from nngkit.discovery.provider import Event
 from nngkit.errors import Full
 
-__all__ = ["EventFeed"]
-
 UNREAD: Final = 65_536
 """Cap on the unread events of a follower: four for each row of the registry, under 32 MiB."""
 

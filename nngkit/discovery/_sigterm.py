@@ -17,8 +17,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["covered", "gone", "install", "on_sigterm"]
-
 _callbacks: dict[object, Callable[[], None]] = {}  # one for each service; they must be quick and never wait
 _received = False
 

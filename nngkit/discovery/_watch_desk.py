@@ -18,8 +18,6 @@ from nngkit.discovery.watch import WatchQuery, WatchReply
 from nngkit.errors import Closed
 from nngkit.protocols import Rep, Request
 
-__all__ = ["WatchDesk"]
-
 OF_ONE: Final = 8  # open watches of one connection; further ones are answered at once
 OF_ALL: Final = 2048  # and of all connections
 SHARED: Final = 0.1  # seconds for which encoded changes are shared: the ages in them are as wrong as that

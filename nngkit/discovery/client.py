@@ -46,8 +46,6 @@ from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreach
 from nngkit.protocols import TLS, PeerEvent, Req
 from nngkit.redial import SilentServer
 
-__all__ = ["DaemonClient"]
-
 log = logging.getLogger("nngkit.discovery")
 
 PAGES: Final = 256

@@ -40,8 +40,6 @@ from nngkit.envelope import CONTROL_LIMIT
 from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
 
-__all__ = ["Daemon"]
-
 log = logging.getLogger("nngkit.discovery")
 
 GATHER: Final = 0.001  # seconds, so that watchers that were answered together are read together

@@ -22,8 +22,6 @@ from nngkit.discovery.provider import MAX_WORD
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.messages import Fields, Maps
 
-__all__ = ["Domain", "check_domain", "domain_of", "other_domain", "with_domain"]
-
 _KEY: Final = b"\x66domain"  # the key as CBOR has it: a message without these bytes is of the default domain
 
 Domain: TypeAlias = Annotated[str, Meta(max_length=MAX_WORD, pattern=r"^(?! ).*(?<! )\Z")]  # as check_domain

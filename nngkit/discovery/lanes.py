@@ -29,19 +29,6 @@ from nngkit.chance import RandomSource
 from nngkit.discovery.provider import MAX_WORD, Provider, State
 from nngkit.errors import ConfigError, ServiceNotFound
 
-__all__ = [
-    "ANY",
-    "Candidate",
-    "Lane",
-    "Preference",
-    "Rank",
-    "Suspects",
-    "explain",
-    "find_lane",
-    "lanes",
-    "make_preference",
-]
-
 Suspects: TypeAlias = Literal["last", "near"]
 Rank: TypeAlias = tuple[int, int, int, int]
 MAX_PREFERRED: Final = 16

@@ -25,28 +25,6 @@ from msgspec import Meta
 from nngkit import envelope
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds
 
-__all__ = [
-    "PROTOCOL_VERSION",
-    "Event",
-    "Id",
-    "IdText",
-    "Key",
-    "Provider",
-    "Reason",
-    "Record",
-    "RoundFigures",
-    "ServiceName",
-    "State",
-    "Status",
-    "StatusRecord",
-    "Version",
-    "WireKey",
-    "WordText",
-    "check_address",
-    "check_id",
-    "check_name",
-]
-
 PROTOCOL_VERSION: Final = 2
 """Highest version read, and the version of messages with records: since 2, the lowest priority is tried first."""
 

@@ -44,27 +44,6 @@ from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
-__all__ = [
-    "PAGE",
-    "QUERIES",
-    "REPLIES",
-    "REPLY_LIMIT",
-    "DaemonQuery",
-    "DaemonReply",
-    "RefusedReply",
-    "ResolveQuery",
-    "ResolveReply",
-    "RoundsQuery",
-    "RoundsReply",
-    "SnapshotQuery",
-    "SnapshotReply",
-    "answer_query",
-    "answer_query_bytes",
-    "page",
-    "parse_daemon_query",
-    "parse_daemon_reply",
-]
-
 PAGE: Final = 256
 """Statuses in one reply: at 2 KiB for the largest, half of a socket's default limit of 1 MiB."""
 REPLY_LIMIT: Final = 1024 * 1024

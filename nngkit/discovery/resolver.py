@@ -45,8 +45,6 @@ from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
 
-__all__ = ["Resolver"]
-
 log = logging.getLogger("nngkit.discovery")
 
 WATCH: Final = 5.0

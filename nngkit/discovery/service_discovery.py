@@ -46,8 +46,6 @@ from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 
-__all__ = ["DiscoveryStats", "ServiceDiscovery"]
-
 log = logging.getLogger("nngkit.discovery")
 
 ROUNDS: Final = 8  # cap on rounds in progress, more wait their turn: the registry accepts replies to the 16 newest

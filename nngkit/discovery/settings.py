@@ -27,8 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.protocols import TLS
 
-__all__ = ["VARIABLES", "Certificates", "ClientSettings", "DaemonSettings", "ServiceSettings", "Variable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Variable:

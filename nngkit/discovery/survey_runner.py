@@ -33,8 +33,6 @@ from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
 
-__all__ = ["SurveyRunner"]
-
 log = logging.getLogger("nngkit.discovery")
 
 REPLY_SIZE: Final = 128 * 1024  # twice a reply's limit: mistakes are counted, only abuse costs the connection

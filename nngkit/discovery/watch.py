@@ -27,18 +27,6 @@ from nngkit.discovery.queries import PAGE, REPLY_LIMIT
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.messages import Fields, Flag, Maps, Natural63, always
 
-__all__ = [
-    "MAX_WAIT",
-    "QUERIES",
-    "REPLIES",
-    "ChangedMessage",
-    "Changes",
-    "WatchQuery",
-    "WatchReply",
-    "parse_watch_query",
-    "parse_watch_reply",
-]
-
 SMALL: Final = 256
 """Bytes of a message that is remembered; a query has about 100."""
 MAX_WAIT: Final = 60.0

@@ -38,8 +38,6 @@ from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import Edit, EditStream, Versions, covers
 from nngkit.errors import Closed, ConfigError, EditRefused, NngkitError, StoreDamaged, TimedOut
 
-__all__ = ["HostOptions", "PeerHost"]
-
 log = logging.getLogger("nngkit.documents")
 
 HAVE: Final = 15.0  # seconds a peer may wait before it answers a Have with "no"; then it is asked again

@@ -26,8 +26,6 @@ from nngkit.documents.shared import Text
 from nngkit.errors import BadMessage
 from nngkit.messages import Fields, Maps, Natural
 
-__all__ = ["RENEW", "STATE_LIMIT", "TIMEOUT", "Awareness", "AwarenessChange"]
-
 STATE_LIMIT: Final = 16 * 1024  # bytes: a name, a colour, a few cursors; all peers get it at each cursor movement
 TIMEOUT: Final = 30.0  # seconds, as in Yjs
 RENEW: Final = 10.0  # seconds: two of three renewals may be lost before a state expires

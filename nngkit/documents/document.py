@@ -30,8 +30,6 @@ from nngkit.documents.shared import Array, Map, Shared, Text, check_root, wrappe
 from nngkit.documents.undo import WINDOW, Undo
 from nngkit.errors import Closed, ConfigError, EditRefused
 
-__all__ = ["Document", "DocumentHost"]
-
 
 class DocumentHost(Protocol):
     """Interface of the peer, for its documents."""

@@ -11,8 +11,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["LONGEST", "check_name"]
-
 LONGEST: Final = 200  # bytes of UTF-8: leaves room for a suffix within the 255 bytes of a file name
 
 

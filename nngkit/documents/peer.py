@@ -43,8 +43,6 @@ from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 from nngkit.protocols import TLS, Pipe
 
-__all__ = ["DocumentPeer"]
-
 LEAVING: Final = 2.0  # seconds for the last messages to peers that do not read; the disk is not bounded by it
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nngkit.documents.versions import EditStream
 
-__all__ = ["PeerInfo", "PeerStats", "Refusal"]
-
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:

@@ -11,8 +11,6 @@ from typing import Final
 
 from nngkit.documents.versions import EditStream, Versions
 
-__all__ = ["Compacted", "Entry", "Loaded", "Merge", "Record", "Saved", "compaction_due"]
-
 _LOG: Final = 1 << 20  # bytes: about 10,000 keystrokes, which load in 0.1 s
 
 

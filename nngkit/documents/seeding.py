@@ -21,8 +21,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from nngkit.documents.shared import Array, Map, Shared, Text
 
-__all__ = ["seeded"]
-
 _FORM: Final = b"nngkit seed 1"  # another order of writing has to have other client ids
 _KINDS: Final[dict[type[Shared], str]] = {Text: "t", Map: "m", Array: "a"}
 

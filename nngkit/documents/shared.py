@@ -28,8 +28,6 @@ from nngkit.documents.engine.prelim import Prelim
 from nngkit.envelope import MAX_DEPTH
 from nngkit.errors import NngkitError
 
-__all__ = ["Array", "Map", "Shared", "Text", "check_root", "prepared", "wrapped"]
-
 _INTS: Final = (-(2**63), 2**63 - 2)
 
 

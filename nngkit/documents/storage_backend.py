@@ -14,8 +14,6 @@ from typing import Protocol
 from nngkit.documents.records import Loaded
 from nngkit.documents.versions import Edit, EditStream, Versions
 
-__all__ = ["DocumentLog", "StorageBackend"]
-
 
 class DocumentLog(Protocol):
     """Log of one document. `append` and `append_merge` never wait and never raise."""

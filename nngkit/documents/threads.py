@@ -33,8 +33,6 @@ from nngkit.documents import undo as _undo
 from nngkit.hosted import Face, Hosted
 from nngkit.portal import Calls
 
-__all__ = ["Array", "Awareness", "ClosableIterator", "Map", "Opener", "Text", "Undo", "Whole"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D", bound="Whole")

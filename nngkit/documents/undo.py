@@ -17,8 +17,6 @@ from nngkit.documents.engine.interface import EngineDocument
 from nngkit.documents.shared import Shared
 from nngkit.errors import ConfigError
 
-__all__ = ["WINDOW", "Undo"]
-
 WINDOW: Final = 0.5  # seconds: keys typed faster than two per second are undone together
 
 

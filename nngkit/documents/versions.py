@@ -26,28 +26,6 @@ from nngkit import envelope
 from nngkit.errors import BadMessage
 from nngkit.messages import Natural, Row, Wired
 
-__all__ = [
-    "EPOCHS",
-    "EPOCHS_KEPT",
-    "ORIGIN",
-    "STREAMS",
-    "Edit",
-    "EditStream",
-    "Harmful",
-    "Oldest",
-    "Versions",
-    "WireVersions",
-    "covers",
-    "digest",
-    "from_wire",
-    "is_old",
-    "merge",
-    "prune",
-    "seq_from",
-    "stream_from",
-    "to_wire",
-]
-
 ORIGIN: Final = 8  # bytes: 64 random bits; among a million peers, two collide with a probability of 3 in 100 million
 EPOCHS: Final = 2**53 - 1  # the largest integer that JavaScript represents exactly; applies to sequence numbers too
 STREAMS: Final = 1024  # streams that a vector keeps, the newest: 20 KiB on the wire

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from nngkit.errors import ConfigError
 
-__all__ = ["hold"]
-
 
 def hold(path: Path, what: str, advice: str) -> int:
     """Lock `path`, in a folder that is made if need be; return the descriptor that holds the lock.

@@ -20,18 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-__all__ = [
-    "JOURNAL",
-    "MANIFEST",
-    "MOST_PARTITIONS",
-    "Storage",
-    "folder_of",
-    "log_name",
-    "range_in",
-    "segment_name",
-    "shown",
-]
-
 JOURNAL: Final = "journal.json"
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "lock"

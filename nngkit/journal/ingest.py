@@ -28,20 +28,6 @@ from nngkit import envelope
 from nngkit.errors import BadMessage, NotStored
 from nngkit.messages import ANY_TEXT, Row, Rows
 
-__all__ = [
-    "ID",
-    "REPLIES",
-    "REQUESTS",
-    "IngestRequest",
-    "NotIngested",
-    "Stored",
-    "encode_refusal",
-    "encode_request",
-    "encode_stored",
-    "parse_reply",
-    "parse_request",
-]
-
 ID: Final = "id"  # header with the message id
 MOST_VALUES: Final = 65536  # records a request, as messages a batch
 _U32: Final = struct.Struct(">I")

@@ -22,8 +22,6 @@ from nngkit.errors import Damaged
 from nngkit.journal.files import HEAD, INDEX
 from nngkit.journal.record import Head, LogHeader, RawRecord, resume, seek, walk
 
-__all__ = ["OpenLog", "Scan", "open_log", "read_head", "scan"]
-
 ENTRY: Final = struct.Struct(">qq")
 CHUNK: Final = 4096  # records a chunk: 5 ms of decoding
 ADVICE: Final = "`nngkit journal verify` shows what is lost, and `nngkit record --salvage` continues without it"

@@ -21,19 +21,6 @@ from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Changed, Storage, f
 from nngkit.journal.record import VERSION
 from nngkit.journal.segments import Block, Segment, Segments, decode_entries, encode_block, entry
 
-__all__ = [
-    "ADVICE",
-    "FORMAT",
-    "Lost",
-    "Manifest",
-    "Retired",
-    "attached",
-    "check_journal",
-    "load_manifest",
-    "save_block",
-    "save_manifest",
-]
-
 FORMAT: Final = "nngkit journal"
 BLOCKS: Final = 2  # version of a manifest with blocks; one without is of version 1, which older nngkits read
 RETIRE: Final = 60.0  # seconds for readers to finish with an unlisted file

@@ -25,8 +25,6 @@ from urllib.parse import parse_qsl, urlsplit
 from nngkit.errors import ConfigError
 from nngkit.journal.files import ABSENT, Changed, SetAside, shown
 
-__all__ = ["ObjectStorage", "open_objects"]
-
 REQUEST: Final = dt.timedelta(seconds=30)  # a request that takes longer is repeated
 REPEATED: Final = dt.timedelta(seconds=60)  # from the first attempt to the last
 # Settings of the HTTP client (object_store's ClientConfigKey). Among those of a store, obstore 0.12 panics at them.

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from nngkit.journal.files import Storage
 
-__all__ = ["Bounds", "Journal", "open_journal", "read"]
-
 BATCH: Final = 65_536  # rows a batch: one row group
 LOOKS: Final = 20  # attempts to find a file that has gone; sealing takes seconds, so two normally suffice
 

@@ -45,8 +45,6 @@ from nngkit.journal.writing.log import Entry, LogStats
 from nngkit.journal.writing.partition import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
 
-__all__ = ["Recorder", "RecorderStats", "StreamStats"]
-
 TURN: Final = 256  # messages received at once, so that wake-ups do not dominate the cost
 ORIGINS: Final = 4096  # cached origins; a peer that reconnects has a new one
 PROTOCOLS: Final = {Sub: "sub", Pull: "pull", Bus: "bus", Pair0: "pair", Pair1: "pair", Rep: "rep"}

@@ -31,8 +31,6 @@ from nngkit.journal.reader import Journal, open_journal
 from nngkit.journal.selection import Skipped, log_skipped
 from nngkit.protocols import Bus, Pair0, Pair1, Pub, Push, Req
 
-__all__ = ["Replayed", "replay"]
-
 PIECE: Final = 512  # records read at once: 1 ms during which nothing is sent
 AHEAD: Final = 16  # pieces read ahead: 8,192 records, for a disk that stalls
 TURN: Final = 256  # maximum of records sent at once

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from nngkit.journal.record import RawRecord, Record, decode_headers, decode_origin
 
-__all__ = ["NAMES", "SCHEMA", "batch_of", "records_of"]
-
 SCHEMA: Final = pa.schema(
     [
         pa.field("key", pa.binary()),

@@ -20,8 +20,6 @@ from typing import Any, Final, TypeAlias, overload
 from nngkit.journal.files import BLOCK
 from nngkit.journal.record import crc32c
 
-__all__ = ["Block", "Load", "Segment", "Segments", "decode_entries", "encode_block", "entry"]
-
 PACK: Final = 64  # recent segments that make a block
 MERGE: Final = 16  # small blocks that make one
 

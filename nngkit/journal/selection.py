@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from nngkit.journal.files import Storage
 
-__all__ = ["ADVICE", "Selection", "Skipped", "excluded", "log_skipped"]
-
 log_ = logging.getLogger("nngkit.journal")
 
 ADVICE: Final = "restore the file from a backup, or continue without it (missing='skip', --skip-missing)"

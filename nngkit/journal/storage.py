@@ -9,8 +9,6 @@ from typing import Final
 from nngkit.errors import ConfigError
 from nngkit.journal.files import LocalStorage, SharedStorage, Storage
 
-__all__ = ["open_storage"]
-
 OBJECTS: Final = ("s3", "gs", "az")  # schemes of object stores
 
 

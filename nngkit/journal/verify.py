@@ -15,8 +15,6 @@ from nngkit.journal.reader import Journal
 from nngkit.journal.segments import Segment, Segments
 from nngkit.journal.writing.segmentfile import crc_of
 
-__all__ = ["Finding", "verify"]
-
 NO_WORD: Final = ""
 
 

@@ -29,8 +29,6 @@ from nngkit.journal.record import EARLIEST, LATEST
 from nngkit.lakehouse.plan import Commit
 from nngkit.lakehouse.table import OFFSETS, Conflict, Snapshot, Table, decoded, encoded
 
-__all__ = ["DeltaLakeTable"]
-
 RECENT: Final = 10  # commits: the last is of another program only if that has maintained the table
 APPLICATION: Final = "nngkit"  # its version in the log is the number of the export: two at once conflict
 

@@ -27,8 +27,6 @@ from nngkit.lakehouse.table import PLACE_KEY, Conflict, Table
 if TYPE_CHECKING:
     from nngkit.journal import Journal
 
-__all__ = ["Exported", "export"]
-
 log_ = logging.getLogger("nngkit.lakehouse")
 
 ATTEMPTS: Final = 10  # to find segments that are merged or retired meanwhile, which takes the recorder seconds

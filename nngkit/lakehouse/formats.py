@@ -9,8 +9,6 @@ from typing import Final
 from nngkit.errors import ConfigError
 from nngkit.lakehouse.table import Table
 
-__all__ = ["FORMATS", "VERSION", "backend", "check", "kind_of", "open_table"]
-
 VERSION: Final = "1"  # of what `export` writes beside the rows: names of files, properties
 FORMAT_KEY: Final = "nngkit.version"  # properties of a table
 JOURNAL_KEY: Final = "nngkit.journal"

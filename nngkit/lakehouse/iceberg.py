@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
-__all__ = ["IcebergTable"]
-
 HINT: Final = "version-hint.text"
 NAME_MAPPING: Final = "schema.name-mapping.default"
 PROPERTIES: Final = {

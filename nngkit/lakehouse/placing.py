@@ -22,8 +22,6 @@ from nngkit.errors import ConfigError
 from nngkit.journal.files import PENDING, SCRATCH, Storage, folder_of, opened, sync_file, sync_folder
 from nngkit.lakehouse.plan import File
 
-__all__ = ["DATA", "locked", "parse", "place"]
-
 DATA: Final = "data"  # the folder of the files, in a table's
 LOCK: Final = ".nngkit-lock"
 NAME: Final = re.compile(r"partition-(\d{5})/(\d{20})-(\d{20})\.parquet(\.pending)?$")

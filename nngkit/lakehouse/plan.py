@@ -25,8 +25,6 @@ from typing import Final
 from nngkit.errors import ConfigError
 from nngkit.journal.files import PENDING
 
-__all__ = ["Commit", "File", "Listed", "Plan", "decide"]
-
 ADVICE: Final = "export this journal to a new folder"
 
 

@@ -22,8 +22,6 @@ from typing import Any, Final
 from nngkit.errors import NotFound
 from nngkit.lakehouse.plan import Commit
 
-__all__ = ["OFFSETS", "PLACE_KEY", "Conflict", "Snapshot", "Table"]
-
 OFFSETS: Final = "nngkit.offsets"  # of a snapshot: JSON, partition -> one past its last exported offset
 PLACE_KEY: Final = "nngkit.files"  # property of a table
 

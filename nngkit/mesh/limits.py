@@ -9,8 +9,6 @@ from nngkit.errors import ConfigError
 from nngkit.mesh.values import MeshGap, MeshMessage
 from nngkit.silence import Silent
 
-__all__ = ["Effects", "MeshLimits", "check_numbers", "size_of"]
-
 OVERHEAD = 200  # bytes that Python needs for a kept message beside its frame, measured: 190
 ASK_DELAY = 0.02  # seconds before a gap is asked for: the message may be on its way over another link
 ASK_MESSAGES = 512  # messages asked for at once ...

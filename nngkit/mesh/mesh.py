@@ -36,8 +36,6 @@ from nngkit.mesh.wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 from nngkit.redial import log_heard, log_silent
 
-__all__ = ["Mesh"]
-
 log = logging.getLogger("nngkit.fanout")
 
 OVERHEAD: Final = 200  # bytes that Python needs for a queued message beside its body

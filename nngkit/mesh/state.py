@@ -74,8 +74,6 @@ from nngkit.mesh.wire import (
 )
 from nngkit.silence import PERIOD, Silence
 
-__all__ = ["MeshState"]
-
 
 class MeshState:
     """State of one node. `epoch` must differ between the runs of an id: microseconds since 1970.

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Claim", "Link", "Stream"]
-
 
 class Claim(NamedTuple):
     """State of a stream at a neighbour: see `mesh_wire.Line`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["GapReason", "MeshGap", "MeshMessage", "MeshNeighbour", "MeshStats"]
-
 GapReason = Literal["gone", "patience", "unread"]
 
 

@@ -36,8 +36,6 @@ from nngkit.journal.recorder import Recorder
 from nngkit.protocols import TLS, Pipe
 from nngkit.recording.edits import Headers, History, advanced, edit_headers, merge_headers, restored
 
-__all__ = ["DocumentRecorder", "DocumentRecorderStats"]
-
 log = logging.getLogger("nngkit.recording")
 
 PROTOCOL: Final = "documents"

@@ -40,18 +40,6 @@ from nngkit.documents.versions import (
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.journal.record import Record
 
-__all__ = [
-    "BadRecord",
-    "DocumentRecord",
-    "History",
-    "advanced",
-    "edit_headers",
-    "is_here",
-    "merge_headers",
-    "parse",
-    "restored",
-]
-
 EIGHT: Final = 8  # bytes of an integer in a header, big-endian
 ID: Final = 16  # bytes of a merge's id
 

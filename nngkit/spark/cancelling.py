@@ -20,8 +20,6 @@ from nngkit.errors import Broken
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Cancelled", "cancellable"]
-
 CHECK: Final = 0.1  # seconds between two looks for a signal, which wakes no thread
 
 T = TypeVar("T")

@@ -23,8 +23,6 @@ from typing import Final
 from nngkit.errors import ConfigError
 from nngkit.spark.session import check_packages
 
-__all__ = ["FOLDER", "NEEDED", "command", "needed", "pack", "python_path"]
-
 FOLDER: Final = "nngkit-packages"  # folder that the archive is unpacked to
 NEEDED: Final = ("nngkit",)
 EXTRAS: Final = ("spark", "documents", "journal")  # of nngkit: imported by its jobs and sources in a worker

@@ -18,8 +18,6 @@ from typing import Final, Literal
 from nngkit.errors import ConfigError
 from nngkit.spark.java import candidates, find_java, home_for_spark
 
-__all__ = ["Check", "check_environment", "check_start"]
-
 Level = Literal["ok", "warning", "problem"]
 
 LEAST: Final = {"pyspark": (4, 3), "pyarrow": (18,), "pandas": (2, 2), "py4j": (0, 10, 9), "numpy": (1, 23)}

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Storage"]
-
 UTF_8: Final = "UTF-8"
 
 

@@ -29,8 +29,6 @@ from typing import Final, Literal
 
 from nngkit.errors import ConfigError
 
-__all__ = ["OLDEST", "Java", "candidates", "find_java", "home_for_spark"]
-
 OLDEST: Final = 17  # required by Spark 4
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
 VERSION_TIMEOUT: Final = 20.0  # seconds for `java -version`; 3 were observed on a busy machine

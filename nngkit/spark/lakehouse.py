@@ -24,8 +24,6 @@ from nngkit.spark.reading.sealed import parquet_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["table"]
-
 
 def table(
     spark: SparkSession,

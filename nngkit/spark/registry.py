@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["JOBS", "Job"]
-
 Given = Literal["rows", "seen", "updates", "ended"]
 
 

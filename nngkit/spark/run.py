@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["JobOptions", "SkipCount", "batch", "in_a_line", "job_of", "rows_of", "short_reason", "stream", "stream_of"]
-
 LOOK: Final = 1  # second between checks for a signal
 
 UNREADABLE: Final = re.compile(r"FAILED_READ_FILE.*reading file file:(?://)?(\S+?)\.?(?:\s|$)")

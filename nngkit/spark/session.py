@@ -25,8 +25,6 @@ from nngkit.spark.java import Source, find_java, home_for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "SMALL", "check_packages", "environment", "register", "session", "settings"]
-
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"  # off by default; Spark then rejects this source's reader
 # Spark's default runs other programs (stat, chmod) on each checkpoint file, as PySpark has no native library: 140 ms
 # a micro-batch, 30 ms with this one. Both write a scratch file and rename it, which on a disk is equivalent.

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["split", "words"]
-
 # Strings (with backslash escapes, as Spark's), quoted names, comments; the last alternatives are unfinished ones.
 QUOTED: Final = re.compile(
     r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | ['"`] | /\*""", re.DOTALL | re.VERBOSE

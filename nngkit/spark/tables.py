@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Sink", "Written", "to_delta", "write_files", "write_parquet"]
-
 log = logging.getLogger("nngkit.spark")
 
 QUERY: Final = "sql.streaming.queryId"  # Spark sets it in the thread that runs a micro-batch

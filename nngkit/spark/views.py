@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["VIEWS", "Views"]
-
 OWN: Final = {
     "journal": 'the records, with the columns of format("nng") and headers',
     "records": "the records with keys and values as text, null if not UTF-8, with sender and id",

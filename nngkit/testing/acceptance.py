@@ -25,8 +25,6 @@ from nngkit.testing.patterns import Pattern
 from nngkit.testing.waiting import eventually
 from nngkit.testing.wires import Wire, make_wires
 
-__all__ = ["CHECKS", "Check", "check_brick", "select_checks"]
-
 BODIES: Final = (b"", b"x", b"\0" * 7, *(b"%d" % number for number in range(40)), b"long" * 20_000, b"")
 
 

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 import trio
 
-__all__ = ["ASYNCIO", "BLOCKING", "CALLERS", "TRIO", "WAIT", "Background", "Caller"]
-
 WAIT: Final = 20.0  # seconds for one operation: far more than one takes, also on a busy machine
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-__all__ = ["Timer", "VirtualClock"]
-
 
 class Timer:
     """A call that a VirtualClock will make at `time`, in seconds of the clock."""

@@ -22,8 +22,6 @@ import trio
 from nngkit.cluster.transport import Sink, Start
 from nngkit.errors import ConfigError, Unreachable
 
-__all__ = ["ClusterMemory", "MemoryTransport"]
-
 SCHEME = "mem://"
 QUEUE = 8192  # frames on their way on one link, as a socket's queue has
 

@@ -22,8 +22,6 @@ from typing import Any
 
 from nngkit.testing.clock import Timer, VirtualClock
 
-__all__ = ["Conditions", "Network", "NetworkStats", "Partition"]
-
 Receive = Callable[[str, Any], object]
 Answer = Callable[[str, Any], Any]
 

@@ -23,8 +23,6 @@ from nngkit.protocols import (
 from nngkit.testing.callers import WAIT, Background, Caller
 from nngkit.testing.wires import Wire
 
-__all__ = ["PATTERNS", "Pattern"]
-
 
 @dataclass(frozen=True)
 class Pattern:

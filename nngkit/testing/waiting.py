@@ -15,8 +15,6 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["POLL", "TIMEOUT", "aeventually", "eventually"]
-
 TIMEOUT: Final = 15.0  # seconds: far more than a condition takes, also on a busy machine
 POLL: Final = 0.002  # seconds between two calls of the condition
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from nngkit.protocols import TLS
 
-__all__ = ["TLS_TRANSPORTS", "TRANSPORTS", "Wire", "make_wires"]
-
 TRANSPORTS: Final = ("tcp", "tcp6", "ipc", "abstract", "ws", "wss", "tls+tcp", "inproc")
 TLS_TRANSPORTS: Final = ("wss", "tls+tcp")
 

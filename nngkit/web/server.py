@@ -30,8 +30,6 @@ import trio
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.web.site import Response, Site, refusal
 
-__all__ = ["Server", "ServerLimits", "ServerStats", "link", "serve"]
-
 READ: Final = 16 * 1024  # bytes of one read
 REASONS: Final = {
     200: b"OK",

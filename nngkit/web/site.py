@@ -26,8 +26,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Response", "Site", "refusal"]
-
 MOST_FILES: Final = 256  # a page has five; more means the wrong folder
 MOST_BYTES: Final = 32 << 20  # they are all kept in memory
 TYPES: Final = {

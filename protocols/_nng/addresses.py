@@ -11,8 +11,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Address", "parse", "several"]
-
 SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6")
 TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 MOST_PATH: Final = 107  # bytes of an ipc path: the size of a sockaddr_un

@@ -29,19 +29,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, TypeVar
 
-__all__ = [
-    "HostPort",
-    "Index",
-    "ask",
-    "available",
-    "by_names",
-    "look",
-    "lowest_free",
-    "newcomer",
-    "one_at_a_time",
-    "raise_backlog",
-]
-
 Answer = TypeVar("Answer")
 HostPort = tuple[str, int]  # host as inet_ntop writes it, port
 

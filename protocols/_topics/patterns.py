@@ -21,8 +21,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Pattern", "Patterns"]
-
 MOST_TOKENS: Final = 64  # bounds the steps for a message
 LONGEST_TOKEN: Final = 65_536  # bytes of a message in which a token's end is looked for
 ONE, REST = b"*", b">"

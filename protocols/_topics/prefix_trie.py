@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["PrefixTrie"]
-
 WINDOW: Final = 8  # less means more nodes on the way, more means more lengths of `ends` to try at each
 BUCKET: Final = 16  # `startswith` compares some 3 ns each; a node costs 150 ns, and 400 bytes
 

@@ -27,8 +27,6 @@ from typing import Final
 
 from nngkit.protocols._topics.prefix_trie import PrefixTrie
 
-__all__ = ["Prefixes"]
-
 FEW: Final = 64  # beyond, a message that matches none takes longer here than in the trie
 MOST_WIDE: Final = 3  # each costs a cut and a lookup; beyond, the trie is faster
 WIDE_PART: Final = 7 / 8  # of all members; with fewer, most messages that match none would go on to the trie

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 from nngkit.protocols._topics.patterns import Pattern, Patterns
 from nngkit.protocols._topics.prefixes import Prefixes
 
-__all__ = ["Routes", "Topics"]
-
 Value = TypeVar("Value")
 
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from nngkit.cli.probe import Credentials
     from nngkit.protocols import TLS, Pattern
 
-__all__ = ["command", "plan_of"]
-
 OUTPUTS: Final = (*FORMATS, "json", "format_string")
 UNBLOCKED: Final = ("pub", "bus", "surveyor")  # send without waiting for a peer: messages before the first one are lost
 FIRST_PEER: Final = 5.0  # seconds that one of these that dials waits for its first peer

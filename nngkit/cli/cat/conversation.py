@@ -27,8 +27,6 @@ from nngkit.cli.cat.command_line.plan import Plan, Received, Stopped
 from nngkit.cli.cat.refusal import refusal
 from nngkit.errors import Closed, ConfigError, NngkitError, TimedOut, Unreachable
 
-__all__ = ["Conversation"]
-
 FOR_EVER: Final = 1e8  # seconds; None has another meaning there
 LAST_MESSAGES: Final = 65536  # printed after an interrupt at most, so that a fast sender cannot delay the end
 BATCH: Final = 256  # messages printed and flushed at once

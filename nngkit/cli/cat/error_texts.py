@@ -6,8 +6,6 @@ from typing import Final
 
 from nngkit.errors import NngkitError, TimedOut, Unreachable
 
-__all__ = ["nng_reason", "posix_reason"]
-
 _POSIX: Final = {  # NNG's text: strerror's text
     "Address in use": "Address already in use",
     "Address invalid": "Cannot assign requested address",

@@ -14,8 +14,6 @@ from contextlib import suppress
 from nngkit.cli.cat.command_line.plan import Received
 from nngkit.cli.streams.tether import Tether
 
-__all__ = ["answer_by"]
-
 
 def answer_by(script: str, protocol: str, say: Callable[[str], None]) -> Callable[[Received], bytes | None]:
     """Return a function that runs `script` on a message and returns the reply, or None if it failed."""

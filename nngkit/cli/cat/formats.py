@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["FORMATTERS", "hexed", "msgpack", "nanocat_ascii", "nanocat_quoted", "printable", "quoted"]
-
 # str.translate over latin-1, which maps bytes to code points one to one, runs at the speed of C.
 _HEX: Final = {byte: f"\\x{byte:02x}" for byte in range(256)}
 _PRINTABLE: Final = {byte: "." for byte in range(256) if not 32 <= byte < 127}

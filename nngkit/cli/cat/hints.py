@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nngkit.cli.probe import Credentials
     from nngkit.protocols import Socket
 
-__all__ = ["AFTER", "hinting", "hints"]
-
 AFTER: Final = 2.0  # seconds without a peer: a dialer has tried 20 times by then
 STEP: Final = 1.0  # seconds for each step of a probe: replies take milliseconds
 

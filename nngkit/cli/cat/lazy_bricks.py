@@ -13,8 +13,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["load_bricks"]
-
 
 class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:

@@ -18,8 +18,6 @@ from nngkit.cli.cat.command_line.scanning import words
 from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.commands import PROGRAMS
 
-__all__ = ["command", "plan_of", "scan"]
-
 OWN: Final = tuple(option for option in OPTIONS if option.nanocat)
 NAMES: Final = {name: option for option in OWN for name in option.names("nanocat")}
 PROTOCOL: Final = tuple(option for option in OWN if option.group == "protocol")

@@ -19,8 +19,6 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.protocols import TLS
 
-__all__ = ["command", "plan_of", "scan", "stopped_text"]
-
 ORIGINAL: Final = "1.5.2"  # the version it stands in for, printed by --version
 DAY: Final = 86400  # seconds, the largest time
 NAMES: Final = {name: option for option in OPTIONS for name in option.names("nngcat")}

@@ -19,8 +19,6 @@ from nngkit.cli.exit_codes import exit_code
 from nngkit.errors import NngkitError, SlowSubscriber
 from nngkit.fanout import Gap, HighWater, Published, Restarted, Subscriber
 
-__all__ = ["run"]
-
 LOOK = 0.05  # seconds
 
 

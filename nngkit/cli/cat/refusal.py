@@ -11,8 +11,6 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-__all__ = ["refusal"]
-
 PATIENCE = 5.0  # seconds for a connection to be accepted or refused
 
 

@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 from nngkit.cli.cat.command_line.plan import Received
 from nngkit.cli.cat.formats import FORMATTERS
 
-__all__ = ["CAT_FORMATS", "TOKENS", "Token", "envelope", "parse_template", "template", "topic_of", "unescape", "utc"]
-
 CAT_FORMATS: Final = FORMATTERS["nngcat"] | {"ascii": FORMATTERS["nanocat"]["ascii"]}
 TOKENS: Final = ("body", "topic", "size", "time", "peer")
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}

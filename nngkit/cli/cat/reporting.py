@@ -31,8 +31,6 @@ from nngkit.errors import ConfigError, Unreachable
 if TYPE_CHECKING:
     from nngkit.cli.probe import Credentials
 
-__all__ = ["run", "stats_line"]
-
 
 def run(
     plan: Plan,

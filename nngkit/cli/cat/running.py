@@ -17,8 +17,6 @@ from typing import BinaryIO
 from nngkit.cli.cat.command_line.plan import Plan, Shown, Stopped, Wrong
 from nngkit.cli.cat.lazy_bricks import load_bricks
 
-__all__ = ["Interruption", "interruptible", "output", "run_stand_in"]
-
 
 class Interruption:
     """The signal received, 0 for none."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-__all__ = ["Delimited", "Malformed", "Records", "Splitter"]
-
 LONGEST: Final = 1 << 30  # bytes of a message, as everywhere: input without delimiters must not fill the memory
 
 

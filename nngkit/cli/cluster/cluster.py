@@ -34,8 +34,6 @@ from nngkit.errors import ConfigError, NotFound, TimedOut
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Member
 
-__all__ = ["ACTIONS", "EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit cluster"
 ACTIONS: Final = {
     "status": "print the host, the voters and the jobs",

@@ -38,8 +38,6 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Host
 
-__all__ = ["EPILOG", "add_arguments", "run", "voter"]
-
 NAME: Final = "nngkit host"
 EPILOG: Final = """\
 SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at

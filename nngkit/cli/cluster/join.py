@@ -31,8 +31,6 @@ from nngkit.cli.streams.stderr import say
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Endpoint, Member
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit join"
 EPILOG: Final = """\
 --exec: the payload is the command's standard input, its output the result. An exit code that is not 0 is a failure,

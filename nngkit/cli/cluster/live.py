@@ -20,8 +20,6 @@ from nngkit.errors import Broken, TimedOut
 if TYPE_CHECKING:
     from nngkit.cluster import ClusterStatus, ClusterTree, Member
 
-__all__ = ["cut", "head", "show", "status_lines", "tree_lines", "without"]
-
 CLEAR: Final = "\033[H\033[J"
 QUEUE: Final = 16 << 20  # bytes queued for a slow reader
 BOLD, GREEN, RED = "1", "32", "31"

@@ -25,8 +25,6 @@ from nngkit.protocols.own_host import is_everywhere
 if TYPE_CHECKING:
     from nngkit.cluster import ClusterGap, ClusterMessage, Endpoint, JobRun
 
-__all__ = ["NodeLines"]
-
 QUEUE: Final = 16 << 20  # bytes of lines queued for a slow reader; further ones are dropped
 TRANSPARENT: Final = "latin-1"  # each byte is one character: text of it passes the writer unchanged
 

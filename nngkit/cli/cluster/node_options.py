@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from nngkit.discovery.settings import Certificates
     from nngkit.protocols import TLS
 
-__all__ = [
-    "add_cluster",
-    "add_join_timeout",
-    "add_listening",
-    "add_secret",
-    "add_work",
-    "cluster_name",
-    "joining_settings",
-    "listening_settings",
-    "one_tls",
-    "renamed",
-    "work_slots",
-]
-
 MAX_SIZE: Final = 16 << 20  # bytes: the default of Endpoint; all nodes of a cluster should have the same
 MOST_NAME: Final = 64  # bytes: that of kinds
 LONGEST_RUN: Final = 86_400.0  # seconds: longer than the jobs of most, and a forgotten process ends

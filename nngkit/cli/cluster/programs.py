@@ -32,8 +32,6 @@ from nngkit.cli.streams.shell import Ran, run_shell, shell_environment
 from nngkit.cluster import JobRun
 from nngkit.errors import JobFailed, NngkitError
 
-__all__ = ["HOPELESS", "ProgramFailed", "Programs", "job_environment", "why"]
-
 HOPELESS: Final = 65  # EX_DATAERR of sysexits.h: "the input data was incorrect in some way"
 LINE: Final = 64  # bytes of a line with progress
 TAIL: Final = 1000  # characters of a program's diagnostics in the failure: a traceback's end

@@ -21,8 +21,6 @@ from nngkit.protocols.own_host import is_everywhere, own_host
 if TYPE_CHECKING:
     from nngkit.cluster import Endpoint
 
-__all__ = ["run_node"]
-
 PATIENCE: Final = 5.0  # seconds without a host until that is said
 
 

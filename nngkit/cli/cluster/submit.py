@@ -31,8 +31,6 @@ from nngkit.errors import ConfigError, JobFailed, NngkitError, TimedOut
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Job, Member
 
-__all__ = ["EPILOG", "add_arguments", "bar", "run"]
-
 NAME: Final = "nngkit submit"
 EPILOG: Final = """\
 The result of one job is written as it is; with --lines each is a line. An interrupt, or the end of --timeout, cancels

@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit ask"
 EPILOG: Final = """\
 Exit codes: 0 an answer arrived, 1 no such service or no answer, 2 usage, 3 no daemon found, 4 no answer in time."""

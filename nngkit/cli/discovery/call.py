@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.calls import Client
     from nngkit.discovery.resolver import Resolver
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit call"
 EPILOG: Final = """\
 Exit codes: 0 every call was answered, 1 no such service, or a call failed, 2 usage, 3 no daemon answers, 4 no reply

@@ -14,8 +14,6 @@ from nngkit.discovery.settings import ClientSettings
 from nngkit.errors import NngkitError
 from nngkit.protocols import TLS
 
-__all__ = ["ask_all", "ask_and_say", "settings_of"]
-
 T = TypeVar("T")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit discover"
 EPILOG: Final = "Exit codes: 0 ok, 1 no such NAME, 2 usage, 3 no daemon found, 4 no daemon replied in time."
 

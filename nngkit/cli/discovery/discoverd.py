@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.settings import DaemonSettings
     from nngkit.protocols import TLS
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit discoverd"
 EPILOG: Final = """\
 Environment: PORT, DEADLINE and INTERVAL (milliseconds) as in the article that this follows, NNGKIT_PORT and so on,

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from nngkit.discovery.provider import Event, RoundFigures, Status
     from nngkit.discovery.queries import RoundsReply
 
-__all__ = ["event_fields", "round_fields", "rounds_fields", "status_fields"]
-
 
 def status_fields(status: Status, wall: float) -> dict[str, Any]:
     """Return a provider and its state; docs/schemas/discover.json."""

@@ -22,8 +22,6 @@ from nngkit.errors import Full, Unreachable
 if TYPE_CHECKING:
     from nngkit.discovery.provider import Event
 
-__all__ = ["Following", "following"]
-
 LOOK: Final = 0.02  # seconds between looks at which daemons have answered: it is no event
 CATCH_UP: Final = 1.0  # seconds to wait for the events of what the daemons answered
 LONGEST: Final = 10  # times the quiet time that a change may be held back while others follow

@@ -18,8 +18,6 @@ from nngkit.cli.streams.output import columns, span, state_text, utc, wants_colo
 from nngkit.cli.streams.signals import until_signal
 from nngkit.cli.streams.stderr import say
 
-__all__ = ["show_live", "table"]
-
 CLEAR: Final = "\033[H\033[J"
 REDRAW: Final = 1.0  # seconds: the column FOR counts them
 QUIET: Final = 0.05  # seconds without a change before a redraw

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nngkit.discovery.provider import Event, RoundFigures
     from nngkit.journal.recorder import Recorder
 
-__all__ = ["RoundJournal"]
-
 NAME: Final = "discovery"
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.settings import ServiceSettings
     from nngkit.protocols import TLS
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 NAME: Final = "nngkit serve"
 EPILOG: Final = """\
 The command has NNGKIT_SERVICE (NAME), NNGKIT_METHOD and NNGKIT_PEER (the caller's address) in its environment; with

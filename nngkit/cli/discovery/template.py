@@ -34,8 +34,6 @@ try:
 except ModuleNotFoundError as error:
     raise ConfigError("templates", "jinja2 is not installed: pip install 'nngkit[template]'") from error
 
-__all__ = ["Template", "TemplateFailed", "replace_file", "unsafe_field"]
-
 SAFE: Final = frozenset("._:/@+%[]*~=,-")
 """Punctuation of addresses, versions and zones; none of it ends a word in the files of proxies, shells or INI."""
 _TEXTS: Final = ("name", "address", "id", "version", "zone")

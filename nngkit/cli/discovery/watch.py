@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cli.discovery.template import Template
     from nngkit.discovery.provider import Event
 
-__all__ = ["EPILOG", "add_arguments", "check_service", "print_changes", "run"]
-
 NAME: Final = "nngkit watch"
 QUEUE: Final = 16 << 20  # bytes of lines queued for a slow reader
 EPILOG: Final = """\

@@ -10,8 +10,6 @@ from typing import Any
 from nngkit.cli.streams.output import provider_fields, utc
 from nngkit.discovery.provider import Event, Key, State
 
-__all__ = ["Watched"]
-
 
 class Watched:
     """The last event of every provider that is not down, of one service or of all."""

@@ -15,8 +15,6 @@ from nngkit.cli import options
 from nngkit.cli.options import Option
 from nngkit.cli.tls import add_tls
 
-__all__ = ["ACTIONS", "BODY", "Action", "add"]
-
 BODY: Final = "body"  # the text that the page of `doc serve` edits too
 MANY: Final[Mapping[str, Any]] = {"action": "append", "default": [], "metavar": "URL"}
 

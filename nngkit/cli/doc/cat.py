@@ -18,8 +18,6 @@ from nngkit.cli.streams.stderr import escaped, say
 from nngkit.documents import Change, Document, DocumentPeer
 from nngkit.errors import ConfigError, Full, NotFound
 
-__all__ = ["names_of_peers", "run", "text_of"]
-
 NAME: Final = "nngkit doc cat"
 BUFFER: Final = 16 << 20  # bytes of changes queued for a slow reader
 

@@ -13,8 +13,6 @@ from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.store import Store
 from nngkit.errors import NotFound, StoreDamaged
 
-__all__ = ["run"]
-
 NAME: Final = "nngkit doc compact"
 
 

@@ -22,8 +22,6 @@ from nngkit.cli.doc.values import to_json
 from nngkit.documents import Array, Document, Map, Text
 from nngkit.documents.shared import check_root, prepared
 
-__all__ = ["bring", "check", "set_text"]
-
 KINDS: Final[dict[type, str]] = {str: "a text", list: "a list", dict: "a map"}
 
 

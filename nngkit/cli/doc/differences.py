@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, Splice
 
-__all__ = ["applied", "edits", "joined", "matches", "rebased"]
-
 MOST: Final = 600  # differences searched: steps and memory grow with the square; 0.1 s
 
 

@@ -10,8 +10,6 @@ from nngkit.cli.doc.arguments import ACTIONS as TABLE
 from nngkit.cli.doc.arguments import add
 from nngkit.cli.options import add_actions
 
-__all__ = ["ACTIONS", "EPILOG", "add_arguments", "run"]
-
 ACTIONS: Final = {name: action.summary for name, action in TABLE.items()}
 EPILOG: Final = """\
 `nngkit doc ACTION --help` has the options of an action. Most take --store FILE, to work on a stored copy, and

@@ -20,8 +20,6 @@ from nngkit.cli.streams.output import json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
-__all__ = ["run"]
-
 NAME: Final = "nngkit doc edit"
 
 

@@ -15,8 +15,6 @@ from nngkit.cli.streams.stderr import say
 from nngkit.documents import Document
 from nngkit.errors import ConfigError, StoreDamaged
 
-__all__ = ["run"]
-
 NAME: Final = "nngkit doc export"
 
 

@@ -25,8 +25,6 @@ from nngkit.cli.doc.arguments import BODY
 from nngkit.documents.names import check_name
 from nngkit.errors import ConfigError
 
-__all__ = ["Found", "name_of", "path_of", "walk", "write"]
-
 ENDINGS: Final = (".json", ".txt", ".texts")
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -17,8 +17,6 @@ from nngkit.documents import DocumentPeer
 from nngkit.documents.names import check_name
 from nngkit.errors import ConfigError
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Read all files, then edit: if one of them cannot be read, nothing changes."""

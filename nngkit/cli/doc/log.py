@@ -17,8 +17,6 @@ from nngkit.cli.streams.stderr import escaped
 from nngkit.documents.records import Entry, Saved
 from nngkit.documents.versions import EditStream
 
-__all__ = ["Sitting", "as_text", "plural", "run", "sittings", "version_fields"]
-
 PAUSE: Final = 300.0  # seconds without an edit that end a sitting
 
 

@@ -27,19 +27,6 @@ from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
 from nngkit.errors import ConfigError, NotFound
 
-__all__ = [
-    "checked_root",
-    "found",
-    "in_trio",
-    "is_new",
-    "meets_others",
-    "opened",
-    "settings",
-    "stored",
-    "user",
-    "warnings",
-]
-
 
 def user(arguments: argparse.Namespace) -> str:
     """Return the name of the user: --name, or the login."""

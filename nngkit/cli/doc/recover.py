@@ -7,8 +7,6 @@ import argparse
 from nngkit.cli.streams.output import json_line, out, picked
 from nngkit.documents.store import recover
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Recover the store and report; return 1 if anything is missing."""

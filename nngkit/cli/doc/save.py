@@ -9,8 +9,6 @@ from nngkit.cli.doc.opening import found, in_trio, opened
 from nngkit.cli.streams.output import json_line, out
 from nngkit.errors import ConfigError
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Synchronize with the named peers, if any, and save the version."""

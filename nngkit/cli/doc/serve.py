@@ -33,8 +33,6 @@ from nngkit.cli.tokens import kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
 
-__all__ = ["run"]
-
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
 TOKEN: Final = "docs.token"  # it stays, so that links and peers are admitted after a restart

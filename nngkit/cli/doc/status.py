@@ -19,8 +19,6 @@ from nngkit.cli.streams.stderr import escaped
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 
-__all__ = ["disks", "run"]
-
 ASKED: Final = 2.0  # seconds for peers to report durability
 COUNTERS: Final = "sent received edits delivered duplicates held gaps requests failed refused"
 

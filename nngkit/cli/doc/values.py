@@ -19,8 +19,6 @@ from typing import Any, Final
 from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep
 from nngkit.documents.engine.interface import MISSING, MapChange, Part, TextChange
 
-__all__ = ["change_fields", "delta_text", "from_json", "part_fields", "part_text", "to_json"]
-
 MARKS: Final = ("$bytes", "$number", "$object")
 NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 SHOWN: Final = 40  # characters of an insertion in text output

@@ -9,8 +9,6 @@ from nngkit.cli.doc.opening import stored
 from nngkit.cli.streams.output import json_line, out
 from nngkit.cli.streams.stderr import escaped
 
-__all__ = ["run"]
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each version."""

@@ -27,8 +27,6 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.fanout import Consumer, ConsumerInfo, Delivery
 
-__all__ = ["EPILOG", "add_arguments", "delivery_fields", "info_fields", "run"]
-
 EPILOG: Final = """\
 A record is delivered until it is acknowledged: after it was printed or --exec ended with 0 (--ack after), or as it
 arrives (--ack auto: at most once). A failed command is tried again after --retry seconds. Commands of one NAME share

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from nngkit.journal.writing.merging import Compacted
     from nngkit.journal.writing.rebuild import Rebuilt
 
-__all__ = [
-    "EPILOG",
-    "add_arguments",
-    "compacted_fields",
-    "file_fields",
-    "finding_fields",
-    "rebuilt_fields",
-    "record_fields",
-    "run",
-    "topic_fields",
-]
-
 NAME: Final = "nngkit journal"
 ACTIONS: Final = {
     "ls": "list the files with their offsets and times",

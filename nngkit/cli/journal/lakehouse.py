@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nngkit.journal.reader import Journal
     from nngkit.lakehouse import Exported
 
-__all__ = ["add_table_options", "exported_fields", "run_table", "wants_table"]
-
 NAME: Final = "nngkit journal export"
 OPTIONS: Final = ("iceberg", "delta", "in_place", "follow_retention", "keep_snapshots", "watch")
 RANGE: Final = ("topic", "partition", "from_offset", "to_offset", "from_time", "to_time")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from nngkit.protocols import TLS, Socket
     from nngkit.recording import DocumentRecorder
 
-__all__ = ["EPILOG", "add_arguments", "run", "stats_fields"]
-
 EPILOG: Final = """\
 A stream is 'NAME=PROTOCOL WORD ...', with NAME the topic of its records:
   weather=sub dial=tcp://host:7000 subscribe=weather. sequence

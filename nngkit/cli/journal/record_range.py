@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from nngkit.journal.record import Record
     from nngkit.journal.selection import Skipped
 
-__all__ = ["Skips", "add_journal", "add_range", "content_fields", "micros", "range_of"]
-
 
 def add_journal(parser: argparse.ArgumentParser) -> None:
     """Add JOURNAL and the folder of its logs."""

@@ -21,8 +21,6 @@ from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
 
-__all__ = ["EPILOG", "add_arguments", "replay_fields", "run"]
-
 EPILOG: Final = """\
 Protocols: pub, push, bus, pair, and req, which waits for the reply to each record. Ends when all records are sent.
 docs/journal.md has the accuracy of the pace."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from nngkit.spark.doctor import Check
     from nngkit.spark.run import JobOptions
 
-__all__ = ["EPILOG", "add_arguments", "command", "doctor_fields", "run"]
-
 NAME: Final = "nngkit spark"
 ACTIONS: Final = {
     "doctor": "check the requirements of Spark",

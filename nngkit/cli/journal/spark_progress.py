@@ -21,8 +21,6 @@ from typing import Any, Final, NamedTuple
 
 from nngkit.cli.streams.output import span
 
-__all__ = ["Stage", "StageClock", "line", "stages_of", "watched"]
-
 TICK: Final = 0.2  # seconds between two looks: 3 calls into the JVM, of about a millisecond each
 EVERY: Final = 1.0  # seconds between two lines that are not redrawn
 WIDTH: Final = 20

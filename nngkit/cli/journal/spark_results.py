@@ -17,8 +17,6 @@ from nngkit.cli.streams.output import json_line, out, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError
 
-__all__ = ["FORMATS", "format_of", "print_rows", "write_file"]
-
 NAME: Final = "nngkit spark"
 FORMATS: Final = ("table", "json", "csv", "parquet")
 ENDINGS: Final = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}

@@ -33,8 +33,6 @@ from nngkit.errors import Broken, NngkitError
 if TYPE_CHECKING:
     from nngkit.spark.views import Views
 
-__all__ = ["Sql", "candidates", "run"]
-
 NAME: Final = "nngkit spark sql"
 PROMPTS: Final = ("nngkit> ", "   ...> ")
 HISTORY: Final = 1000  # lines

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from nngkit.cli.streams.stderr import escaped
 
-__all__ = ["cell", "plain", "table"]
-
 LEAST: Final = 8  # columns of the terminal that a cell keeps before further columns are left out
 GAP: Final = "  "
 CUT: Final = "\N{HORIZONTAL ELLIPSIS}"

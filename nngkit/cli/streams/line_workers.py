@@ -18,8 +18,6 @@ from nngkit.cli.streams.shell import kill_group
 from nngkit.cli.streams.tether import Tether
 from nngkit.errors import NngkitError
 
-__all__ = ["LineWorkers", "WorkerFailed"]
-
 CHUNK = 65_536
 
 

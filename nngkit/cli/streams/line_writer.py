@@ -24,8 +24,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["LineWriter", "every", "printed", "to_stdout", "write_to"]
-
 PATIENCE: Final = 1.0  # seconds that a stalled reader may delay the end
 SLICE: Final = 1 << 20  # bytes passed to the thread at once: they are lost if it hangs
 

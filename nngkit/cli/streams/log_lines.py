@@ -6,8 +6,6 @@ import logging
 
 from nngkit.cli.streams.stderr import one_line
 
-__all__ = ["log_to_stderr"]
-
 
 class _OneLine(logging.Formatter):
     """A record as one line of the command; an exception is its text, as a traceback is no message to a user."""

@@ -15,24 +15,6 @@ from nngkit.cli.streams.stderr import escaped
 if TYPE_CHECKING:  # --help loads no discovery
     from nngkit.discovery.provider import Provider, State
 
-__all__ = [
-    "FIRST",
-    "LAST",
-    "as_json",
-    "as_text",
-    "coloured",
-    "columns",
-    "json_line",
-    "out",
-    "picked",
-    "provider_fields",
-    "span",
-    "state_text",
-    "utc",
-    "utc_of",
-    "wants_colour",
-]
-
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 FIRST: Final = -62_135_596_800_000_000  # microseconds since 1970: the year 1, and the end of 9999
 LAST: Final = 253_402_300_799_999_999

@@ -16,8 +16,6 @@ from contextlib import asynccontextmanager
 
 import trio
 
-__all__ = ["bar", "drawn", "shown"]
-
 WIDTH = 20
 PATIENCE = 0.2  # seconds that a stalled terminal may delay the end
 TICK = 0.1  # seconds between two drawings

@@ -19,8 +19,6 @@ import trio
 
 from nngkit.cli.streams.tether import Tether
 
-__all__ = ["Ran", "kill_group", "run_shell", "shell_environment"]
-
 STDERR_KEPT: Final = 16 * 1024  # bytes at the end of a command's diagnostics; those before are dropped
 
 

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-__all__ = ["until_signal"]
-
 
 async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
     """Run `work` and return 0; on SIGINT or SIGTERM cancel it and return 128 plus the signal's number.

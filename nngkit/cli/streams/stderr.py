@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["escaped", "one_line", "say"]
-
 
 def escaped(text: str) -> str:
     """Return the text with what is not printable, terminal escapes and bidirectional overrides among it, as escapes."""

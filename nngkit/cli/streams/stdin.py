@@ -14,8 +14,6 @@ import trio
 
 from nngkit.cli.streams.line_writer import write_to
 
-__all__ = ["chunks", "lines_of", "write_all"]
-
 CHUNK: Final = 65_536  # bytes: what a pipe of Linux holds
 
 

@@ -22,8 +22,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Tether"]
-
 GUARD: Final = """\
 while read verb group; do
     case $verb in

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nngkit.cli.tools.bench_load import Result
     from nngkit.protocols import Socket
 
-__all__ = ["EPILOG", "PROTOCOLS", "add_arguments", "run"]
-
 EPILOG: Final = """\
 Both ends run on this machine. For two machines: --listen on one, --dial on the other, with the same --protocol,
 --size and --batch. Ctrl-C ends it with the results so far."""

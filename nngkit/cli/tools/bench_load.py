@@ -28,8 +28,6 @@ from nngkit.errors import TimedOut
 from nngkit.histogram import Histogram
 from nngkit.protocols import Rep, Req, Respondent, Socket, Surveyor
 
-__all__ = ["ENDS", "Load", "Result", "boot", "joined", "sink", "source", "until"]
-
 ENDS: Final = {  # the dialing end, and the listening one
     "pair": ("Pair1", "Pair1"),
     "reqrep": ("Req", "Rep"),

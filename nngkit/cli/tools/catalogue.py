@@ -16,8 +16,6 @@ from nngkit.cli.cat.command_line import help_text as helps
 from nngkit.cli.cat.command_line.option_table import FORMATS, GROUPS, options_of
 from nngkit.cli.commands import COMMANDS, SHORTHANDS, module_of
 
-__all__ = ["Choice", "actions", "choices", "help_of", "markdown", "words"]
-
 OWN_VALUES: Final = {"format": FORMATS}
 
 

@@ -20,8 +20,6 @@ from nngkit.cli.commands import COMMANDS
 from nngkit.cli.tools.catalogue import Choice, actions, choices
 from nngkit.cli.tools.catalogue import words as words_of
 
-__all__ = ["EPILOG", "SHELLS", "add_arguments", "run"]
-
 EPILOG: Final = "bash: source <(nngkit completion bash)"
 FILES: Final = ("FILE", "PATH")  # placeholders of values that the shell completes
 

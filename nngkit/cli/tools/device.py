@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nngkit.devices.device import Device
     from nngkit.protocols import TLS, Socket
 
-__all__ = ["EPILOG", "add_arguments", "run", "stats_fields"]
-
 EPILOG: Final = """\
 kinds:
 {}

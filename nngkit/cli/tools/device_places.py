@@ -18,8 +18,6 @@ from pathlib import Path
 from nngkit.devices.rings import Place, find_ring
 from nngkit.errors import ConfigError
 
-__all__ = ["registered"]
-
 
 @contextmanager
 def registered(place: Place) -> Iterator[None]:

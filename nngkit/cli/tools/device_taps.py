@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nngkit.journal import Recorder
     from nngkit.protocols import TLS
 
-__all__ = ["opened", "passed_fields"]
-
 Tap = Callable[["TappedMessage"], None]
 
 

@@ -19,8 +19,6 @@ from nngkit.cli.diagnosis import NUMBERS, Address, Diagnosis, diagnose
 from nngkit.cli.streams.output import coloured, json_line, out, wants_colour
 from nngkit.cli.tls import add_tls, check_tls
 
-__all__ = ["EPILOG", "add_arguments", "diagnosis_fields", "run"]
-
 EPILOG: Final = """\
 Exit codes: 0 the listener is compatible, 1 it is not, 2 usage, 3 no connection, 4 connected without a greeting.
 Over ws and wss the probe is a peer of the listener for a moment; elsewhere it sends nothing and is no peer."""

@@ -17,8 +17,6 @@ from nngkit.cli.commands import COMMANDS
 from nngkit.cli.tools.catalogue import actions, choices, help_of, markdown
 from nngkit.errors import ConfigError
 
-__all__ = ["EPILOG", "add_arguments", "page", "run"]
-
 EPILOG: Final = "nngkit man cat | man -l -"
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.protocols import Req, Surveyor
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 EPILOG: Final = """\
 Exit codes: 0 a reply arrived, 2 usage, 3 cannot listen, 4 no reply, 130 interrupted (with the results so far).
 Works with any REP, whatever it replies."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.protocols import Socket
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 EPILOG: Final = """\
 Requires one of --sub, --bus, --pull and --daemon. --pull TAKES the messages it shows from other pullers.
 Exit codes: 2 usage, 4 no message (--once: in its interval), 130 interrupted. docs/tools.md describes the table."""

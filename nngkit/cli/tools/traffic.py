@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MOST_ROWS", "Traffic", "TrafficRow"]
-
 MOST_ROWS: Final = 1000  # peers times topics: random topics must not fill the memory
 MOST_TOPIC: Final = 32  # bytes of a topic that are shown
 ENDS: Final = b" \t\n\0|,;"  # bytes that end the first word of a message

@@ -49,8 +49,6 @@ from nngkit.documents.sync.replica import Ask, AskAll, Replica
 from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions, to_wire
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["TELLING", "ClusterCopy", "origin_of"]
-
 PEERS: Final = 16  # nodes that the replica may ask: the partner, and authors of what is missing
 LARGE: Final = BUS_LIMIT - 32 * 1024  # bytes of an edit beyond which LocalCopy does not publish it
 ANSWER: Final = 2.0  # seconds for a reply or a heartbeat: many times the delay of a tree, less than a user waits

@@ -19,8 +19,6 @@ from typing import Final
 
 from nngkit.cluster.log_clock import NEVER
 
-__all__ = ["Holders"]
-
 MOST_NAMES: Final = 65_536  # documents: a table of 30 MB
 MOST_ENTRIES: Final = 262_144  # holders of all documents together: 10,000 nodes with 26 each, 40 MB
 

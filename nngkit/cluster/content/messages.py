@@ -33,51 +33,6 @@ from nngkit.documents.versions import ORIGIN, STREAMS
 from nngkit.errors import ConfigError
 from nngkit.messages import MOST_NUMBER, Flag, Natural, Row, Rows
 
-__all__ = [
-    "BODY_LIMIT",
-    "FRAGMENT_LIMIT",
-    "KINDS",
-    "MOST_ENTRIES",
-    "MOST_PARTS",
-    "MOST_POSITIONS",
-    "START",
-    "Behind",
-    "Changes",
-    "Chunk",
-    "ChunkRequest",
-    "Closing",
-    "Document",
-    "Entry",
-    "Fragment",
-    "FragmentPart",
-    "FragmentRequest",
-    "Fragments",
-    "FullDocumentRequest",
-    "FullObject",
-    "FullObjectRequest",
-    "Gather",
-    "Heartbeat",
-    "Message",
-    "MissingFragments",
-    "NotOpen",
-    "ObjectPosition",
-    "Offer",
-    "Opened",
-    "OrderedFragments",
-    "Partner",
-    "Position",
-    "Positions",
-    "Presence",
-    "Run",
-    "Send",
-    "Stream",
-    "Version",
-    "decode",
-    "encode",
-    "pack",
-    "parse",
-]
-
 BODY_LIMIT: Final = 1 << 20  # bytes of a message: the largest, a reply with fragments, has two of 256 KiB and room
 FRAGMENT_LIMIT: Final = 256 * 1024  # bytes of one change of a shared object; a larger one is better a full state
 MOST_ENTRIES: Final = 1024  # changes in one message; more of them, of 100 bytes, fill a read buffer anyway

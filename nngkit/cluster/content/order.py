@@ -36,8 +36,6 @@ from nngkit.cluster.content.writer import ENTRY, RUN_BYTES
 from nngkit.cluster.frames import as_bytes
 from nngkit.errors import BadMessage
 
-__all__ = ["SharedObject", "SharedOrder", "runs_of"]
-
 LOG_BYTES, LOG_CHANGES = 4 << 20, 4096  # kept for nodes that are behind; as in a document's log
 HELD_BYTES, HELD_CHANGES = 4 << 20, 4096  # ahead of missing ones; beyond, they are requested again
 WRITERS: Final = 4096  # writers whose last number is remembered; the one that wrote least recently goes first

@@ -50,8 +50,6 @@ from nngkit.documents.sync.messages import Diff, Manifest
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["SharedReplica"]
-
 GATHER: Final = 0.5  # seconds in which a new host hears of copies ahead of its own: many round trips of a tree
 FETCHING: Final = 5.0  # seconds until the host begins without what a copy ahead has promised
 RESEND: Final = 1.0  # seconds without a confirmation, growing to

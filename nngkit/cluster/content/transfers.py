@@ -24,8 +24,6 @@ from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["Done", "Downloads", "Means"]
-
 WINDOW: Final = 4  # chunks requested at once
 PATIENCE: Final = 1.0  # seconds until a chunk is requested again: ten times the delay of a slow link
 GIVE_UP: Final = 10.0  # seconds without a chunk

@@ -14,8 +14,6 @@ from typing import Any, Protocol
 from nngkit.documents.sync.local_copy import Content
 from nngkit.documents.sync.messages import Aware
 
-__all__ = ["DocumentEffects", "OpenedDocument", "Refused"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:

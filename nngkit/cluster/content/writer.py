@@ -16,8 +16,6 @@ from typing import Final
 from nngkit.cluster.content.messages import FRAGMENT_LIMIT, MOST_ENTRIES
 from nngkit.errors import Full, TooLarge
 
-__all__ = ["ENTRY", "RUN_BYTES", "SharedWriter"]
-
 KEPT_BYTES, KEPT_CHANGES = 1 << 20, 1024  # kept after their confirmation: seconds of changes at a high rate
 QUEUE_BYTES, QUEUE_CHANGES = 16 << 20, 65536  # that wait for the host; beyond, `change` raises Full
 ENTRY: Final = 64  # bytes counted for a change beside its data

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 from nngkit.cluster.election.messages import SurveyReply
 
-__all__ = ["best_voter", "time_until_free"]
-
 
 def best_voter(replies: Mapping[str, SurveyReply], quorum: int) -> str | None:
     """Return the best electable voter; None if there is none. All surveyors choose the same from the same replies."""

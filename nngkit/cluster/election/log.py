@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["ElectionLog", "Snapshot"]
-
 
 class Snapshot(NamedTuple):
     """State of the state machine after the entry `index`, which is of `term`."""

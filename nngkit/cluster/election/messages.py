@@ -17,25 +17,6 @@ from msgspec import Meta
 from nngkit.cluster.frames import Id
 from nngkit.messages import Flag, Integer, Natural, Row, Rows
 
-__all__ = [
-    "KINDS",
-    "MOST_VOTERS",
-    "Append",
-    "AppendReply",
-    "Epochs",
-    "Message",
-    "Recover",
-    "RecoverReply",
-    "SnapshotPart",
-    "SnapshotReply",
-    "Stale",
-    "Stand",
-    "Survey",
-    "SurveyReply",
-    "VoteReply",
-    "VoteRequest",
-]
-
 MOST_VOTERS: Final = 15  # more than these make commits slow and elections no safer; also bounds the lists of epochs
 MOST_ENTRIES: Final = 65_536  # of one Append, so that a row of empty entries is bounded
 

@@ -19,8 +19,6 @@ from nngkit.cluster.election.messages import Append, AppendReply, Message, Snaps
 from nngkit.cluster.election.values import GUARD, ElectionLimits
 from nngkit.cluster.log_clock import NEVER
 
-__all__ = ["Hosting"]
-
 
 class Progress:
     """Progress of one voter. `counts`: it is not blank. `answered`: when the last heartbeat it promised on was sent."""

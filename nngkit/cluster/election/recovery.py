@@ -15,8 +15,6 @@ from collections.abc import Collection
 
 from nngkit.cluster.election.messages import RecoverReply
 
-__all__ = ["Recovery"]
-
 
 class Recovery:
     """Answers to one blank voter. `number`: of the present round."""

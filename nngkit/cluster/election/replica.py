@@ -26,8 +26,6 @@ from nngkit.cluster.election.values import (
     SaveSnapshot,
 )
 
-__all__ = ["Replica"]
-
 
 class Replica:
     """Log of one voter. `effects` is replaced by the voter after each `take`."""

@@ -14,23 +14,6 @@ from nngkit.cluster.election.messages import Message
 from nngkit.errors import ConfigError
 from nngkit.mesh.limits import check_numbers
 
-__all__ = [
-    "Deposed",
-    "Elected",
-    "ElectionEffects",
-    "ElectionEvent",
-    "ElectionLimits",
-    "ElectionStats",
-    "HostChanged",
-    "Persist",
-    "Recovered",
-    "Restored",
-    "Role",
-    "SaveEntries",
-    "SaveMeta",
-    "SaveSnapshot",
-]
-
 Role: TypeAlias = Literal["blank", "follower", "candidate", "host"]
 
 GUARD = 0.8  # of a lease that the host uses: clocks that differ by 10 % each way differ by 0.9 / 1.1 = 0.818

@@ -88,8 +88,6 @@ from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full, NngkitError, TooLarge
 from nngkit.messages import MOST_NUMBER
 
-__all__ = ["NotHost", "Voter"]
-
 MOST_GAP: Final = 1.5  # heartbeats between two calls, beyond which the clock is taken to have jumped
 MOST_HELD: Final = 4096  # messages held back until what they state is on disk; room for minutes of heartbeats
 MOST_LOAD: Final = 1e9

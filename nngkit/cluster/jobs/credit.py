@@ -12,8 +12,6 @@ from typing import Final
 
 from nngkit.cluster.jobs.messages import MOST_GROUPS, Demand, Ref, Wanted
 
-__all__ = ["Asked", "Credit", "Passed", "take_demand"]
-
 _Row = tuple[int, int, int, int]  # link, term, fence, attempt
 
 USED: Final = (

@@ -82,8 +82,6 @@ from nngkit.cluster.jobs.values import CrewEffects, CrewJob, CrewLimits, CrewSta
 from nngkit.cluster.jobs.waiting import Waiting
 from nngkit.cluster.log_clock import NEVER
 
-__all__ = ["Crew"]
-
 HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )

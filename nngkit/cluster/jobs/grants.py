@@ -37,8 +37,6 @@ from nngkit.cluster.jobs.states import DEAD, NO_TERM, JobStates
 from nngkit.cluster.jobs.table import Job
 from nngkit.cluster.jobs.values import FINISHING, GRANTED, LOST, QUEUED, RECORDING
 
-__all__ = ["HostGrants"]
-
 RUN: Final = 16  # jobs of one kind in a row while another kind of the group has jobs
 RETURN_PAUSE: Final = 0.1  # seconds until a job is granted again that came back at once several times
 AT_ONCE: Final = 0.02  # seconds after the grant: a node that returns a job as it waits too long takes more

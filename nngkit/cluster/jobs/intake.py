@@ -48,9 +48,6 @@ from nngkit.cluster.jobs.operations import Op, received_op, sources_op, submit_o
 from nngkit.cluster.jobs.table import Changes, Job, JobTable, Source
 from nngkit.cluster.jobs.values import CANCELLED, ENTRY_BYTES, WorkLimits, WorkStats
 
-__all__ = ["Intake"]
-
-
 DISPLACE: Final = 0.5  # seconds between two searches for submitters to forget that found none
 
 

@@ -17,23 +17,6 @@ from nngkit.cluster.jobs.table import VERSION, Job, JobTable, Source
 from nngkit.cluster.jobs.values import ENTRY_BYTES, FORGETTING, WorkLimits
 from nngkit.envelope import encode
 
-__all__ = [
-    "Op",
-    "cancel_op",
-    "end_op",
-    "entries_of",
-    "entry",
-    "finish_op",
-    "forget_op",
-    "forgetting_ops",
-    "pause_op",
-    "received_op",
-    "result_ops",
-    "sources_op",
-    "submit_op",
-    "tries_op",
-]
-
 MOST_FORGOTTEN: Final = 5000  # finished jobs forgotten at once: an entry of 80 KiB
 
 Op = list[Any]

@@ -37,8 +37,6 @@ from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.jobs.values import CrewJob, JobEnd
 from nngkit.cluster.log_clock import NEVER, LogClock
 
-__all__ = ["JobStart", "JobStop", "JobsEnded", "RoomForJobs", "WorkEvent", "WorkNodeEffects", "WorkPart"]
-
 _TO_HOST = (Submit, Received, Cancel, Waiting)
 _TO_SUBMITTER = (Accepted, Finished, Missing, Refused, JobParts, JobProgress)
 

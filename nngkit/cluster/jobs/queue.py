@@ -82,8 +82,6 @@ from nngkit.cluster.jobs.values import (
     WorkStats,
 )
 
-__all__ = ["LOCAL", "WorkHost"]
-
 LOCAL: Final = -1
 """Link between the host's queue and the crew of the same node; links to other nodes count from 0."""
 

@@ -19,8 +19,6 @@ from nngkit.cluster.jobs.messages import (
 )
 from nngkit.cluster.jobs.values import CrewJob, CrewLimits, CrewStats
 
-__all__ = ["CrewResults", "Failure"]
-
 GONE: Final = float("inf")  # time of sending of a result that need not be sent any more
 
 Failure = tuple[bool, str, str]

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Decide", "Offer", "evenly"]
-
 
 class Offer(NamedTuple):
     """Demand of one link, or of the node's own workers if that is None: jobs asked for, slots, and idle ones."""

@@ -18,8 +18,6 @@ from typing import Final
 
 from nngkit.cluster.jobs.values import CrewJob
 
-__all__ = ["Kinds", "Places"]
-
 MOST_NARROW: Final = 16  # kinds with a group of their own: a link has 256 groups for a whole subtree
 
 Kinds = Collection[str] | Mapping[str, int]

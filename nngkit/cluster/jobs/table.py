@@ -52,8 +52,6 @@ from nngkit.cluster.jobs.messages import OUTCOMES, Spec
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
-__all__ = ["VERSION", "Changes", "Job", "JobTable", "Source"]
-
 MOST_ENTRY: Final = 16 * 1024 * 1024  # bytes of an entry: far over the host's batches, so that limits may grow
 MOST_SNAPSHOT: Final = 4 * 1024 * 1024 * 1024  # bytes of a snapshot, over the cap of a host's table
 MOST_SPECS: Final = 4096  # distinct specs that are shared between jobs; beyond, the table of them begins anew

@@ -7,27 +7,6 @@ from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
 
-__all__ = [
-    "CANCELLED",
-    "DELAYED",
-    "ENTRY_BYTES",
-    "FINISHING",
-    "FORGETTING",
-    "GRANTED",
-    "LOST",
-    "QUEUED",
-    "RECORDING",
-    "UNKNOWN",
-    "CrewEffects",
-    "CrewJob",
-    "CrewLimits",
-    "CrewStats",
-    "JobEnd",
-    "WorkEffects",
-    "WorkLimits",
-    "WorkStats",
-]
-
 QUEUED: Final = 0  # in a queue
 DELAYED: Final = 1  # until its delay or the pause after a failure is over
 RECORDING: Final = 2  # its next start is being recorded

@@ -26,8 +26,6 @@ from nngkit.cluster.jobs.slots import Places
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.cluster.log_clock import NEVER
 
-__all__ = ["PATIENCE", "Waiting"]
-
 PATIENCE: Final = 0.05  # seconds: over twice the work that waits beside running jobs (CrewLimits.ahead)
 
 

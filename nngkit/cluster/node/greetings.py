@@ -35,8 +35,6 @@ from nngkit.cluster.frames import HEARTBEAT_FRAME, Greeting, Refusal, greeting_f
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import AccessDenied, BadMessage
 
-__all__ = ["ITSELF", "Greetings", "GreetingsEffects", "NodeLink"]
-
 GREETING: Final = 5.0  # seconds for the first frame: a node that is busy starting up needs one
 HEARTBEAT: Final = 0.4  # seconds between two heartbeats on a link of voters
 SILENCE: Final = 1.5  # seconds without one after which it is dropped and dialed again: TCP alone would wait for minutes

@@ -33,8 +33,6 @@ from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import BadMessage, Full
 from nngkit.messages import MOST_NUMBER, Natural, Row, Rows
 
-__all__ = ["KINDS", "Acknowledgement", "Envelope", "Letter", "LetterLimits", "Letters"]
-
 
 class Envelope(Row, frozen=True, tag=0):
     """A letter on its way. `base`: the first number that its sender still keeps."""

@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LogLines"]
-
 AGAIN: Final = 60.0  # seconds between two lines about the same
 MOST: Final = 200  # things that are remembered: others are not said until one of them is forgotten
 PORT: Final = re.compile(r":\d+\b")

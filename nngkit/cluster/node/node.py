@@ -67,8 +67,6 @@ from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshMessage
 from nngkit.mesh.wire import DATA
 
-__all__ = ["Node"]
-
 HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
 MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none

@@ -20,8 +20,6 @@ from nngkit.cluster.tree.place import Place
 from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import ANY_TEXT, Natural, Row, Rows
 
-__all__ = ["KINDS", "Answer", "Answered", "Denial", "DrainOrdered", "Question", "Questions"]
-
 AGAIN: Final = 1.0  # seconds until a question is sent again
 MOST: Final = 1024  # questions without an answer: a program that asks more waits for them
 

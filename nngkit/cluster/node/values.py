@@ -11,8 +11,6 @@ from nngkit.cluster.jobs.sharing import Decide, evenly
 from nngkit.cluster.node.letters import LetterLimits
 from nngkit.mesh.limits import MeshLimits
 
-__all__ = ["ContentChanged", "DialRefused", "NodeConfig", "NodeEffects", "NodeStats"]
-
 DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
 
 

@@ -30,8 +30,6 @@ from nngkit.cluster.log_clock import LogClock
 from nngkit.cluster.node.values import NodeConfig
 from nngkit.errors import BadMessage, Full
 
-__all__ = ["Store", "VotingEffects", "VotingEvent", "VotingPart"]
-
 LOG_BYTES: Final = 32 * 1024 * 1024  # entries since the last snapshot, after which a new one replaces them
 
 

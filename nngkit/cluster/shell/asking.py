@@ -13,8 +13,6 @@ import trio
 from nngkit.cluster.node.questions import Answered, Questions
 from nngkit.errors import Broken, TimedOut
 
-__all__ = ["Asking"]
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until the host is asked again; the parents tell it in some 10 ms
 MAY_REFUSE: Final = "drain"  # the question whose refusal is for its caller to explain
 

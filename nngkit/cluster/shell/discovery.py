@@ -18,8 +18,6 @@ from nngkit.cluster.node.log_lines import LogLines
 from nngkit.discovery import Bid, Question, Resolver, Service, bids
 from nngkit.errors import NngkitError
 
-__all__ = ["announce", "seek", "service_name"]
-
 log = logging.getLogger("nngkit.cluster")
 
 QUESTION: Final = b"join"

@@ -23,8 +23,6 @@ from nngkit.errors import ConfigError, NotStored
 if TYPE_CHECKING:
     from nngkit.cluster.shell.store import VoterStore
 
-__all__ = ["VoterDisk"]
-
 
 class VoterDisk:
     """Disk of one voter."""

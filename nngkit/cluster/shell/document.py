@@ -28,8 +28,6 @@ from nngkit.documents.sync.messages import Aware
 from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError, EditRefused, TimedOut
 
-__all__ = ["ClusterDocument", "open_document"]
-
 
 class ClusterDocument:
     """An open document: the `OpenedDocument` of the node, and the `DocumentHost` and `Content` of the document."""

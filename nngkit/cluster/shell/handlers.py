@@ -20,8 +20,6 @@ from nngkit.cluster.containing import contained, plain
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.errors import ConfigError
 
-__all__ = ["Dispatcher"]
-
 log = logging.getLogger("nngkit.cluster")
 
 AT_ONCE: Final = 64  # handlers that run at a time: as the threads of nngkit.Server

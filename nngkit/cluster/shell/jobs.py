@@ -14,8 +14,6 @@ from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.errors import Closed, JobFailed, TimedOut
 
-__all__ = ["Job", "JobNode", "JobRun"]
-
 PARTS: Final = 1024  # parts that wait for the submitter; then the oldest are dropped and counted
 
 

@@ -12,8 +12,6 @@ from nngkit.cluster.election.values import Deposed, Elected, HostChanged
 from nngkit.cluster.jobs.values import JobEnd
 from nngkit.cluster.records import ClusterRecord, ClusterRecords, HostChange
 
-__all__ = ["ClusterJournal", "Door"]
-
 log = logging.getLogger("nngkit.cluster")
 
 

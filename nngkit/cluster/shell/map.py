@@ -24,8 +24,6 @@ import trio
 from nngkit.cluster.shell.jobs import Job
 from nngkit.errors import Closed
 
-__all__ = ["Ahead", "Payloads"]
-
 BATCH: Final = 64  # jobs that are submitted without a checkpoint
 
 

@@ -12,16 +12,6 @@ from nngkit.discovery.provider import check_address
 from nngkit.errors import ConfigError
 from nngkit.messages import MOST_NUMBER
 
-__all__ = [
-    "check_addresses",
-    "check_function",
-    "check_methods",
-    "check_number",
-    "check_shared_object",
-    "check_store",
-    "check_voters",
-]
-
 MOST_VOTERS: Final = 7
 
 

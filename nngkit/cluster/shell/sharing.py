@@ -26,8 +26,6 @@ from nngkit.errors import TimedOut
 if TYPE_CHECKING:
     from nngkit.cluster.content.part import ClusterDocuments
 
-__all__ = ["Shared"]
-
 
 class Shared:
     """Handle of a shared object; `content` is the object itself, which only the cluster changes."""

@@ -23,8 +23,6 @@ from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import TLS, Bus, Message, PeerEvent, Pipe
 from nngkit.protocols.own_host import count_addresses
 
-__all__ = ["SocketTransport"]
-
 log = logging.getLogger("nngkit.cluster")
 
 RECV_MANY: Final = 512  # frames taken in at once: bounds the time in which other tasks wait, some milliseconds

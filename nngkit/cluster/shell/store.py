@@ -44,8 +44,6 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.journal.files import sync_file, sync_folder
 from nngkit.mesh.wire import MOST_ORIGIN
 
-__all__ = ["VoterStore"]
-
 _MAGIC: Final = b"NNGKITV\n"
 _VERSION: Final = 1
 _HEAD: Final = Struct(">8sHHI8s")

@@ -30,8 +30,6 @@ from nngkit.cluster.shell.jobs import Job, JobRun
 from nngkit.cluster.shell.map import Ahead
 from nngkit.errors import ConfigError, Full, JobFailed, TooLarge
 
-__all__ = ["Workers"]
-
 log = logging.getLogger("nngkit.cluster")
 
 MOST_CONCURRENCY: Final = 10_000

@@ -44,8 +44,6 @@ from nngkit.cluster.tree.search import MOST_HOPS
 from nngkit.cluster.tree.shape import SLACK, Branch, Decision, Joiner, choose, sibling
 from nngkit.cluster.tree.values import ChildDown, ChildUp
 
-__all__ = ["Children"]
-
 PROMISE: Final = 1.0  # seconds in which a referred joiner shows among the members, or has gone elsewhere
 
 

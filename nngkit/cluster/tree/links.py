@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 from nngkit.cluster.tree.messages import Ancestry, Heartbeat, Hello, Join, Message, Purpose
 from nngkit.cluster.tree.values import PlaceEffects, PlaceLimits, PlaceStats
 
-__all__ = ["Link", "Neighbours", "Role"]
-
 Role: TypeAlias = Literal["new", "guest", "waiter", "pending", "child", "parent", "left", "asked", "standby"]
 _QUICK: frozenset[Role] = frozenset(("child", "parent", "left", "pending"))
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EVERY", "LoadGauge"]
-
 EVERY: Final = 2.0  # seconds between two measurements
 HIGH: Final = 0.85
 LOW: Final = 0.5

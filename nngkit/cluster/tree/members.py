@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from nngkit.cluster.tree.messages import MOST_ROWS, Member, Members
 from nngkit.cluster.tree.shape import Branch
 
-__all__ = ["MemberTable"]
-
 
 class _Claims:
     """Members claimed by one link, and their totals."""

@@ -24,36 +24,6 @@ from msgspec import Meta
 from nngkit.cluster.frames import Id
 from nngkit.messages import ANY_TEXT, Address, Flag, Natural, Row, Rows, packed
 
-__all__ = [
-    "KINDS",
-    "MOST_FACTS",
-    "MOST_PATH",
-    "MOST_ROWS",
-    "Accept",
-    "Alive",
-    "Ancestry",
-    "Attach",
-    "Expel",
-    "Fresh",
-    "Heartbeat",
-    "Hello",
-    "Join",
-    "Label",
-    "Leave",
-    "Leaving",
-    "Member",
-    "Members",
-    "Message",
-    "Move",
-    "Path",
-    "Probe",
-    "Purpose",
-    "Refer",
-    "Refuse",
-    "Settled",
-    "Wait",
-]
-
 MOST_ADDRESSES: Final = 16  # of one referral
 MOST_FACTS: Final = 512  # bytes of a node's facts: a dozen kinds, version and zone
 MOST_PATH: Final = 64  # nodes of a path; a balanced tree of a million nodes with fan-out 2 has 20

@@ -31,8 +31,6 @@ from msgspec.structs import replace
 
 from nngkit.cluster.tree.messages import MOST_PATH, Ancestry, Label
 
-__all__ = ["Standing"]
-
 
 class Standing:
     """Path and label of one node.

@@ -106,8 +106,6 @@ from nngkit.envelope import encode
 from nngkit.errors import ConfigError
 from nngkit.messages import MOST_NUMBER
 
-__all__ = ["Place"]
-
 FRESH_PAUSE: Final = 0.02  # seconds between two numbers of a root: each is a message to every node of the tree
 FRESH_AGAIN: Final = 0.3  # seconds until an equal request for a number is passed on again: the first one may be lost
 DRAIN: Final = 5.0  # seconds that children have to find another parent, before this node leaves anyway

@@ -11,8 +11,6 @@ from nngkit.cluster.tree.messages import Member
 from nngkit.cluster.tree.shape import Move, Shape, plan_moves
 from nngkit.cluster.tree.values import PlaceLimits, PlaceStats
 
-__all__ = ["BUSY", "Balance", "Doubles", "shape_of"]
-
 BUSY: Final = "busy"  # fact of a node that has too much to do: its leaves go to others, one after the other
 
 MOST_FAILED: Final = 64  # moves that are avoided; then all are tried again

@@ -29,8 +29,6 @@ from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.messages import Join, Leave
 
-__all__ = ["MOST_HOPS", "Attempt", "Candidate", "Search"]
-
 MOST_ATTEMPTS: Final = 3
 MOST_HOPS: Final = 48  # referrals of one joiner; more than the depth of any tree here, so it ends in a confused one
 MOST_CANDIDATES: Final = 64

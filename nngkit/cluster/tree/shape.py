@@ -25,20 +25,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
-__all__ = [
-    "SLACK",
-    "Branch",
-    "Decision",
-    "Joiner",
-    "Move",
-    "Shape",
-    "choose",
-    "depths_of",
-    "ideal_depth",
-    "plan_moves",
-    "sibling",
-]
-
 SLACK: Final = 2  # times the fan-out that a node accepts of moved or orphaned subtrees: its own, and those of one child
 REPAIR: Final = 16  # moves of the longest repair: with 4, one of 10,000 random trees was repaired for ever
 

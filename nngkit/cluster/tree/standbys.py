@@ -15,8 +15,6 @@ from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.messages import Leave
 from nngkit.cluster.tree.search import Candidate, Search
 
-__all__ = ["Standbys"]
-
 DIAL_AFTER: Final = 0.3  # seconds, on average: most trees have settled by then, and two deaths are rarely closer
 RETRY_AFTER: Final = 3.0  # seconds until an address that did not answer is tried again: it is only a reserve
 

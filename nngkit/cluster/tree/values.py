@@ -8,27 +8,6 @@ from typing import NamedTuple, TypeAlias
 from nngkit.cluster.tree.messages import Member, Message
 from nngkit.mesh.limits import check_numbers
 
-__all__ = [
-    "Attached",
-    "ChildDown",
-    "ChildUp",
-    "Detached",
-    "Greeted",
-    "Left",
-    "MemberAdded",
-    "MemberRemoved",
-    "OtherVoters",
-    "ParentDown",
-    "ParentUp",
-    "PlaceEffects",
-    "PlaceEvent",
-    "PlaceLimits",
-    "PlaceRefused",
-    "PlaceStats",
-    "Silent",
-    "TermChanged",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceLimits:

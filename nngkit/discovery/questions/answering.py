@@ -23,8 +23,6 @@ from nngkit.discovery.questions.values import Bid, Facts, Question, Reserved
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols import Query
 
-__all__ = ["Answering", "OnQuestion"]
-
 log = logging.getLogger("nngkit.discovery")
 
 Answered: TypeAlias = bytes | Bid | None

@@ -18,8 +18,6 @@ from nngkit.discovery.survey_runner import SurveyRunner
 from nngkit.errors import Closed
 from nngkit.protocols import Reply, Survey
 
-__all__ = ["Asking"]
-
 FLOOD: Final = 16_384  # answers of one connection to one question: 1,024 services behind it send less
 
 

@@ -47,27 +47,6 @@ from nngkit.discovery.questions.values import (
 from nngkit.errors import BadMessage, ConfigError, TooLarge
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
-__all__ = [
-    "ANSWERS",
-    "ASK",
-    "ASKS",
-    "QUESTIONS",
-    "REPLIES",
-    "AnswersMessage",
-    "AskQuery",
-    "AskReply",
-    "SurveyAnswer",
-    "SurveyQuestion",
-    "is_ask_query",
-    "is_question",
-    "make_ask",
-    "pages",
-    "parse_ask_query",
-    "parse_ask_reply",
-    "parse_survey_answer",
-    "parse_survey_question",
-]
-
 ASK: Final = "ask"
 """Kind of a question that `on_question` answers; other kinds are reserved questions."""
 MAX_KIND: Final = 16

@@ -23,8 +23,6 @@ from nngkit.discovery.questions.messages import ASK, AskQuery, SurveyAnswer, par
 from nngkit.discovery.questions.values import Outcome
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["COUNTERS", "OutcomeMerger", "QuestionRound"]
-
 COUNTERS: Final = ("questions", "answers", "bad answers", "foreign answers", "duplicate answers")
 MAX_TOTAL: Final = 64 * 1024 * 1024
 """Bytes of all answers to one question, as a survey's unread replies may take."""

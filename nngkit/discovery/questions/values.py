@@ -26,28 +26,6 @@ from nngkit import envelope
 from nngkit.discovery.provider import Provider
 from nngkit.errors import ConfigError
 
-__all__ = [
-    "INFO",
-    "MAX_ANSWER",
-    "MAX_QUESTION",
-    "MAX_TIMEOUT",
-    "PING",
-    "STATS",
-    "Answer",
-    "AskResult",
-    "Bid",
-    "Facts",
-    "Failure",
-    "Outcome",
-    "Question",
-    "Reserved",
-    "Until",
-    "bids",
-    "deadline",
-    "first",
-    "make_result",
-]
-
 MAX_QUESTION: Final = 60 * 1024
 """Bytes of a question: with its other fields it fits a control message."""
 MAX_ANSWER: Final = 60 * 1024

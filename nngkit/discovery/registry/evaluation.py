@@ -12,8 +12,6 @@ from nngkit.discovery.provider import RoundFigures, State
 from nngkit.discovery.registry.liveness import LivenessRules, Round, is_mass_loss
 from nngkit.discovery.registry.table import ProviderRow
 
-__all__ = ["OpenRound", "RoundVerdict", "evaluate_round", "reask_targets"]
-
 
 @dataclass(slots=True, eq=False)
 class OpenRound:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nngkit.discovery.provider import Event, RoundFigures
 
-__all__ = ["LivenessRules", "RegistryLimits", "Round", "RoundResult", "is_mass_loss"]
-
 
 @dataclass(frozen=True, slots=True)
 class LivenessRules:

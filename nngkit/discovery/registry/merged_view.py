@@ -26,8 +26,6 @@ from nngkit.discovery.lanes import ANY, Lane, Preference, explain, find_lane
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry.resolution import Resolution, give_reason
 
-__all__ = ["RESTART_GRACE", "MergedView"]
-
 RESTART_GRACE: Final = 3.0
 """Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer."""
 PREFERENCES: Final = 256

@@ -88,8 +88,6 @@ from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, Ro
 from nngkit.discovery.registry.table import TEXT, ProviderRow, ProviderTable, TrackedPipe
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["COUNTERS", "Registry"]
-
 COUNTERS: Final = (
     "replies",  # all that arrived
     "late",  # accepted, after their round had ended

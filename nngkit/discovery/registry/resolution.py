@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from nngkit.discovery.lanes import Candidate, Preference
 from nngkit.discovery.provider import Provider, State
 
-__all__ = ["Resolution", "give_reason"]
-
 
 @dataclass(frozen=True, slots=True)
 class Resolution:

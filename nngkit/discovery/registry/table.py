@@ -20,8 +20,6 @@ from nngkit.discovery.messages import SurveyReply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry.liveness import RegistryLimits
 
-__all__ = ["TEXT", "ProviderRow", "ProviderTable", "TrackedPipe"]
-
 TEXT: Final = ""
 """Sender of a text row; a CBOR sender's id is never empty."""
 PREFERENCES: Final = 64

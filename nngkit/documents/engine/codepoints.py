@@ -23,20 +23,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "Delete",
-    "Delta",
-    "Insert",
-    "Keep",
-    "Positions",
-    "Splice",
-    "append",
-    "compose",
-    "composed",
-    "delta_of",
-    "patched",
-]
-
 BLOCK: Final = 1024  # code points: splitting and encoding a block costs about 1 us
 GROUP: Final = 128  # blocks: with the list of groups, a text of 10 MB scans 2 x 100 numbers
 

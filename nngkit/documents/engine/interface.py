@@ -27,24 +27,6 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 from nngkit.documents.engine.codepoints import Delta
 from nngkit.errors import ConfigError
 
-__all__ = [
-    "MISSING",
-    "ArrayChange",
-    "Engine",
-    "EngineArray",
-    "EngineDocument",
-    "EngineMap",
-    "EngineText",
-    "EngineUndo",
-    "Kind",
-    "MapChange",
-    "Node",
-    "Part",
-    "TextChange",
-    "content_digest",
-    "load_engine",
-]
-
 Kind: TypeAlias = Literal["text", "array", "map"]
 DEEPEST: Final = 100
 """Nesting depth of shared types that are read and digested; deeper ones read as null. Ours nest 3 deep."""

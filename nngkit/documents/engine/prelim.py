@@ -11,8 +11,6 @@ from typing import Any
 
 from nngkit.documents.engine.interface import Kind
 
-__all__ = ["Prelim"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prelim:

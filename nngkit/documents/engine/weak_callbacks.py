@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakMethod
 
-__all__ = ["weakly"]
-
 
 def weakly(method: Callable[[Any], None]) -> Callable[[Any], None]:
     """Return a callback that calls `method` while its object is alive."""

@@ -39,8 +39,6 @@ from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plai
 from nngkit.documents.engine.yjs_undo import YjsUndo
 from nngkit.documents.versions import Harmful
 
-__all__ = ["ENGINE", "Yjs", "YjsDocument"]
-
 LOCAL: Final = 1  # pycrdt's origins are hashes; ours separate local edits, which undo tracks, from remote ones
 REMOTE: Final = 2
 _SLACK: Final = 1 << 20  # bytes of updates kept beside the last full update before it is encoded again

@@ -15,8 +15,6 @@ from nngkit.documents.engine.codepoints import Delete, Insert, Keep
 from nngkit.documents.engine.interface import MISSING, ArrayChange, MapChange, Part, TextChange
 from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
 
-__all__ = ["Follower"]
-
 Callback = Callable[[tuple[Part, ...], object], None]
 
 

@@ -21,8 +21,6 @@ import pycrdt
 from nngkit.documents.engine import yjs_update
 from nngkit.documents.engine.yjs_nodes import TextNode
 
-__all__ = ["Cursors"]
-
 _PENDING: Final = 1 << 20  # bytes of pending updates; beyond, a new shadow is cheaper
 _AFTER, _BEFORE = b"\x00", b"\x41"
 

@@ -22,8 +22,6 @@ from nngkit.documents.engine.prelim import Prelim
 from nngkit.documents.engine.weak_callbacks import weakly
 from nngkit.errors import Broken
 
-__all__ = ["ArrayNode", "MapNode", "TextNode", "made", "plain", "plain_node"]
-
 _EXACT: Final = 2**53
 
 

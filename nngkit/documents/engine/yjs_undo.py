@@ -14,8 +14,6 @@ from typing import Any, Protocol
 
 import pycrdt
 
-__all__ = ["YjsUndo"]
-
 
 class UndoDocument(Protocol):
     """Interface of the document, for YjsUndo."""

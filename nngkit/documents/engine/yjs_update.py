@@ -30,8 +30,6 @@ from typing import Final, NoReturn
 from nngkit.documents.versions import Harmful
 from nngkit.envelope import MAX_DEPTH
 
-__all__ = ["Pairs", "Parsed", "in_ascii", "missing", "parse", "read_state", "uint"]
-
 _CLOCKS: Final = 2**31  # the engine counts in 32 bits; a document of 2 billion characters is rejected
 _CLIENTS: Final = 2**53
 _KINDS: Final = {2: "JSON of old Yjs", 5: "embedded object", 9: "subdocument", 11: "move"}

@@ -27,8 +27,6 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import Versions
 from nngkit.errors import StoreDamaged
 
-__all__ = ["Compactor", "Scratch", "add", "compaction", "seal_snapshot"]
-
 _PAST_KEPT: Final = 100  # chunks of history per document: 102,400 records, under 1 MiB
 
 

@@ -47,8 +47,6 @@ from nngkit.documents.store.row_format import (
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 
-__all__ = ["APPLICATION", "LOG", "Lock", "check", "connect", "create", "read_row", "translated"]
-
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
 LOG: Final = 4 << 20  # bytes of SQLite's log file that are kept for reuse: SQLite's own 1,000 pages
 _BUSY: Final = 5.0  # seconds to wait for a lock of another program (the sqlite3 shell)

@@ -19,8 +19,6 @@ from nngkit.documents.store.sqlite import Store
 from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import Full, NngkitError
 
-__all__ = ["StoreDocumentLog"]
-
 log = logging.getLogger("nngkit.documents")
 
 

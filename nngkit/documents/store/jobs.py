@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from nngkit.documents.store.row_format import Head, Table
 
-__all__ = ["Append", "Compact", "Job", "Save"]
-
 _JOB = 200  # bytes of overhead per queued job, so that many empty ones fill the queue too
 
 

@@ -18,8 +18,6 @@ from typing import Final
 
 from nngkit.documents.store.row_format import TABLES, Table, Unsound, unseal
 
-__all__ = ["PAGE", "SealedRow", "rows"]
-
 PAGE: Final = 4096  # bytes: SQLite's default since 2016, and the machine's page
 _LOG_HEADER, _FRAME = 32, 24  # bytes, in the log
 _SALTS = slice(8, 16)  # of a frame; equal for all frames since the last restart of the log

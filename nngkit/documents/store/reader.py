@@ -31,8 +31,6 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import Versions
 from nngkit.errors import Closed, StoreDamaged
 
-__all__ = ["StoreReader", "StoredDocument"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:

@@ -57,8 +57,6 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.versions import ORIGIN, Versions, covers
 from nngkit.errors import ConfigError, StoreDamaged
 
-__all__ = ["Recovered", "Report", "recover"]
-
 
 @dataclass(frozen=True, slots=True)
 class Recovered:

@@ -30,8 +30,6 @@ from nngkit.documents.records import Entry, Merge, Record, Saved
 from nngkit.documents.versions import ORIGIN, STREAMS, EditStream, Versions, from_wire, to_wire
 from nngkit.errors import BadMessage, NngkitError
 
-__all__ = ["CHUNK", "DOCUMENTS", "LARGEST", "SCHEMA", "TABLES", "Facts", "Head", "Table", "Unsound", "key", "seal"]
-
 SCHEMA: Final = 1  # incremented with every change that an older nngkit would misread
 CHUNK: Final = 1024  # entries per row of history: about 8 KiB
 LARGEST: Final = 512 << 20  # bytes of one row: SQLite's own limit is 1 GB

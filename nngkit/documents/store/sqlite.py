@@ -55,8 +55,6 @@ from nngkit.documents.store.writer import Waiter, Writer
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import Closed, ConfigError, Forked, NotFound, StoreDamaged, TooLarge
 
-__all__ = ["Store", "next_epoch"]
-
 WAITING: Final = 64 << 20  # bytes: some seconds of a slow disk, and a bound for the memory
 RECENT: Final = 1024  # records kept beside a new snapshot: peers ask for edits that are seconds old
 _CLOCK: Final = 4096  # epochs per millisecond: the range of `chance`

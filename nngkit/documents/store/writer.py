@@ -35,8 +35,6 @@ from nngkit.errors import Broken, Closed, Full, NngkitError
 if TYPE_CHECKING:
     import trio
 
-__all__ = ["Waiter", "Writer"]
-
 _BATCH: Final = 4 << 20  # bytes of one transaction: 0.1 s of a disk, which bounds the delay behind a burst
 _MORE: Final = 1 << 20  # bytes by which the log file may grow before it is checkpointed
 _SHRINK: Final = 8192  # pages freed at a time: 32 MiB, less than 0.5 s of writing for waiters

@@ -16,8 +16,6 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["advertised", "repair_beside", "repair_for_dialer", "resolved", "with_token"]
-
 ANY: Final = ("0.0.0.0", "[::]", "*", "")
 HERE: Final = ("localhost", "127.0.0.1", "[::1]")
 WEB: Final = ("ws", "ws4", "ws6", "wss", "wss4", "wss6")

@@ -10,8 +10,6 @@ from nngkit.documents import versions as vectors
 from nngkit.documents.sync.messages import Range
 from nngkit.documents.versions import EditStream, Versions
 
-__all__ = ["NEVER", "Ask", "AskAll", "AskEdits", "Decisions", "Gap", "Offer", "PeerState"]
-
 NEVER: Final = float("inf")
 
 

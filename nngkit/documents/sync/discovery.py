@@ -20,8 +20,6 @@ from nngkit.discovery.settings import query_address
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS
 
-__all__ = ["DocumentDiscovery", "service_name"]
-
 log = logging.getLogger("nngkit.documents")
 
 ROOM: Final = 1024  # documents queued for registration or removal

@@ -64,8 +64,6 @@ from nngkit.errors import (
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 from nngkit.redial import SilentPeers
 
-__all__ = ["Exchange", "ExchangeHost"]
-
 log = logging.getLogger("nngkit.documents")
 
 LINGER: Final = 0.5  # seconds to write the last messages

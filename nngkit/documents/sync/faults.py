@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from nngkit.chance import RandomSource
 from nngkit.documents.versions import EditStream
 
-__all__ = ["NetworkFaults"]
-
 
 @dataclass(slots=True)
 class NetworkFaults:

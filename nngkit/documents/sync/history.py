@@ -26,8 +26,6 @@ from nngkit.documents.sync.messages import BUS_LIMIT, EDITS, HEADS, Range, Updat
 from nngkit.documents.sync.refused import RefusedEdits
 from nngkit.documents.versions import EPOCHS, Edit, EditStream, Versions
 
-__all__ = ["Counts", "Deliver", "History", "Settings"]
-
 DEP: Final = 200  # bytes in memory of one dependency; on the wire at most 28
 PER_EDIT: Final = 16  # bytes on the wire around a payload
 PER_UPDATES: Final = 256  # bytes on the wire around a run of edits, including the document's name

@@ -42,8 +42,6 @@ from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
 from nngkit.documents.versions import Edit, EditStream, Harmful, Versions, covers, merge
 
-__all__ = ["Content", "EditLog", "LocalCopy", "Step"]
-
 GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
 MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
 WARY: Final = 2.0  # seconds; rebuilding a document of 10,000 edits takes 0.03 s

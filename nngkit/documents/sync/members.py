@@ -14,8 +14,6 @@ from nngkit.documents.sync.addresses import resolved
 from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, BusMessage, Bye, DocumentHeartbeat, Heartbeat, Updates
 from nngkit.documents.versions import EditStream
 
-__all__ = ["Member", "Members"]
-
 SILENT: Final = 3.0  # seconds of silence after which a peer is not asked any more: 15 heartbeats of 0.2 s
 LATELY: Final = 1.0  # seconds after an edit for which a peer counts as editing
 ENDED: Final = 256  # closed connections remembered, because messages of theirs may still be read; and peers cut off

@@ -21,51 +21,6 @@ from nngkit.envelope import shown
 from nngkit.errors import ConfigError
 from nngkit.messages import ADDRESS, ANY_TEXT, Fields, Natural, Row, Wired, always
 
-__all__ = [
-    "ADDRESSES",
-    "AWARENESS_LIMIT",
-    "BUS_LIMIT",
-    "CHUNKS",
-    "DOCUMENTS",
-    "EDITS",
-    "HEADS",
-    "LONGEST_WAIT",
-    "MANY_DOCUMENTS",
-    "MOST_CHUNKS",
-    "RANGES",
-    "REPLY_LIMIT",
-    "REQUEST_LIMIT",
-    "TEXT",
-    "VERSION",
-    "VERSION_WHAT",
-    "Aware",
-    "BusMessage",
-    "Bye",
-    "Chunks",
-    "Diff",
-    "DocumentHeartbeat",
-    "Give",
-    "Given",
-    "Has",
-    "Have",
-    "Heartbeat",
-    "HeartbeatRow",
-    "Hello",
-    "HelloRow",
-    "Manifest",
-    "Nack",
-    "Pull",
-    "Range",
-    "Refused",
-    "Resent",
-    "SyncReply",
-    "SyncRequest",
-    "Updates",
-    "Want",
-    "Welcome",
-    "WelcomeRow",
-]
-
 VERSION: Final = 1
 BUS_LIMIT: Final = 256 * 1024  # bytes of a BUS message; larger edits are transferred over REQ/REP
 REPLY_LIMIT: Final = 4 << 20  # bytes of a reply: 8 chunks of 256 KiB, and room

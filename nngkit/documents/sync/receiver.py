@@ -22,8 +22,6 @@ from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, Closed, TooLarge
 from nngkit.protocols import Bus
 
-__all__ = ["BusReceiver"]
-
 REPEATED: Final = 4096  # bytes of a heartbeat that is kept to recognize its repetition
 GRAIN: Final = 0.002  # seconds by which a simulated delay may be exceeded
 TURN: Final = 64  # messages before other tasks run, and storage may apply backpressure

@@ -20,8 +20,6 @@ from typing import Final
 
 from nngkit.documents.versions import STREAMS, EditStream
 
-__all__ = ["FOLLOWS", "RefusedEdit", "RefusedEdits"]
-
 FOLLOWS: Final = "it follows a refused edit: "
 LONGEST: Final = 200  # characters of a reason
 

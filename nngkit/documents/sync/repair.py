@@ -39,8 +39,6 @@ from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitE
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
 
-__all__ = ["RepairClient", "RepairServer"]
-
 log = logging.getLogger("nngkit.documents")
 
 PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills the round trip of a fast network

@@ -16,8 +16,6 @@ from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.versions import Edit, EditStream, Versions
 
-__all__ = ["LATE", "ReplicaState"]
-
 LATE: Final = 2.0  # seconds after which a peer that does not answer is judged by its heartbeats
 
 

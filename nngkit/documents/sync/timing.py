@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-__all__ = ["SELDOM", "UNKNOWN", "Pace", "RoundTrips"]
-
 GROWTH: Final = 1.7  # factor between intervals: four heartbeats within the first 0.25 s, then few
 TOGETHER: Final = 0.006  # seconds per heartbeat, over all editing peers: each of them reveals a lost edit
 RESTING: Final = 0.04  # seconds per heartbeat, over all present peers at rest

@@ -24,8 +24,6 @@ from typing import Final
 from nngkit.documents.sync.messages import BUS_LIMIT, CHUNKS, MOST_CHUNKS, Chunks, Manifest
 from nngkit.errors import BadMessage, TooLarge
 
-__all__ = ["CHUNK", "Assembly", "Transfers"]
-
 CHUNK: Final = BUS_LIMIT  # bytes: 8 of them in one reply keep a fast network busy, and a slow one not for seconds
 KEPT: Final = 30.0  # seconds since the last use; a slow receiver asks more often
 MOST_KEPT: Final = 16  # transfers

@@ -48,8 +48,6 @@ from nngkit.documents.sync.messages import (
 from nngkit.errors import BadMessage
 from nngkit.messages import Rows
 
-__all__ = ["decode_bus", "decode_reply", "decode_request", "encode"]
-
 _BUS: Final = Rows[Any]("BUS message", Updates, HeartbeatRow, Aware, Bye)
 _REQUESTS: Final = Rows[Any]("request", HelloRow, Nack, Want, Pull, Give, Have)
 _REPLIES: Final = Rows[Any]("reply", WelcomeRow, Resent, Diff, Chunks, Given, Has, Refused)

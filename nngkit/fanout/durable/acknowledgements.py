@@ -13,8 +13,6 @@ from nngkit.errors import Closed, NngkitError
 from nngkit.fanout.durable.messages import How, SettleRequest, pack_runs
 from nngkit.fanout.durable.partition import Runs
 
-__all__ = ["Acknowledgements", "Ticket"]
-
 MOST_RUNS: Final = 3000  # of one request: 48 of the 64 KiB that it may have
 
 

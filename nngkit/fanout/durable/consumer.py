@@ -58,8 +58,6 @@ from nngkit.fanout.durable.partition import check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
 
-__all__ = ["Consumer", "ConsumerStats", "consumers"]
-
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
 REPLY: Final = 10.0  # seconds for a reply that the server has to read or sync for; then it is asked again

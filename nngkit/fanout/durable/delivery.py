@@ -10,8 +10,6 @@ from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.messages import Columns
 from nngkit.fanout.durable.partition import Runs, runs_of
 
-__all__ = ["Delivery", "DeliveryBatch", "runs_in"]
-
 
 class DeliveryBatch:
     """Records of one partition, in offset order. Attributes are columns; iterating yields each Delivery."""

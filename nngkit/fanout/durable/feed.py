@@ -22,8 +22,6 @@ from nngkit.journal.selection import Skipped, log_skipped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Feed", "columns_of"]
-
 log_ = logging.getLogger("nngkit.fanout")
 
 COLUMNS: Final = ("key", "value", "topic", "offset", "timestamp", "headers")

@@ -33,8 +33,6 @@ from nngkit.fanout._locking import hold
 from nngkit.journal.files import SCRATCH, sync_folder
 from nngkit.journal.record import crc32c
 
-__all__ = ["STATE", "StateFile"]
-
 STATE: Final = ".consumer"
 LOCK: Final = ".lock"
 COMPACT: Final = 1 << 20

@@ -32,39 +32,6 @@ from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, NotSto
 from nngkit.fanout.durable.partition import MOST_PENDING, Limits, Runs, check_name
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Rows
 
-__all__ = [
-    "FETCHED",
-    "INFOS",
-    "OPENED",
-    "OPTIONS",
-    "REQUESTS",
-    "SETTLED",
-    "Batch",
-    "ChangeRequest",
-    "Columns",
-    "ConsumerInfo",
-    "DeleteRequest",
-    "Done",
-    "FetchRequest",
-    "Fetched",
-    "InfoRequest",
-    "InfoRow",
-    "Infos",
-    "LeaveRequest",
-    "OpenRequest",
-    "Opened",
-    "Options",
-    "SettleRequest",
-    "Settled",
-    "encode_error",
-    "encode_reply",
-    "pack",
-    "pack_runs",
-    "parse_reply",
-    "parse_request",
-    "unpack_runs",
-]
-
 REPLY_LIMIT: Final = (1 << 30) + (2 << 20)  # one record of the largest size, and the columns around it
 MOST_TOPICS: Final = 256
 MOST_WHY: Final = 1000  # characters of an error

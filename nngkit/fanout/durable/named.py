@@ -28,8 +28,6 @@ from nngkit.fanout.durable.messages import (
 from nngkit.fanout.durable.partition import Partition, Runs, offsets_in, runs_of
 from nngkit.journal.reader import Journal
 
-__all__ = ["NamedConsumer"]
-
 log_ = logging.getLogger("nngkit.fanout")
 
 OVERHEAD: Final = 4096  # bytes of a reply beside values, keys and headers of one record

@@ -29,8 +29,6 @@ from typing import Final, TypeAlias
 
 from nngkit.errors import ConfigError
 
-__all__ = ["MOST_NAME", "Limits", "Partition", "Runs", "check_name", "offsets_in", "runs_of"]
-
 MOST_NAME: Final = 64
 MOST_PENDING: Final = 1 << 20  # records in flight: 100 bytes of memory each
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")

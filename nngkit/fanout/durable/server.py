@@ -55,8 +55,6 @@ from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import TLS, PeerEvent, Rep
 from nngkit.protocols import Request as Question
 
-__all__ = ["ConsumerServer"]
-
 FOLDER: Final = "consumers"
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
 POLL_SHARED: Final = 1.0

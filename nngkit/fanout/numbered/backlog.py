@@ -19,8 +19,6 @@ from typing import Any, Final, Literal, NamedTuple
 from nngkit.errors import ConfigError
 from nngkit.fanout.numbered.lag import Event, Gap, Heartbeat, Published
 
-__all__ = ["Backlog", "CaughtUp", "HighWater", "Lagging", "Policy", "Unread"]
-
 Policy = Literal["report", "resync", "raise"]
 OVERHEAD: Final = 250  # bytes that Python needs for an unread message beside its data
 MOST_MERGED: Final = 1024  # events in front of the unread messages; of further publishers only counters tell

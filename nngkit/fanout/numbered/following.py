@@ -36,8 +36,6 @@ from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
 from nngkit.redial import SilentPeers
 
-__all__ = ["Following", "FollowingStats"]
-
 TURN: Final = 256
 CHUNK: Final = 4096  # records of one step: milliseconds, in which live messages wait
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most

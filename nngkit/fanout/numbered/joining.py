@@ -25,8 +25,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Join", "Missing", "Numbered"]
-
 MOST: Final = 100_000  # held messages: two seconds at 50,000 a second
 
 Numbered: TypeAlias = tuple[Hashable, int, bytes]

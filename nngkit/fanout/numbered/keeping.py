@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from nngkit.errors import ConfigError
 
-__all__ = ["Keep", "LastMessages"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keep:

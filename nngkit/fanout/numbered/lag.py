@@ -28,25 +28,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
-__all__ = [
-    "HEARTBEAT",
-    "MOST_PUBLISHERS",
-    "MOST_TOPIC",
-    "TRAILER_SIZE",
-    "Account",
-    "Accounts",
-    "Event",
-    "Gap",
-    "Heartbeat",
-    "Published",
-    "Refusal",
-    "Restarted",
-    "pack_trailer",
-    "published",
-    "read_trailer",
-    "stamp",
-]
-
 MAGIC: Final = b"nkL\x01"
 _TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, stamp, magic
 TRAILER_SIZE: Final = _TRAILER.size

@@ -17,20 +17,6 @@ from msgspec import Meta
 
 from nngkit.messages import ADDRESS, ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds
 
-__all__ = [
-    "HEARTBEATS",
-    "MAX_REASON",
-    "PAGE_LIMIT",
-    "REPLIES",
-    "REQUESTS",
-    "Position",
-    "PositionReply",
-    "PublisherHeartbeat",
-    "RefusedQuery",
-    "SnapshotPage",
-    "SnapshotQuery",
-]
-
 PAGE_LIMIT: Final = 4 << 20
 """Bytes of a page of a snapshot; a single message may be larger."""
 MAX_REASON: Final = 256

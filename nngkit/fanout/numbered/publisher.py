@@ -45,8 +45,6 @@ from nngkit.fanout.numbered.messages import (
 )
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 
-__all__ = ["Publisher", "PublisherStats", "SubscriberInfo"]
-
 log = logging.getLogger("nngkit.fanout")
 
 Topic = str | bytes

@@ -58,8 +58,6 @@ from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 from nngkit.redial import SilentPeers, SilentServer
 
-__all__ = ["Subscriber", "SubscriberLag", "SubscriberStats"]
-
 log = logging.getLogger("nngkit.fanout")
 
 READ_AHEAD: Final = 8192  # messages that a socket keeps while the loop is busy; over it they are lost, and reported

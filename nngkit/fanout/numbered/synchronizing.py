@@ -15,8 +15,6 @@ from nngkit.background import WakeUp
 from nngkit.fanout.numbered.backlog import OVERHEAD, HighWater
 from nngkit.fanout.numbered.lag import Event, Gap, Published, Restarted
 
-__all__ = ["Source", "Synchronized"]
-
 
 @dataclass(frozen=True, slots=True)
 class Synchronized:

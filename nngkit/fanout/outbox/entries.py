@@ -22,8 +22,6 @@ from msgspec import Meta
 
 from nngkit.messages import Row, Rows
 
-__all__ = ["ENTRIES", "OutboxEntries", "OutboxReceiver", "encode_entries", "parse_entries"]
-
 MOST_VALUES: Final = 65_536
 MOST_OUTBOXES: Final = 65_536  # remembered by a receiver, the latest; 200 bytes of memory each
 

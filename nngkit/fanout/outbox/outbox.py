@@ -42,8 +42,6 @@ from nngkit.journal.ingest import encode_request, parse_reply
 from nngkit.protocols import Push, Req
 from nngkit.redial import SilentServer
 
-__all__ = ["Outbox", "OutboxStats"]
-
 PAUSES: Final = (0.02, 0.1, 0.3, 1.0)  # seconds between tries; the last one repeats
 TRY: Final = 10.0  # seconds that a peer has for a reply before it is asked again
 MOST: Final = 256  # values of a message

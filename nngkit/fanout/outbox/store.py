@@ -25,8 +25,6 @@ from nngkit.journal.record import crc32c, encode_origin
 from nngkit.journal.writing.log import Done, Log
 from nngkit.journal.writing.recovery import recover
 
-__all__ = ["OVERHEAD", "OutboxStore"]
-
 POSITION: Final = "position"
 OVERHEAD: Final = 64  # bytes on disk beside a value: the record's fixed part and its origin
 ADVICE: Final = "restore the folder from a backup, or start with an empty one"

@@ -51,8 +51,6 @@ from nngkit.journal.manifest import Lost, Manifest
 from nngkit.journal.segments import Segment, Segments
 from nngkit.journal.writing.segmentfile import MERGED, METADATA, crc_of, range_of
 
-__all__ = ["ORPHAN", "Adoption", "describe_segment", "gap_error", "plan_adoption", "without"]
-
 log_ = logging.getLogger("nngkit.journal")
 
 ORPHAN: Final = ".orphan"

@@ -39,8 +39,6 @@ from nngkit.journal.files import HEAD, INDEX, log_name, sync_folder
 from nngkit.journal.logfile import ENTRY
 from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
 
-__all__ = ["Done", "Entry", "Log", "LogStats"]
-
 log_ = logging.getLogger("nngkit.journal")
 
 Entry: TypeAlias = tuple[bytes | None, bytes, bytes, bytes, int]

@@ -54,8 +54,6 @@ from nngkit.journal.writing.segmentfile import METADATA, ROW_GROUP, ROW_GROUP_BY
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FAN", "Compacted", "compact", "delete_retired", "merge_segments", "merged_into", "plan_merge", "settled"]
-
 FAN: Final = 8  # segments that are merged at least; the next merge of the result is one of about eight times the size
 MOST: Final = 1024  # segments that are merged at most: one block of the manifest
 ADVICE: Final = "restore it from a backup; until then it is left out when segments are merged"

@@ -15,8 +15,6 @@ from pathlib import Path
 from nngkit.errors import ConfigError
 from nngkit.journal.files import LOCK, sync_file, sync_folder
 
-__all__ = ["lock_partition", "owner_of"]
-
 
 def lock_partition(folder: Path) -> int:
     """Lock the partition's folder; return the descriptor that holds the lock. Raises ConfigError, OSError."""

@@ -55,8 +55,6 @@ from nngkit.journal.writing.ownership import lock_partition, owner_of
 from nngkit.journal.writing.recovery import OldLog, Recovered, recover
 from nngkit.journal.writing.segmentfile import write_segment
 
-__all__ = ["Partition", "Retention", "SealStats"]
-
 log_ = logging.getLogger("nngkit.journal")
 
 RETRY: Final = 5.0  # seconds between retries of sealing, and between retention checks

@@ -20,8 +20,6 @@ from nngkit.journal.writing.adoption import plan_adoption, without
 from nngkit.journal.writing.ownership import lock_partition, owner_of
 from nngkit.journal.writing.partition import in_order
 
-__all__ = ["Rebuilt", "rebuild_manifest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:

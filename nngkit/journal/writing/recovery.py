@@ -18,8 +18,6 @@ from nngkit.journal.logfile import ADVICE, open_log, read_head, scan
 from nngkit.journal.manifest import Lost
 from nngkit.journal.record import LogHeader
 
-__all__ = ["OldLog", "Recovered", "recover"]
-
 
 @dataclass(frozen=True, slots=True)
 class OldLog:

@@ -23,8 +23,6 @@ from nngkit.journal.writing.recovery import OldLog
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-__all__ = ["MERGED", "METADATA", "crc_of", "range_of", "segment_writer", "write_segment"]
-
 METADATA: Final = b"nngkit.journal"  # format version, 1
 FIRST: Final = b"nngkit.first"
 END: Final = b"nngkit.end"

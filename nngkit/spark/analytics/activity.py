@@ -20,8 +20,6 @@ from nngkit.spark.analytics.tables import ROWS, Table, as_table, ms, rounded, sh
 from nngkit.spark.jobs import documents
 from nngkit.spark.jobs.headers import header, seconds_between, sent
 
-__all__ = ["EDGES", "Activity", "collect_activity"]
-
 EDGES: Final = 60  # in the picture of dependencies: more are not told apart
 
 

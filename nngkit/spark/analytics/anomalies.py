@@ -22,8 +22,6 @@ from nngkit.errors import ConfigError
 from nngkit.spark.jobs.headers import need, peer
 from nngkit.spark.reading.durations import seconds_of
 
-__all__ = ["BEYOND", "DAYS", "anomalies"]
-
 BEYOND: Final = 5.0  # spreads: of normally distributed changes, 1 in 1,700,000 is beyond
 DAYS: Final = 8  # days of a journal at least: a week back, and a day of changes of which the usual one is the median
 SECOND: Final = 1_000_000  # microseconds, the unit of times below

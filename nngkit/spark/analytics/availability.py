@@ -32,16 +32,6 @@ from nngkit.spark.jobs.headers import need
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "availability",
-    "flaps",
-    "intervals",
-    "intervals_stream",
-    "observations",
-    "reply_times",
-    "within_watermark",
-]
-
 SURVEY: Final = "survey"  # protocol of these records
 FIELDS: Final = (  # the recorded JSON: fields of `nngkit discover --json`, plus round and daemon
     "round bigint, daemon string, name string, address string, zone string, state string, misses int, rtt double"

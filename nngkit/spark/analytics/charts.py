@@ -18,8 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["COLOURS", "STYLE", "Bar", "lines", "shortened", "ticks", "timeline"]
-
 SIDE: Final = 1000  # units of an SVG in each direction: rounding errors are below a pixel
 COLOURS: Final = 8  # distinguishable lines; callers aggregate the others
 NARROW: Final = 3  # times below a plot on a phone: "2026-11-22" three times takes 200 of its 300 pixels

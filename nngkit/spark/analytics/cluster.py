@@ -30,20 +30,6 @@ from nngkit.spark.jobs.headers import need, seconds_between
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "PROTOCOL",
-    "dead_letters",
-    "decoded",
-    "ended",
-    "hosts",
-    "queue_times",
-    "readable",
-    "retries",
-    "summed",
-    "unreadable",
-    "work",
-]
-
 PROTOCOL: Final = "cluster"  # of these records
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 BATCH: Final = 65_536  # jobs of one Arrow batch: some 15 MB

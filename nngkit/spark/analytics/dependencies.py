@@ -29,8 +29,6 @@ from nngkit.spark.analytics import cluster
 from nngkit.spark.analytics.requests import is_exchange, requests, services
 from nngkit.spark.jobs.headers import header, need
 
-__all__ = ["dependencies"]
-
 OWN: Final = ("survey", cluster.PROTOCOL)  # protocols of nngkit's own records, which are no traffic between programs
 PORT: Final = r"^((?:[a-z+]+://)?(?:\[[^\]]*\]|[^:/]+)):[0-9]+(?:/.*)?$"  # host and port of a URL, or without a scheme
 

@@ -21,8 +21,6 @@ from nngkit.spark.analytics.charts import COLOURS, Bar
 from nngkit.spark.analytics.tables import ROWS, Table, as_table, ms, rounded, seconds_since, share_text, utc
 from nngkit.spark.jobs.headers import seconds_between, sent
 
-__all__ = ["BARS", "PARTS", "POINTS", "ClusterFigures", "Figures", "collect"]
-
 POINTS: Final = 120  # of a plot over time
 BARS: Final = 30  # providers in the timeline, by ascending uptime
 PARTS: Final = 400  # newest intervals of a provider in the timeline: a plot of 550 pixels shows no more

@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from nngkit.spark.analytics.charts import shortened
 
-__all__ = ["STYLE", "Edge", "graph", "layers"]
-
 SIDE: Final = 1000  # units of the SVG in each direction
 ROW: Final = 34  # pixels of a node, with the space to the next one
 COLUMN: Final = 150  # pixels of a layer at least: some 14 characters and an edge

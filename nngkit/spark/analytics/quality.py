@@ -17,8 +17,6 @@ from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.headers import header, need, number, seconds_between, sender, sent
 
-__all__ = ["distinct", "duplicates", "lost", "skew"]
-
 
 def duplicates(rows: DataFrame) -> DataFrame:
     """Return, by topic and id, how often it was recorded, if more than once, and where. Batch only.

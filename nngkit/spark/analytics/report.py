@@ -28,8 +28,6 @@ from nngkit.spark.analytics.sessions import GAP
 from nngkit.spark.analytics.tables import ROWS, Table
 from nngkit.spark.analytics.traffic import PACE
 
-__all__ = ["page", "report", "write"]
-
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5c6675;--paper:#fbfbfa;--rule:#dfe3e8;--card:#fff;
 --up:#2e9e6b;--down:#d1495b;--c0:#2f6fb0;--c1:#e08a1e;--c2:#2e9e6b;--c3:#a04fa8;--c4:#d1495b;--c5:#4fa3a5;--c6:#8a7a3c;--c7:#6b7280}

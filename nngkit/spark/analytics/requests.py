@@ -24,8 +24,6 @@ from pyspark.sql import functions as F
 from nngkit.spark.analytics.availability import ACCURACY, observations
 from nngkit.spark.jobs.headers import header, need, number, peer, seconds_between
 
-__all__ = ["is_exchange", "latencies", "request_latency", "requests", "services"]
-
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 

@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 
 from nngkit.spark.jobs.headers import need, peer, seconds_between
 
-__all__ = ["GAP", "peers", "sessions", "with_unseen"]
-
 GAP: Final = "5 minutes"  # the usual end of a visit; a sender with a heartbeat every minute may miss four
 
 

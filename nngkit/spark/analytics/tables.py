@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ROWS", "Table", "as_table", "ms", "rounded", "seconds_since", "share_text", "utc"]
-
 ROWS: Final = 20  # of a table
 
 

@@ -18,8 +18,6 @@ from pyspark.sql import functions as F
 from nngkit.spark.analytics.availability import ACCURACY
 from nngkit.spark.jobs.headers import need, peer, seconds_between, sent
 
-__all__ = ["PACE", "SHORTEST", "edges", "latency", "rates", "silences", "slowest"]
-
 PACE: Final = 10.0  # times the usual pause: with random senders, 1 pause in 1,000 is longer (2 ** -10)
 SHORTEST: Final = 0.1  # seconds: shorter pauses are caused by schedulers and garbage collection
 QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))

@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from nngkit.documents.versions import EPOCHS_KEPT, EditStream, Oldest, Versions, covers, merge
 
-__all__ = ["Ordered", "Update", "in_order"]
-
 
 class Update(NamedTuple):
     """Update of one stream, possibly several merged; without a stream, a merge."""

@@ -26,8 +26,6 @@ from nngkit.errors import BadMessage, TooLarge
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-__all__ = ["LONGEST", "from_cbor", "json_of", "register"]
-
 LONGEST: Final = 1 << 20  # bytes: the largest message that a socket takes by default
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["Vectors", "eights", "headers_of", "numbers", "read_vectors"]
-
 SIGNED: Final = (1 << 63) - 1
 ENTRY: Final = 4 + ORIGIN  # bytes of an entry of a version vector at least: two heads, the origin, two small integers
 PAD: Final = 64  # bytes behind a column's, so that an entry cut off can be read up to its longest form

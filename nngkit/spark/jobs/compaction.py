@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-__all__ = ["snapshots"]
-
 TOGETHER: Final = 1000  # documents, or
 TOGETHER_BYTES: Final = 16 << 20  # bytes of snapshots, in one batch of the result
 LARGE: Final = 1 << 30  # bytes of a partition from which offsets into its columns have 64 bits

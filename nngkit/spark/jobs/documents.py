@@ -33,8 +33,6 @@ from nngkit.spark.jobs.headers import header, need, number, sender
 from nngkit.spark.jobs.packing import COLUMNS, PACKED, names, packing
 from nngkit.spark.reading.batches import BatchFunction
 
-__all__ = ["SNAPSHOT", "Apply", "as_of", "compact", "compacted", "edits", "of_rows", "touched", "updates"]
-
 Apply: TypeAlias = Callable[[BatchFunction, str], DataFrame]
 """Applies a function to all batches of records with packing.COLUMNS, in Spark's workers; given the result's schema."""
 

@@ -18,8 +18,6 @@ from pyspark.sql import functions as F
 
 from nngkit.errors import ConfigError
 
-__all__ = ["header", "need", "number", "peer", "seconds_between", "sender", "sent"]
-
 
 def need(rows: DataFrame, *columns: str) -> None:
     """Reject rows without these columns with a clear error. Raises ConfigError."""

@@ -20,8 +20,6 @@ from nngkit.spark.reading.schema import arrow_schema
 if TYPE_CHECKING:
     from nngkit.spark.reading.batches import BatchFunction
 
-__all__ = ["COLUMNS", "PACKED", "names", "packing", "unpacked"]
-
 COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp")
 SCHEMA: Final = arrow_schema(COLUMNS)
 PACKED: Final = "part int, rows binary"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
 
-__all__ = ["Edits", "Entries", "Found", "find"]
-
 
 class Edits(NamedTuple):
     """Rows of updates, grouped by document, each document in the order of the journal.

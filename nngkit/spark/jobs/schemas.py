@@ -28,8 +28,6 @@ from nngkit.spark.jobs.headers import need
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FIELDS", "SAMPLE", "fields_of", "kind_of", "schemas"]
-
 SAMPLE: Final = 1000  # records of a topic: a share of 50 % is accurate to 3 points, in 19 of 20 cases
 LONGEST: Final = 16 * 1024  # bytes of an examined value: so a topic's sample takes at most 16 MB of a worker
 FIELDS: Final = 200  # of a topic, most frequent first, and of a value: maps may have keys without end

@@ -26,8 +26,6 @@ from nngkit.spark.jobs.documents import SNAPSHOT, Apply, compacted, touched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Progress", "advance", "load", "progress"]
-
 WHOLE: Final = 16  # generations between two that hold all documents
 UPDATES_OF_TASK: Final = 250_000  # some 100 MB in a worker
 MOST_TASKS: Final = 1000  # an offset may be far above the number of records, after a lost head

@@ -23,8 +23,6 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Choice", "choice"]
-
 
 @dataclass(frozen=True)
 class Choice:

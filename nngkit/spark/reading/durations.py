@@ -11,8 +11,6 @@ from typing import Final
 
 from nngkit.errors import ConfigError
 
-__all__ = ["seconds_of", "spark_text"]
-
 UNITS: Final = {  # Spark's word: seconds, and other words for it
     "week": (604_800.0, ("w", "weeks")),
     "day": (86_400.0, ("d", "days")),

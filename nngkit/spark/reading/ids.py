@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 from nngkit.errors import BadMessage
 
-__all__ = ["LENGTH", "MessageId", "query_key", "split"]
-
 _FORM: Final = struct.Struct(">16sQIQ")
 LENGTH: Final = _FORM.size  # bytes
 

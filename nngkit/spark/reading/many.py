@@ -45,8 +45,6 @@ from nngkit.spark.reading.schema import arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ManyBatchReader", "ManyStreamReader", "journals_of"]
-
 log = logging.getLogger("nngkit.spark")
 
 PATTERN: Final = frozenset("*?[")

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from nngkit.journal import Journal, Manifest, Skipped
     from nngkit.spark.reading.own_recorder import OwnRecorder
 
-__all__ = ["BatchReader", "Gone", "Slice", "StreamReader"]
-
 log = logging.getLogger("nngkit.spark")
 
 

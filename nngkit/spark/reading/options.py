@@ -20,18 +20,6 @@ from nngkit.spark.reading.choice import Choice, choice
 from nngkit.spark.reading.durations import seconds_of
 from nngkit.spark.reading.positions import EARLIEST, LATEST, Positions, positions
 
-__all__ = [
-    "READ",
-    "WRITE",
-    "ReadOptions",
-    "RecorderOptions",
-    "WriteOptions",
-    "check_names",
-    "flag",
-    "host_and_port",
-    "known",
-]
-
 READ: Final = {
     "path": "the journal: a folder, or a URI of shared storage; a pattern such as /data/* for several folders",
     "paths": "several journals, as load([...]) sets it: [path, ...], or {name: path}",

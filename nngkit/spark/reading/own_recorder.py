@@ -31,8 +31,6 @@ from nngkit.errors import Broken, ConfigError
 from nngkit.journal.files import shown
 from nngkit.spark.reading.options import RecorderOptions
 
-__all__ = ["LEASE", "OwnRecorder"]
-
 log = logging.getLogger("nngkit.spark")
 
 LEASE: Final = 10.0  # seconds until the recorder exits without a touch; the same in `nngkit record`

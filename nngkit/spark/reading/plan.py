@@ -19,25 +19,6 @@ from typing import NamedTuple, TypeVar
 from nngkit.errors import ConfigError, NotFound
 from nngkit.spark.reading.positions import EARLIEST, LATEST, Offsets, Times
 
-__all__ = [
-    "Available",
-    "Missing",
-    "OffsetRange",
-    "Pace",
-    "at_times",
-    "begin_within",
-    "checked",
-    "from_json",
-    "limited",
-    "lost_in",
-    "over_lost",
-    "resolve",
-    "split",
-    "to_json",
-    "without_lost",
-]
-
-
 Key = TypeVar("Key", bound=Hashable)  # a partition, or (journal, partition)
 
 

@@ -26,8 +26,6 @@ from nngkit.errors import ConfigError
 from nngkit.journal.record import EARLIEST as FIRST_TIME
 from nngkit.journal.record import LATEST as LAST_TIME
 
-__all__ = ["BY_PARTITION", "EARLIEST", "LATEST", "Offsets", "Positions", "Times", "parse_time", "positions"]
-
 LATEST: Final = -1  # as in the JSON of Kafka's source
 EARLIEST: Final = -2
 BY_PARTITION: Final = ("startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp")

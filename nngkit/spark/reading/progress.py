@@ -42,8 +42,6 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-__all__ = ["Behind", "Figures", "Metrics", "Progress", "behind", "counted", "serve"]
-
 log = logging.getLogger("nngkit.spark")
 
 OBSERVED: Final = "nngkit"  # the observation of `counted`

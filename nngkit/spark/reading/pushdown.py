@@ -27,8 +27,6 @@ from pyspark.sql.datasource import (
 
 from nngkit.spark.reading.options import ReadOptions
 
-__all__ = ["Pushdown"]
-
 NEVER_NULL = frozenset({"value", "topic", "partition", "offset", "timestamp", "timestampType", "protocol"})
 
 

@@ -41,8 +41,6 @@ from nngkit.journal.record import EARLIEST, LATEST
 if TYPE_CHECKING:
     from nngkit.journal import Skipped
 
-__all__ = ["COLUMNS", "HEADERS", "LOG_APPEND_TIME", "arrow_schema", "ddl", "names_of", "skipped_rows", "to_spark"]
-
 LOG_APPEND_TIME: Final = 1
 
 

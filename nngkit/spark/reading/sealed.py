@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from nngkit.journal import Journal
     from nngkit.journal.manifest import Manifest
 
-__all__ = ["parquet_files", "scan"]
-
 SHARED: Final = ("file://", "hdfs://")  # URIs that name the same file for Spark and for pyarrow; s3:// does not
 CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"  # of Parquet's reader in Java; off by default
 PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # in a path, a pattern to Spark; it decodes no percent signs

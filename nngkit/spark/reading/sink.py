@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from nngkit.protocols import Pub, Push, Req
 
-__all__ = ["BatchSink", "Sent", "StreamSink"]
-
 BATCH: Final = "streaming.sql.batchId"  # local properties of a task: its micro-batch and its query
 QUERY: Final = "sql.streaming.queryId"
 TEXT: Final = ("string", "binary")

@@ -32,8 +32,6 @@ from nngkit.spark.reading.schema import ddl, names_of
 if TYPE_CHECKING:
     from nngkit.spark.reading.sink import BatchSink, StreamSink
 
-__all__ = ["NngDataSource"]
-
 
 class NngDataSource(DataSource):
     """Data source `nng`; registered by `nngkit.spark.register`."""

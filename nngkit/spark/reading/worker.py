@@ -10,8 +10,6 @@ from __future__ import annotations
 import gc
 import os
 
-__all__ = ["freeze"]
-
 _frozen = 0  # id of the process that has frozen: workers are forked
 
 

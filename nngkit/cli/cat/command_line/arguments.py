@@ -23,8 +23,6 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:
     from nngkit.protocols import Pattern
 
-__all__ = ["NAMES", "Use", "content", "port", "raw_bytes", "scan", "seconds", "size", "url", "whole"]
-
 NAMES: Final = {name: option for option in OPTIONS for name in option.names("cat")}
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

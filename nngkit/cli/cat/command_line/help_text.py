@@ -7,8 +7,6 @@ import textwrap
 from nngkit.cli.cat.command_line.option_table import GROUPS, CatOption, options_of
 from nngkit.cli.commands import SHORTHANDS
 
-__all__ = ["cat_help", "invocation", "nanocat_help", "nngcat_help", "options_for", "sections"]
-
 COLUMN = 32  # where the descriptions begin
 WIDTH = 100
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["FORMATS", "GROUPS", "OPTIONS", "PROTOCOLS", "CatOption", "options_of"]
-
 
 class CatOption(NamedTuple):
     """An option. `takes` is the placeholder of its value, empty for a flag."""

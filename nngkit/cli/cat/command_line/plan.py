@@ -14,8 +14,6 @@ from nngkit.errors import NngkitError
 if TYPE_CHECKING:
     from nngkit.protocols import TLS, Pattern, Pipe
 
-__all__ = ["Address", "Numbered", "Plan", "Received", "Shown", "Stopped", "Wrong"]
-
 MIB = 1 << 20
 LARGEST = 1 << 30  # largest message that nngkit accepts, and the meaning of "unlimited"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-__all__ = ["words"]
-
 
 def words(arguments: Sequence[str]) -> Iterator[tuple[Literal["long", "short", "none"], str, list[str]]]:
     """Yield each word with its kind, and the list of words after it, from which an option takes its value.

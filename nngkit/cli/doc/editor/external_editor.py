@@ -27,8 +27,6 @@ from nngkit.documents.changes import Delta, Part, TextChange
 from nngkit.documents.engine.codepoints import compose
 from nngkit.errors import ConfigError, NngkitError, TimedOut
 
-__all__ = ["edit", "editor", "merged", "saved", "written"]
-
 NAME: Final = "nngkit doc edit"
 USUAL: Final = "vi"
 

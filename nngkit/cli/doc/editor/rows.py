@@ -25,8 +25,6 @@ from wcwidth import grapheme_boundary_before, iter_graphemes
 
 from nngkit.documents.engine.codepoints import Splice
 
-__all__ = ["MOVES", "Fragment", "Other", "Rows", "pressed", "shown"]
-
 TAB: Final = 8
 NAME: Final = 16  # columns of a name
 JOINERS: Final = "\u200c\u200d"

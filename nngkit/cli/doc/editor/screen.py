@@ -28,8 +28,6 @@ from nngkit.cli.doc.editor.rows import MOVES, Rows, pressed
 from nngkit.cli.doc.editor.session import Session
 from nngkit.documents.changes import Delete, Delta, Keep, TextChange
 
-__all__ = ["Editor"]
-
 ESCAPE: Final = 0.05  # seconds after which an escape is the key itself and not the start of a sequence
 FRAME: Final = 0.02  # seconds between two drawings; changes in between are drawn together
 LOOK: Final = 1.0  # seconds between two drawings without a change: the number of peers

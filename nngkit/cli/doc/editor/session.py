@@ -20,8 +20,6 @@ from nngkit.cli.doc.status import disks
 from nngkit.documents import Document, DocumentPeer
 from nngkit.errors import AccessDenied, NngkitError, TimedOut
 
-__all__ = ["Session"]
-
 # of 256 colours, light enough for black text; eight as on the page of `doc serve`
 COLOURS: Final = ("#ff5f5f", "#87d787", "#ffd75f", "#5fafff", "#d787d7", "#5fd7d7", "#ffaf5f", "#afafff")
 SETTLE: Final = 0.3  # seconds without a change before peers are asked for durability
