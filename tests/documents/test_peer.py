@@ -518,7 +518,7 @@ async def test_awareness_of_a_megabyte_is_refused() -> None:
         peer.open("minutes")
         async with stranger(peer) as bus:
             bus.send(encode(Aware(STRANGER, "minutes", 1, b"x" * 20_000)))
-            await refused(peer, "over the limit")
+            await refused(peer, "Aware: field 'state'")
 
 
 async def test_announced_gigabyte_is_not_fetched() -> None:
