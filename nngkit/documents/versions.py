@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from nngkit import envelope
 from nngkit.errors import BadMessage
@@ -83,7 +83,7 @@ class Edit(Row, frozen=True):
     """
 
     payload: bytes
-    deps: WireVersions = field(default_factory=dict)
+    deps: WireVersions
 
 
 def covers(a: Mapping[EditStream, int], b: Mapping[EditStream, int]) -> bool:

@@ -299,7 +299,7 @@ def test_an_edit_whose_dependencies_died_with_their_node_is_dropped() -> None:
     cluster, documents = real(2)
     cluster.run(1.0)
     node = cluster.nodes["n1"]
-    late = Updates(EditStream(origin_of("dead"), 5), "minutes", 2, (Edit(b"needs the first"),))
+    late = Updates(EditStream(origin_of("dead"), 5), "minutes", 2, (Edit(b"needs the first", {}),))
     node.documents.received("dead", 5, encode(Fragment("minutes", wire.encode(late))), cluster.now)
     act(cluster)
     replica = node.documents.copy("minutes").replica

@@ -81,7 +81,7 @@ def opened(host: ExchangeHost) -> Exchange:
         encode(Heartbeat(BOB)),
         encode(Bye(BOB)),
         encode(Aware(BOB, "minutes", 1, b"\xff")),
-        encode(Updates(BOB, "minutes", 1, (Edit(b"\0"),))),
+        encode(Updates(BOB, "minutes", 1, (Edit(b"\0", {}),))),
     ],
     ids=lambda said: said[:24].hex(),
 )

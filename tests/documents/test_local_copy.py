@@ -126,7 +126,7 @@ def test_only_a_relay_republishes_edits() -> None:
 
 def test_invalid_edit_changes_nothing_and_is_reported_with_its_author() -> None:
     world = World()
-    world.copy.heard(Updates(ADA, "minutes", 1, (Edit(b"\0nonsense"),)), BOB, world.now)
+    world.copy.heard(Updates(ADA, "minutes", 1, (Edit(b"\0nonsense", {}),)), BOB, world.now)
     assert world.content.names == frozenset()
     ((who, why),) = world.refusals
     assert who == ADA
@@ -137,7 +137,7 @@ def test_invalid_edit_changes_nothing_and_is_reported_with_its_author() -> None:
 
 def test_edit_in_our_name_is_reported() -> None:
     world = World()
-    world.copy.heard(Updates(ME, "minutes", 1, (Edit(b"x"),)), ADA, world.now)
+    world.copy.heard(Updates(ME, "minutes", 1, (Edit(b"x", {}),)), ADA, world.now)
     assert world.refusals == [(ADA, "it claims to be this peer")]
 
 
@@ -190,8 +190,8 @@ def test_invalid_diff_is_rejected_with_its_versions() -> None:
     [
         Given(ADA, "minutes", {}),
         Resent(ADA, "table", (), False),
-        Resent(ADA, "minutes", (Updates(BOB, "table", 1, (Edit(b"x"),)),), False),
-        Resent(ADA, "minutes", (Updates(ME, "minutes", 1, (Edit(b"x"),)),), False),
+        Resent(ADA, "minutes", (Updates(BOB, "table", 1, (Edit(b"x", {}),)),), False),
+        Resent(ADA, "minutes", (Updates(ME, "minutes", 1, (Edit(b"x", {}),)),), False),
         "nonsense",
     ],
 )
@@ -247,7 +247,7 @@ def test_unconnected_update_leaves_the_content_unchanged() -> None:
     refused: list[str] = []
     replica = Replica("minutes", ME, rng=Random(1))
     copy = LocalCopy(replica, Watched(content), refused=lambda peer, why: refused.append(why))
-    copy.heard(Updates(ADA, "minutes", 1, (Edit(updates[1]),)), ADA, 0.0)  # as if it were the first
+    copy.heard(Updates(ADA, "minutes", 1, (Edit(updates[1], {}),)), ADA, 0.0)  # as if it were the first
     assert len(refused) == 1
     assert content.content() == {}
     body = author.changes_since(content.state())

@@ -13,7 +13,7 @@ AT = "tcp://10.0.0.9:51234"
 
 
 def edit(stream: EditStream) -> Updates:
-    return Updates(stream, "minutes", 1, (Edit(b"x"),))
+    return Updates(stream, "minutes", 1, (Edit(b"x", {}),))
 
 
 class World:

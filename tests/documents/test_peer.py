@@ -478,7 +478,7 @@ async def test_messages_in_the_name_of_another_peer_are_refused() -> None:
         await aeventually(lambda: str(doc.text("body")) == "said by b")
         async with stranger(a) as bus:
             before = doc.digest()
-            bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0"),))))
+            bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0", {}),))))
             await refused(a, f"it sends for {b.me}")
             bus.send(encode(Heartbeat(b.me)))
             await aeventually(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
@@ -490,7 +490,7 @@ async def test_invalid_update_changes_nothing() -> None:
         doc = peer.open("minutes")
         doc.text("body").insert(0, "safe")
         async with stranger(peer) as bus:
-            bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"this is no update"),))))
+            bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"this is no update", {}),))))
             await refused(peer, "edit 1")
             assert str(doc.text("body")) == "safe"
 
@@ -499,7 +499,7 @@ async def test_messages_before_the_first_heartbeat_are_ignored() -> None:
     async with DocumentPeer(listen=HERE) as peer, Bus(dial=peer.address) as bus:
         peer.open("minutes")
         await bus.await_for_peers(1, PATIENCE)
-        bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"\0\0"),))))
+        bus.send(encode(Updates(STRANGER, "minutes", 1, (Edit(b"\0\0", {}),))))
         await aeventually(lambda: peer.stats.early == 1)
         assert peer.stats.delivered == 0
 

@@ -108,7 +108,7 @@ def test_refused_edit_withdraws_what_one_message_released_after_it() -> None:
     world = World()
     ada, bob = letters(2, "ab"), letters(3, "x")
     world.hear(BOB, 1, bob[0], {ADA: 2})
-    world.copy.heard(Updates(ADA, "minutes", 1, (Edit(b"\0nonsense"), Edit(ada[1]))), ADA, world.now)
+    world.copy.heard(Updates(ADA, "minutes", 1, (Edit(b"\0nonsense", {}), Edit(ada[1], {}))), ADA, world.now)
     assert world.replica.versions == {}
     assert world.content.content() == {}
     assert world.replica.counts.delivered == 0
@@ -208,7 +208,7 @@ async def test_flood_of_damaging_updates_costs_one_rebuild_and_its_sender_the_co
             bus.send(encode(Heartbeat(EVE)))
             for seq in range(1, 201):
                 payload = INSIDE_A_NUMBER if known else inside_a_letter(doc.client_id, seq)
-                bus.send(encode(Updates(EVE, "minutes", seq, (Edit(payload),))))
+                bus.send(encode(Updates(EVE, "minutes", seq, (Edit(payload, {}),))))
             await aeventually(lambda: any(one.peer == str(EVE) for one in home.refusals), timeout=PATIENCE)
             await aeventually(lambda: all(info.stream != EVE for info in home.peers), timeout=PATIENCE)
         theirs.text("body").insert(0, "still here ")
