@@ -24,12 +24,12 @@ SPEED = 1_000_000  # messages/s that an origin may have sent since its birth: mo
 SLACK = 60.0  # seconds allowed on top: suspended machines, late clocks
 
 
-def check_numbers(limits: Any) -> None:
+def check_numbers(limits: Any, below: float = 1e15) -> None:
     """Raise ConfigError unless the fields of a dataclass are numbers: integers from 1, and seconds from 0.001."""
     for each in fields(limits):
         value = getattr(limits, each.name)
         least = 1 if isinstance(each.default, int) else 0.001
-        if type(value) not in (int, type(each.default)) or not least <= value < 1e15:
+        if type(value) not in (int, type(each.default)) or not least <= value < below:
             raise ConfigError(each.name, f"{value!r} is not a number from {least}", value)
 
 

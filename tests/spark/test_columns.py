@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nngkit import envelope
@@ -32,7 +33,7 @@ def by_row(found: Vectors, rows: int) -> list[Versions | None]:
     return result
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
 @given(st.lists(st.none() | VERSIONS), st.integers(0, 3), st.booleans())
 def test_vectors_are_read_as_they_were_written(given_: list[Versions | None], skipped: int, is_large: bool) -> None:
     data = [None if each is None else envelope.encode(to_wire(each)) for each in given_]
@@ -45,7 +46,7 @@ def edited(data: bytes, place: int, byte: int, how: str) -> bytes:
     return data[:at] + (b"" if how == "cut" else bytes([byte])) + (data[at:] if how == "insert" else data[at + 1 :])
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(VERSIONS, st.integers(0), st.integers(0, 255), st.sampled_from(["cut", "insert", "replace"])))
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,7 +116,8 @@ def outcome(found: Found, given_: list[list[Row]]) -> list[tuple[dict[int, int],
     return result
 
 
-@settings(max_examples=100)
+@pytest.mark.slow
+@settings(max_examples=500)
 @given(documents())
 def test_documents_in_order_are_those_of_a_loop_over_their_updates(given_: list[list[Row]]) -> None:
     edits, deps, versions = columns(given_)

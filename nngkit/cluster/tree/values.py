@@ -53,7 +53,7 @@ class PlaceLimits:
     waiters: int = 512
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_numbers(self, below=1e9)
 
 
 class Attached(NamedTuple):
