@@ -45,11 +45,7 @@ PAGES: Final = {
     "ingest": ["nngkit.journal.ingest:REQUESTS", "nngkit.journal.ingest:REPLIES"],
     "consumers": [
         "nngkit.fanout.durable.messages:REQUESTS",
-        "nngkit.fanout.durable.messages:OPENED",
-        "nngkit.fanout.durable.messages:FETCHED",
-        "nngkit.fanout.durable.messages:SETTLED",
-        "nngkit.fanout.durable.messages:DONE",
-        "nngkit.fanout.durable.messages:INFOS",
+        "nngkit.fanout.durable.messages:REPLIES",
     ],
     "outbox": ["nngkit.fanout.outbox.entries:ENTRIES"],
 }
@@ -217,7 +213,9 @@ def _written(found: re.Match[str], done: set[type[Any]]) -> str:
     block = Block(_comments(found[3]), done)
     for place in PAGES[found[2]]:
         module, name = place.split(":")
-        block.add(getattr(import_module(module), name))
+        families = getattr(import_module(module), name)
+        for family in families.values() if isinstance(families, dict) else [families]:
+            block.add(family)
     block.end()
     return "\n".join([found[1] + "```cddl", *block.lines]).rstrip() + "\n```\n" + found[4]
 

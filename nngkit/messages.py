@@ -2,12 +2,13 @@
 
 A message is a row or a map of what `envelope` decodes. A row is an array that begins with its kind::
 
-    class Survey(Row, frozen=True, tag=4):
+    class Message(Row, frozen=True): ...
+
+    class Survey(Message, frozen=True, tag=4):
         epoch: Natural
         term: Natural
 
-    Message: TypeAlias = Survey | Stand
-    KINDS: Final = Rows[Message]("election message", Survey, Stand)
+    KINDS: Final = Rows[Message]("election message", Message)
 
     KINDS.pack(Survey(1, 2))         ->  [4, 1, 2]
     KINDS.parse([4, 1, 2, 9], "b")   ->  Survey(1, 2)    a later version's further items are ignored
@@ -120,17 +121,17 @@ _Check: TypeAlias = Callable[[Any], None]
 
 
 class Rows(Generic[M]):
-    """Reader and writer of rows. `what`: their name in errors. `kinds`: classes with tags.
+    """Reader and writer of rows. `what`: their name in errors. `kinds`: classes with tags, or the base of such classes.
 
     `version`: an item before the kind, which then is text; None: the messages have no version.
     """
 
     def __init__(self, what: str, *kinds: type[Any], version: int | None = None) -> None:
         self.what = what
-        self.kinds = {kind.__struct_config__.tag: kind for kind in kinds}
+        self.kinds = {kind.__struct_config__.tag: kind for base in kinds for kind in _tagged(base)}
         self.version = version
         self._readers = {tag: _Reader(kind) for tag, kind in self.kinds.items()}
-        self._writers = {kind: _row_writer(types.type_info(kind)) for kind in kinds}
+        self._writers = {kind: _row_writer(types.type_info(kind)) for kind in self.kinds.values()}
 
     def pack(self, message: M) -> list[Any]:
         """Return the row of a message, for `envelope.encode`."""
@@ -167,6 +168,14 @@ class Rows(Generic[M]):
             kind = row[0] if self.version is None else row[1]
             raise BadMessage(self.what, f"unknown kind {envelope.shown(kind)!r}", peer)
         return message
+
+
+def _tagged(kind: type[Any]) -> list[type[Any]]:
+    """Return a class with a tag, or those below a base without one, in the order of their tags."""
+    if kind.__struct_config__.tag is not None:
+        return [kind]
+    below = [each for base in kind.__subclasses__() for each in _tagged(base)]
+    return sorted(below, key=lambda each: each.__struct_config__.tag)
 
 
 class Maps(Generic[M]):

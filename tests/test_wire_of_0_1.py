@@ -39,7 +39,7 @@ FAMILIES: Final[dict[str, Again]] = {
     "answer": lambda data: questions.parse_survey_answer(data).encode(),
     "ask reply": lambda data: questions.REPLIES.encode(questions.REPLIES.decode(data)),
     "consumer request": lambda data: durable.REQUESTS.encode(durable.parse_request(data)),
-    "consumer failure": lambda data: durable.FAILURES.encode(durable.FAILURES.decode(data)),
+    "consumer failure": lambda data: durable.REPLIES[durable.Done].encode(durable.REPLIES[durable.Done].decode(data)),
     "consumer reply": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Settled)),
     "consumer done": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Done)),
     "consumer opened": lambda data: durable.encode_reply(durable.parse_reply(data, durable.Opened)),

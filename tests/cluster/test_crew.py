@@ -294,7 +294,7 @@ def test_grants_that_children_report_are_listed_up_to_a_limit() -> None:
     made.from_child(5, Holding([Ref(1, 1, 1, 1)]), NOW)
     assert (made.passed, made.stats.bad) == (2, 1)
     made.attached(9, 2, NOW)
-    held = [ref for message in of(Holding, made.take()) for ref in message.refs]  # type: ignore[union-attr]
+    held = [ref for message in of(Holding, made.take()) for ref in message.refs]  # type: ignore[attr-defined]
     assert {ref.fence for ref in held} == {1, 2, 3}
 
 
@@ -341,7 +341,7 @@ def test_a_job_is_stopped_at_its_timeout_whatever_it_reports() -> None:
     effects = made.take()
     assert effects.stop == [job]
     (results,) = of(Results, effects)
-    assert results.failures[0].error == "timeout"  # type: ignore[union-attr]
+    assert results.failures[0].error == "timeout"  # type: ignore[attr-defined]
 
 
 def test_short_jobs_are_fetched_ahead_and_long_ones_are_not() -> None:

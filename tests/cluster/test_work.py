@@ -284,7 +284,7 @@ def test_cancelling_stops_the_worker() -> None:
     bench.host.unicast("ada", Cancel(1, [1, 2]), bench.now)
     bench.turn()
     assert Stop([Ref(serial, 7, fence, 1)]) in bench.down
-    assert [row.outcome for row in bench.last(Finished).others] == [3, 3]  # type: ignore[union-attr]
+    assert [row.outcome for row in bench.last(Finished).others] == [3, 3]  # type: ignore[attr-defined]
     assert bench.demand(5) == []
 
 

@@ -14,8 +14,9 @@ import base64
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import asdict
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import content_fields, micros

@@ -23,7 +23,7 @@ Knows neither time nor the content of updates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
@@ -53,6 +53,10 @@ Node: TypeAlias = Annotated[str, Meta(max_length=MOST_NODE)]
 Nth: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
 Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
 Transfer: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Message(Row, frozen=True):
+    """A message about documents or shared objects."""
 
 
 class Position(Row, frozen=True, order=True):
@@ -97,14 +101,14 @@ class Version(Row, frozen=True):
     seq: Nth
 
 
-class Fragment(Row, frozen=True, tag=0):
+class Fragment(Message, frozen=True, tag=0):
     """Edits of a document; content: Updates."""
 
     name: Name
     content: bytes
 
 
-class FragmentPart(Row, frozen=True, tag=1):
+class FragmentPart(Message, frozen=True, tag=1):
     """One part of an edit that is too large for a Fragment. Part 0 has the dependencies."""
 
     name: Name
@@ -123,14 +127,14 @@ class FragmentPart(Row, frozen=True, tag=1):
             raise ValueError("a stream is named twice")
 
 
-class Presence(Row, frozen=True, tag=2):
+class Presence(Message, frozen=True, tag=2):
     """Awareness state; content: Aware."""
 
     name: Name
     content: bytes
 
 
-class Opened(Row, frozen=True, tag=3):
+class Opened(Message, frozen=True, tag=3):
     """The sender has the document open, and asks for a partner to compare with, other than `avoid`.
 
     `filled`: it has compared with one before, or was the one that others compared with.
@@ -142,7 +146,7 @@ class Opened(Row, frozen=True, tag=3):
     filled: Flag
 
 
-class Partner(Row, frozen=True, tag=4):
+class Partner(Message, frozen=True, tag=4):
     """The node to compare with; "": the receiver is the one that others compare with. `holders`: nodes that have it."""
 
     name: Name
@@ -150,13 +154,13 @@ class Partner(Row, frozen=True, tag=4):
     holders: Natural
 
 
-class Closing(Row, frozen=True, tag=5):
+class Closing(Message, frozen=True, tag=5):
     """The sender closes the document."""
 
     name: Name
 
 
-class Heartbeat(Row, frozen=True, tag=6):
+class Heartbeat(Message, frozen=True, tag=6):
     """State of the sender's copy; content: a Heartbeat with one document. `answer`: one is wanted."""
 
     name: Name
@@ -164,53 +168,43 @@ class Heartbeat(Row, frozen=True, tag=6):
     answer: Flag
 
 
-class FullDocumentRequest(Row, frozen=True, tag=7):
+class _Numbered(Message, frozen=True):
+    number: Natural
+    name: Name
+    content: bytes
+
+
+class FullDocumentRequest(_Numbered, frozen=True, tag=7):
     """Request for the full document, or all that is missing at a state; content: Want."""
 
-    number: Natural
-    name: Name
-    content: bytes
 
-
-class FragmentRequest(Row, frozen=True, tag=8):
+class FragmentRequest(_Numbered, frozen=True, tag=8):
     """Request for single edits; content: Nack."""
 
-    number: Natural
-    name: Name
-    content: bytes
 
-
-class Document(Row, frozen=True, tag=9):
+class Document(_Numbered, frozen=True, tag=9):
     """The full document, or all that was missing; content: Diff."""
 
-    number: Natural
-    name: Name
-    content: bytes
 
-
-class Fragments(Row, frozen=True, tag=10):
+class Fragments(_Numbered, frozen=True, tag=10):
     """The requested edits; content: Resent."""
 
-    number: Natural
-    name: Name
-    content: bytes
 
-
-class NotOpen(Row, frozen=True, tag=11):
+class NotOpen(Message, frozen=True, tag=11):
     """Reply: the node does not have the document, or the shared object."""
 
     number: Natural
     name: Name
 
 
-class ChunkRequest(Row, frozen=True, tag=12):
+class ChunkRequest(Message, frozen=True, tag=12):
     """Request for a chunk of a large document, by the name of its transfer."""
 
     transfer: Transfer
     chunk: Natural
 
 
-class Chunk(Row, frozen=True, tag=13):
+class Chunk(Message, frozen=True, tag=13):
     """A chunk; empty if the transfer is not kept any more."""
 
     transfer: Transfer
@@ -218,7 +212,7 @@ class Chunk(Row, frozen=True, tag=13):
     data: bytes
 
 
-class Changes(Row, frozen=True, tag=20):
+class Changes(Message, frozen=True, tag=20):
     """Changes `first`, `first + 1` ... of a writer, for the host of `reign`. `after`: those already in its content."""
 
     name: Name
@@ -231,7 +225,7 @@ class Changes(Row, frozen=True, tag=20):
     ]
 
 
-class Behind(Row, frozen=True, tag=21):
+class Behind(Message, frozen=True, tag=21):
     """The host has the writer's changes up to `last`, and received later ones."""
 
     name: Name
@@ -253,11 +247,11 @@ class Run(Row, frozen=True):
             raise ValueError("a reign begins with number 0 and an earlier base")
 
 
-class OrderedFragments(Run, frozen=True, tag=22):
+class OrderedFragments(Run, Message, frozen=True, tag=22):
     """Changes that the host has ordered."""
 
 
-class FullObjectRequest(Row, frozen=True, tag=23):
+class FullObjectRequest(Message, frozen=True, tag=23):
     """Request for what is missing at `position`; START: for the full state."""
 
     number: Natural
@@ -265,7 +259,7 @@ class FullObjectRequest(Row, frozen=True, tag=23):
     position: Position
 
 
-class MissingFragments(Row, frozen=True, tag=24):
+class MissingFragments(Message, frozen=True, tag=24):
     """The changes that were missing, up to some size; `head`: the sender's position."""
 
     number: Natural
@@ -279,7 +273,7 @@ class MissingFragments(Row, frozen=True, tag=24):
             raise ValueError("a run is about another object")
 
 
-class FullObject(Row, frozen=True, tag=25):
+class FullObject(Message, frozen=True, tag=25):
     """The full state of a shared object; content: a Diff without versions."""
 
     number: Natural
@@ -288,7 +282,7 @@ class FullObject(Row, frozen=True, tag=25):
     content: bytes
 
 
-class Gather(Row, frozen=True, tag=26):
+class Gather(Message, frozen=True, tag=26):
     """A new host is at `position`, and asks the nodes that are ahead of it, before it begins the reign."""
 
     name: Name
@@ -297,7 +291,7 @@ class Gather(Row, frozen=True, tag=26):
     position: Position
 
 
-class Offer(Row, frozen=True, tag=27):
+class Offer(Message, frozen=True, tag=27):
     """The sender's copy is at `position`, ahead of the new host's."""
 
     name: Name
@@ -311,39 +305,13 @@ class ObjectPosition(Row, frozen=True):
     position: Position
 
 
-class Positions(Row, frozen=True, tag=28):
+class Positions(Message, frozen=True, tag=28):
     """Positions of the host's shared objects."""
 
     of: Annotated[tuple[ObjectPosition, ...], Meta(max_length=MOST_POSITIONS)]
 
 
-Message: TypeAlias = (
-    Fragment
-    | FragmentPart
-    | Presence
-    | Opened
-    | Partner
-    | Closing
-    | Heartbeat
-    | FullDocumentRequest
-    | FragmentRequest
-    | Document
-    | Fragments
-    | NotOpen
-    | ChunkRequest
-    | Chunk
-    | Changes
-    | Behind
-    | OrderedFragments
-    | FullObjectRequest
-    | MissingFragments
-    | FullObject
-    | Gather
-    | Offer
-    | Positions
-)
-
-KINDS: Final = Rows[Message]("documents message", *get_args(Message))
+KINDS: Final = Rows[Message]("documents message", Message)
 pack = KINDS.pack
 parse = KINDS.parse
 

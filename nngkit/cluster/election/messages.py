@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
@@ -24,13 +24,18 @@ Epochs: TypeAlias = Annotated[tuple[tuple[Id, Natural], ...], Meta(max_length=MO
 """Known epochs of voters, by id."""
 
 
-class Append(Row, frozen=True, tag=0):
+class Message(Row, frozen=True):
+    """A message between voters."""
+
+    epoch: Natural
+
+
+class Append(Message, frozen=True, tag=0):
     """Entries after `prev_index`, all of the term `entry_term`; without entries: a heartbeat.
 
     `stamp`: the host's clock in microseconds, which the reply returns.
     """
 
-    epoch: Natural
     term: Natural
     prev_index: Natural
     prev_term: Natural
@@ -40,13 +45,12 @@ class Append(Row, frozen=True, tag=0):
     stamp: Natural
 
 
-class AppendReply(Row, frozen=True, tag=1):
+class AppendReply(Message, frozen=True, tag=1):
     """Reply to Append. `match`: last index known to equal the host's and stored; if not `ok`: where to try next.
 
     `stamp`: from the Append, 0 if this is no promise. `blank`: the sender does not count for commits.
     """
 
-    epoch: Natural
     term: Natural
     ok: Flag
     match: Natural
@@ -54,10 +58,9 @@ class AppendReply(Row, frozen=True, tag=1):
     blank: Flag
 
 
-class SnapshotPart(Row, frozen=True, tag=2):
+class SnapshotPart(Message, frozen=True, tag=2):
     """Bytes from `offset` of the snapshot at `index`, which has `total` bytes."""
 
-    epoch: Natural
     term: Natural
     index: Natural
     index_term: Natural
@@ -67,10 +70,9 @@ class SnapshotPart(Row, frozen=True, tag=2):
     stamp: Natural
 
 
-class SnapshotReply(Row, frozen=True, tag=3):
+class SnapshotReply(Message, frozen=True, tag=3):
     """Reply to SnapshotPart: the bytes before `offset` have arrived."""
 
-    epoch: Natural
     term: Natural
     index: Natural
     offset: Natural
@@ -78,22 +80,20 @@ class SnapshotReply(Row, frozen=True, tag=3):
     blank: Flag
 
 
-class Survey(Row, frozen=True, tag=4):
+class Survey(Message, frozen=True, tag=4):
     """Question of a voter without a host."""
 
-    epoch: Natural
     term: Natural
     number: Natural
 
 
-class SurveyReply(Row, frozen=True, tag=5):
+class SurveyReply(Message, frozen=True, tag=5):
     """State of a voter. `term`: a new term must be greater.
 
     `remaining`: milliseconds of its promise to a host. `beyond`: it is blank, and would vote as the last resort.
     `load`: in thousandths.
     """
 
-    epoch: Natural
     term: Natural
     number: Natural
     remaining: Natural
@@ -106,47 +106,42 @@ class SurveyReply(Row, frozen=True, tag=5):
     last_index: Natural
 
 
-class Stand(Row, frozen=True, tag=6):
+class Stand(Message, frozen=True, tag=6):
     """Nomination: stand for a new term. `over`: the term of a host that hands over, else 0."""
 
-    epoch: Natural
     term: Natural
     over: Natural
 
 
-class VoteRequest(Row, frozen=True, tag=7):
+class VoteRequest(Message, frozen=True, tag=7):
     """Request for a vote in `term`."""
 
-    epoch: Natural
     term: Natural
     last_term: Natural
     last_index: Natural
     over: Natural
 
 
-class VoteReply(Row, frozen=True, tag=8):
+class VoteReply(Message, frozen=True, tag=8):
     """Vote or refusal, and the epochs that the voter knew."""
 
-    epoch: Natural
     term: Natural
     granted: Flag
     epochs: Epochs
 
 
-class Recover(Row, frozen=True, tag=9):
+class Recover(Message, frozen=True, tag=9):
     """Question of a blank voter; its epoch is the nonce."""
 
-    epoch: Natural
     number: Natural
 
 
-class RecoverReply(Row, frozen=True, tag=10):
+class RecoverReply(Message, frozen=True, tag=10):
     """Reply to Recover. `nonce`, `number`: from the question. `hosting`: the sender is host of `term`.
 
     `began`: the voters that were all blank when the cluster began, with their epochs then.
     """
 
-    epoch: Natural
     nonce: Natural
     number: Natural
     blank: Flag
@@ -158,26 +153,10 @@ class RecoverReply(Row, frozen=True, tag=10):
     began: Epochs
 
 
-class Stale(Row, frozen=True, tag=11):
+class Stale(Message, frozen=True, tag=11):
     """The receiver's epoch is older than `known`: messages of it are ignored."""
 
-    epoch: Natural
     known: Natural
 
 
-Message: TypeAlias = (
-    Append
-    | AppendReply
-    | SnapshotPart
-    | SnapshotReply
-    | Survey
-    | SurveyReply
-    | Stand
-    | VoteRequest
-    | VoteReply
-    | Recover
-    | RecoverReply
-    | Stale
-)
-
-KINDS: Final = Rows[Message]("election message", *get_args(Message))
+KINDS: Final = Rows[Message]("election message", Message)

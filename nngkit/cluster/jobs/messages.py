@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
@@ -66,6 +66,10 @@ if TYPE_CHECKING:
     OneOr: TypeAlias = list[int]  # once it is read
 else:
     OneOr = Natural | Numbers
+
+
+class Message(Row, frozen=True):
+    """A message about jobs."""
 
 
 class Spec(Row, frozen=True):
@@ -107,7 +111,7 @@ class SubmitGroup(Row, frozen=True):
         _spread(self, len(numbers), "payloads", *(() if self.keys is None else ("keys",)))
 
 
-class Submit(Row, frozen=True, tag=1):
+class Submit(Message, frozen=True, tag=1):
     """Jobs to accept. Numbers ascend in a group; ``floor``: the submitter waits for no number below it."""
 
     epoch: Natural
@@ -115,7 +119,7 @@ class Submit(Row, frozen=True, tag=1):
     groups: Annotated[list[SubmitGroup], ROWS]
 
 
-class Received(Row, frozen=True, tag=2):
+class Received(Message, frozen=True, tag=2):
     """Results have arrived at the submitter: they may be forgotten."""
 
     epoch: Natural
@@ -123,14 +127,14 @@ class Received(Row, frozen=True, tag=2):
     numbers: Numbers
 
 
-class Cancel(Row, frozen=True, tag=3):
+class Cancel(Message, frozen=True, tag=3):
     """The submitter wants no results of these jobs."""
 
     epoch: Natural
     numbers: Numbers
 
 
-class Waiting(Row, frozen=True, tag=4):
+class Waiting(Message, frozen=True, tag=4):
     """Accepted jobs without a result: asks for those results that exist, and for the numbers that are unknown."""
 
     epoch: Natural
@@ -138,7 +142,7 @@ class Waiting(Row, frozen=True, tag=4):
     numbers: Numbers
 
 
-class Accepted(Row, frozen=True, tag=10):
+class Accepted(Message, frozen=True, tag=10):
     """Jobs that a majority of the voters has, with their serials: 0 for one that ended and was forgotten.
 
     ``jobs`` and ``bytes`` are the window: unfinished jobs at most. Serials that ascend one by one are written as the
@@ -171,7 +175,7 @@ class Ended(Row, frozen=True):
     worker: Name
 
 
-class Finished(Row, frozen=True, tag=11):
+class Finished(Message, frozen=True, tag=11):
     """Results, and jobs that ended otherwise."""
 
     epoch: Natural
@@ -184,7 +188,7 @@ class Finished(Row, frozen=True, tag=11):
         _spread(self, len(self.numbers), "results")
 
 
-class Missing(Row, frozen=True, tag=12):
+class Missing(Message, frozen=True, tag=12):
     """Numbers of a Waiting that the host of ``term`` does not know. If it is not an old host, all voters lost them."""
 
     epoch: Natural
@@ -199,7 +203,7 @@ class NotAccepted(Row, frozen=True):
     why: ErrorText
 
 
-class Refused(Row, frozen=True, tag=13):
+class Refused(Message, frozen=True, tag=13):
     """Submissions that are never accepted."""
 
     epoch: Natural
@@ -215,7 +219,7 @@ class JobPart(Row, frozen=True):
     data: bytes
 
 
-class JobParts(Row, frozen=True, tag=14):
+class JobParts(Message, frozen=True, tag=14):
     """Parts of results, for their submitter."""
 
     epoch: Natural
@@ -230,7 +234,7 @@ class JobProgressed(Row, frozen=True):
     fraction: Fraction
 
 
-class JobProgress(Row, frozen=True, tag=15):
+class JobProgress(Message, frozen=True, tag=15):
     """Progress of jobs, for their submitter."""
 
     epoch: Natural
@@ -246,7 +250,7 @@ class Ref(Row, frozen=True):
     attempt: Natural
 
 
-class _Refs(Row, frozen=True):
+class _Refs(Message, frozen=True):
     refs: Annotated[list[Ref], ROWS]
 
 
@@ -264,7 +268,7 @@ class Wanted(Row, frozen=True):
     idle: Change = 0
 
 
-class Demand(Row, frozen=True, tag=20):
+class Demand(Message, frozen=True, tag=20):
     """Credit for jobs."""
 
     rows: Annotated[list[Wanted], Meta(max_length=MOST_GROUPS)]
@@ -281,7 +285,7 @@ class Failed(Row, frozen=True):
     took: Natural
 
 
-class Results(Row, frozen=True, tag=21):
+class Results(Message, frozen=True, tag=21):
     """Results of one worker under one term: columns; ``took`` is in milliseconds."""
 
     worker: Name
@@ -320,7 +324,7 @@ class Part(Row, frozen=True):
     data: bytes
 
 
-class Parts(Row, frozen=True, tag=25):
+class Parts(Message, frozen=True, tag=25):
     """Parts of results, on their way to the host."""
 
     rows: Annotated[list[Part], ROWS]
@@ -335,7 +339,7 @@ class Progressed(Row, frozen=True):
     fraction: Fraction
 
 
-class Progress(Row, frozen=True, tag=26):
+class Progress(Message, frozen=True, tag=26):
     """Progress, on its way to the host. It renews the visibility of the jobs, as parts do."""
 
     rows: Annotated[list[Progressed], ROWS]
@@ -363,7 +367,7 @@ class Block(Row, frozen=True):
         _spread(self, len(self.serials), "fences", "attempts", "payloads")
 
 
-class Grant(Row, frozen=True, tag=30):
+class Grant(Message, frozen=True, tag=30):
     """Jobs to do, under one term."""
 
     term: Natural
@@ -378,38 +382,14 @@ class Start(_Refs, frozen=True, tag=32):
     """Jobs that have asked may start now: ``attempt`` is the number of the start."""
 
 
-class Taken(Row, frozen=True, tag=40):
+class Taken(Message, frozen=True, tag=40):
     """Results that the worker need not keep: taken, or refused because the grant was void."""
 
     serials: Numbers
     refused: Numbers
 
 
-Message: TypeAlias = (
-    Submit
-    | Received
-    | Cancel
-    | Waiting
-    | Accepted
-    | Finished
-    | Missing
-    | Refused
-    | JobParts
-    | JobProgress
-    | Demand
-    | Results
-    | Holding
-    | Lost
-    | Returned
-    | Parts
-    | Progress
-    | Starting
-    | Grant
-    | Stop
-    | Start
-    | Taken
-)
-KINDS: Final = Rows[Message]("work message", *get_args(Message))
+KINDS: Final = Rows[Message]("work message", Message)
 parse = KINDS.parse
 
 

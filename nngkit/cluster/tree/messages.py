@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -40,6 +40,10 @@ Facts: TypeAlias = Annotated[
 ]
 
 
+class Message(Row, frozen=True):
+    """A message about places."""
+
+
 class Label(Row, frozen=True):
     """Age of a path: term, number given by the term's root, shortest depth since that number. See path.py."""
 
@@ -48,7 +52,7 @@ class Label(Row, frozen=True):
     depth: Annotated[int, Meta(ge=0, le=MOST_PATH)]
 
 
-class Hello(Row, frozen=True, tag=0):
+class Hello(Message, frozen=True, tag=0):
     """Greeting. ``purpose``: what the dialer wants; the other end repeats nothing and says "look".
 
     ``address``: where the sender listens, None if nowhere. ``term``: the highest one that it knows.
@@ -61,7 +65,7 @@ class Hello(Row, frozen=True, tag=0):
     term: Natural
 
 
-class Join(Row, frozen=True, tag=1):
+class Join(Message, frozen=True, tag=1):
     """Request to become a child.
 
     ``label``: None if the sender has no children, and so attaches anywhere. ``term``: the lowest that it attaches to.
@@ -93,18 +97,18 @@ class Ancestry(Row, frozen=True):
     sibling: Address | None
 
 
-class Path(Ancestry, frozen=True, tag=10):
+class Path(Ancestry, Message, frozen=True, tag=10):
     """Ancestry of the sender, to its children and to joiners that it has accepted."""
 
 
-class Accept(Row, frozen=True, tag=2):
+class Accept(Message, frozen=True, tag=2):
     """The joiner may attach here, to this path. ``voters``: ids and addresses."""
 
     place: Ancestry
     voters: Annotated[dict[Id, Address], Meta(max_length=MOST_VOTERS)]
 
 
-class Refer(Row, frozen=True, tag=3):
+class Refer(Message, frozen=True, tag=3):
     """The joiner should ask at these addresses."""
 
     addresses: Addresses
@@ -112,20 +116,20 @@ class Refer(Row, frozen=True, tag=3):
     why: Text
 
 
-class Refuse(Row, frozen=True, tag=4):
+class Refuse(Message, frozen=True, tag=4):
     """The joiner may not attach. ``final``: nor anywhere else in this cluster."""
 
     why: Text
     final: Flag
 
 
-class Wait(Row, frozen=True, tag=5):
+class Wait(Message, frozen=True, tag=5):
     """The joiner will be told on this link. ``soon``: there is a path, and other joiners are about to make room."""
 
     soon: Flag
 
 
-class Attach(Row, frozen=True, tag=6):
+class Attach(Message, frozen=True, tag=6):
     """The sender has attached here. ``move``: how often it has attached since its start. ``facts``: about it."""
 
     move: Natural
@@ -133,17 +137,17 @@ class Attach(Row, frozen=True, tag=6):
     facts: Facts
 
 
-class Settled(Row, frozen=True, tag=7):
+class Settled(Message, frozen=True, tag=7):
     """The parent counts the sender of Attach among its children."""
 
 
-class Leave(Row, frozen=True, tag=8):
+class Leave(Message, frozen=True, tag=8):
     """The sender is no longer a child, a joiner or a parent on this link."""
 
     why: Text
 
 
-class Leaving(Row, frozen=True, tag=9):
+class Leaving(Message, frozen=True, tag=9):
     """The parent leaves the tree: its children attach elsewhere first."""
 
     addresses: Addresses
@@ -161,25 +165,25 @@ class Member(Row, frozen=True):
     facts: Facts
 
 
-class Members(Row, frozen=True, tag=11):
+class Members(Message, frozen=True, tag=11):
     """Changes below the sender, since the last such message on this link."""
 
     added: Annotated[tuple[Member, ...], Meta(max_length=MOST_ROWS)]
     removed: Annotated[tuple[Id, ...], Meta(max_length=8 * MOST_ROWS)]
 
 
-class Heartbeat(Row, frozen=True, tag=12):
+class Heartbeat(Message, frozen=True, tag=12):
     """Sign of life."""
 
 
-class Fresh(Row, frozen=True, tag=13):
+class Fresh(Message, frozen=True, tag=13):
     """Request for a path with a number above this one."""
 
     term: Natural
     number: Natural
 
 
-class Move(Row, frozen=True, tag=14):
+class Move(Message, frozen=True, tag=14):
     """Order of the root to the node ``id`` of that epoch: attach to ``parent``."""
 
     id: Id
@@ -188,14 +192,14 @@ class Move(Row, frozen=True, tag=14):
     address: Address
 
 
-class Probe(Row, frozen=True, tag=15):
+class Probe(Message, frozen=True, tag=15):
     """Question to the node ``id`` of that epoch, for a later one with its id."""
 
     id: Id
     epoch: Natural
 
 
-class Alive(Row, frozen=True, tag=16):
+class Alive(Message, frozen=True, tag=16):
     """Answer to Probe, up the tree. ``address``: where the node listens, or some other description."""
 
     id: Id
@@ -203,7 +207,7 @@ class Alive(Row, frozen=True, tag=16):
     address: Text
 
 
-class Expel(Row, frozen=True, tag=17):
+class Expel(Message, frozen=True, tag=17):
     """Order to the node ``id`` of that epoch to leave the cluster."""
 
     id: Id
@@ -211,25 +215,4 @@ class Expel(Row, frozen=True, tag=17):
     why: Text
 
 
-Message: TypeAlias = (
-    Hello
-    | Join
-    | Accept
-    | Refer
-    | Refuse
-    | Wait
-    | Attach
-    | Settled
-    | Leave
-    | Leaving
-    | Path
-    | Members
-    | Heartbeat
-    | Fresh
-    | Move
-    | Probe
-    | Alive
-    | Expel
-)
-
-KINDS: Final = Rows[Message]("place message", *get_args(Message))
+KINDS: Final = Rows[Message]("place message", Message)

@@ -257,15 +257,7 @@ class Consumer(UnderTrio):
 
     async def _fetch_all(self, send: Any) -> None:
         while True:
-            request = FetchRequest(
-                self.name,
-                self._session,
-                self._seen,
-                self._records,
-                self._size,
-                self._largest,
-                WAIT,
-            )
+            request = FetchRequest(self.name, self._session, self._seen, self._records, self._size, self._largest, WAIT)
             try:
                 reply = await self._ask(request, Fetched, waits=WAIT, limit=None)
                 number, batches = reply.number, list(map(Columns.of, reply.batches))
@@ -315,7 +307,7 @@ class Consumer(UnderTrio):
 
     async def info(self) -> list[ConsumerInfo]:
         """Return the consumer's state at the server, by partition."""
-        return _infos(await self._ask(InfoRequest(self.name), Infos))
+        return list((await self._ask(InfoRequest(self.name), Infos)).infos)
 
     async def delete(self) -> None:
         """Delete the consumer and its state at the server. Its other sessions get NotFound."""
@@ -347,7 +339,8 @@ async def consumers(
 ) -> list[ConsumerInfo]:
     """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
     async with Req(dial=dial, tls=tls) as req:
-        return _infos(parse_reply(await req.arequest(REQUESTS.encode(InfoRequest(name)), timeout=timeout), Infos))
+        body = await req.arequest(REQUESTS.encode(InfoRequest(name)), timeout=timeout)
+        return list(parse_reply(body, Infos).infos)
 
 
 class _Batches:
@@ -361,10 +354,6 @@ class _Batches:
 
     async def __anext__(self) -> DeliveryBatch:
         return await self._consumer.receive_batch()
-
-
-def _infos(reply: Infos) -> list[ConsumerInfo]:
-    return [row.info() for row in reply.infos]
 
 
 def _least(left: float | None, most: float) -> float:

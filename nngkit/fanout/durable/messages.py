@@ -20,12 +20,11 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta, field
-from msgspec.structs import astuple as of_struct
 from msgspec.structs import replace
 
 from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, NotStored, TooLarge
@@ -202,7 +201,7 @@ def encode_error(error: NngkitError) -> bytes:
     code = next((code for code, kind in _CODES.items() if isinstance(error, kind)), "refused")
     why = error.why if isinstance(error, ConfigError) else str(error)
     line = "".join(letter if letter.isprintable() else "?" for letter in why[:MOST_WHY])
-    return FAILURES.encode(Failure(code, line))
+    return REPLIES[Done].encode(Failure(code, line))
 
 
 class Failure(Row, frozen=True, tag=0):
@@ -212,8 +211,13 @@ class Failure(Row, frozen=True, tag=0):
     why: Text
 
 
-class InfoRow(Row, frozen=True):
-    """ConsumerInfo on the wire."""
+class ConsumerInfo(Row, frozen=True):
+    """State of a consumer in one partition. `behind`: offsets between its cursor and the partition's `end`.
+
+    `pending`: records in flight or ready for redelivery. `skipped`: offsets that retention or damage took before they
+    were settled, as far as that is known; kept on disk. Counters (`settled`, `redelivered`, `given_up`) begin with the
+    server.
+    """
 
     name: Text
     partition: int
@@ -226,14 +230,10 @@ class InfoRow(Row, frozen=True):
     given_up: int
     skipped: int
 
-    @classmethod
-    def of(cls, info: ConsumerInfo) -> InfoRow:
-        """Return the row of a consumer's state."""
-        return cls(*astuple(info))
-
-    def info(self) -> ConsumerInfo:
-        """Return the consumer's state."""
-        return ConsumerInfo(*of_struct(self))
+    @property
+    def behind(self) -> int:
+        """Offsets that have not been delivered yet."""
+        return max(0, self.end - self.cursor)
 
 
 class Batch(Row, frozen=True):
@@ -256,7 +256,7 @@ class Opened(Row, frozen=True, tag=1):
     """Reply to OpenRequest."""
 
     options: Options
-    infos: tuple[InfoRow, ...]
+    infos: tuple[ConsumerInfo, ...]
 
 
 class Fetched(Row, frozen=True, tag=1):
@@ -281,28 +281,24 @@ class Done(Row, frozen=True, tag=1):
 class Infos(Row, frozen=True, tag=1):
     """Reply to InfoRequest."""
 
-    infos: tuple[InfoRow, ...]
+    infos: tuple[ConsumerInfo, ...]
 
 
 R = TypeVar("R", Opened, Fetched, Settled, Done, Infos)
 
-FAILURES: Final = Rows[Failure]("consumer reply", Failure)
-OPENED: Final = Rows[Any]("consumer reply", Failure, Opened)
-FETCHED: Final = Rows[Any]("consumer reply", Failure, Fetched)
-SETTLED: Final = Rows[Any]("consumer reply", Failure, Settled)
-DONE: Final = Rows[Any]("consumer reply", Failure, Done)
-INFOS: Final = Rows[Any]("consumer reply", Failure, Infos)
-_REPLIES: Final[dict[type, Rows[Any]]] = {Opened: OPENED, Fetched: FETCHED, Settled: SETTLED, Done: DONE, Infos: INFOS}
+REPLIES: Final[dict[type, Rows[Any]]] = {
+    kind: Rows("consumer reply", Failure, kind) for kind in (Opened, Fetched, Settled, Done, Infos)
+}
 
 
 def encode_reply(reply: Opened | Fetched | Settled | Done | Infos) -> bytes:
     """Return the reply for a request that was carried out."""
-    return _REPLIES[type(reply)].encode(reply)
+    return REPLIES[type(reply)].encode(reply)
 
 
 def parse_reply(body: bytes, kind: type[R], *, peer: str | None = None) -> R:
     """Return the reply. Raises BadMessage; the server's error as the class it names."""
-    reply: R | Failure = _REPLIES[kind].decode(body, peer, limit=REPLY_LIMIT)
+    reply: R | Failure = REPLIES[kind].decode(body, peer, limit=REPLY_LIMIT)
     if not isinstance(reply, Failure):
         return reply
     if reply.code == "large":
@@ -314,32 +310,6 @@ def _too_large(why: str) -> TooLarge:
     error = TooLarge(None, None)
     error.args = (why,)
     return error
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerInfo:
-    """State of a consumer in one partition. `behind`: offsets between its cursor and the partition's `end`.
-
-    `pending`: records in flight or ready for redelivery. `skipped`: offsets that retention or damage took before they
-    were settled, as far as that is known; kept on disk. Counters (`settled`, `redelivered`, `given_up`) begin with the
-    server.
-    """
-
-    name: str
-    partition: int
-    cursor: int
-    floor: int
-    end: int
-    pending: int
-    settled: int
-    redelivered: int
-    given_up: int
-    skipped: int
-
-    @property
-    def behind(self) -> int:
-        """Offsets that have not been delivered yet."""
-        return max(0, self.end - self.cursor)
 
 
 def pack(numbers: Iterable[int], kind: str = "q") -> bytes:

@@ -36,7 +36,6 @@ from nngkit.fanout.durable.messages import (
     Fetched,
     FetchRequest,
     InfoRequest,
-    InfoRow,
     Infos,
     LeaveRequest,
     Opened,
@@ -246,7 +245,7 @@ class ConsumerServer(UnderTrio):
         match request:
             case OpenRequest(name, _, options):
                 consumer = self._find(name, options, create=True)
-                return encode_reply(Opened(consumer.options, tuple(map(InfoRow.of, consumer.info(self._ends)))))
+                return encode_reply(Opened(consumer.options, tuple(consumer.info(self._ends))))
             case ChangeRequest(name, changes):
                 await self._find(name).change(changes)
                 return encode_reply(Done())
@@ -258,7 +257,7 @@ class ConsumerServer(UnderTrio):
                     self._consumers[name].leave(session, seen)
                 return encode_reply(Done())
             case InfoRequest(name):
-                return encode_reply(Infos(tuple(map(InfoRow.of, self.consumers(name)))))
+                return encode_reply(Infos(tuple(self.consumers(name))))
             case DeleteRequest(name):
                 consumer = self._find(name)
                 consumer.remove()
