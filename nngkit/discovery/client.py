@@ -22,22 +22,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from nngkit.background import UnderTrio
+from nngkit.discovery import queries
 from nngkit.discovery.domains import check_domain, domain_of, other_domain, with_domain
 from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
-from nngkit.discovery.queries import (
-    REPLY_LIMIT,
-    DaemonQuery,
-    DaemonReply,
-    RefusedReply,
-    ResolveQuery,
-    ResolveReply,
-    RoundsQuery,
-    RoundsReply,
-    SnapshotQuery,
-    SnapshotReply,
-    parse_daemon_reply,
-)
 from nngkit.discovery.questions.messages import AskQuery, make_ask, parse_ask_reply
 from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions.values import deadline as until_deadline
@@ -82,7 +70,7 @@ class DaemonClient(UnderTrio):
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._req = Req(recv_max_size=REPLY_LIMIT, tls=self._tls)
+        self._req = Req(recv_max_size=queries.REPLY_LIMIT, tls=self._tls)
         self._req.on_peer(self._peer)
         self._server = SilentServer(self._req, "discovery daemon")
         try:
@@ -124,8 +112,8 @@ class DaemonClient(UnderTrio):
         Raises ServiceNotFound; also if the daemon is older and does not know tags and versions, and so chose wrongly.
         """
         preference = make_preference(prefer, tags, version, suspects)
-        reply = await self._ask(ResolveQuery(name, preference), name)
-        if not isinstance(reply, ResolveReply):
+        reply = await self._ask(queries.ResolveQuery(name, preference), name)
+        if not isinstance(reply, queries.ResolveReply):
             raise self._unexpected(reply)
         if not preference.accepts(reply.provider):
             raise ServiceNotFound(name, f"the daemon at {self.address} is too old to choose by tags or version")
@@ -136,24 +124,24 @@ class DaemonClient(UnderTrio):
 
         `everything`: include those that cannot be resolved.
         """
-        query = SnapshotQuery(name, everything)
+        query = queries.SnapshotQuery(name, everything)
         rows: list[Status] = []
         for _ in range(PAGES):
             reply = await self._ask(query)
-            if not isinstance(reply, SnapshotReply):
+            if not isinstance(reply, queries.SnapshotReply):
                 raise self._unexpected(reply)
             rows.extend(reply.rows)
             if reply.after is None:
                 return tuple(rows)
             if query.after is not None and reply.after <= query.after:
                 break
-            query = SnapshotQuery(name, everything, reply.after)
+            query = queries.SnapshotQuery(name, everything, reply.after)
         raise BadMessage("daemon reply", "its pages do not end", self.address)
 
-    async def rounds(self, last: int = 16) -> RoundsReply:
+    async def rounds(self, last: int = 16) -> queries.RoundsReply:
         """Return the figures of the last rounds and the daemon's counters."""
-        reply = await self._ask(RoundsQuery(last))
-        if not isinstance(reply, RoundsReply):
+        reply = await self._ask(queries.RoundsQuery(last))
+        if not isinstance(reply, queries.RoundsReply):
             raise self._unexpected(reply)
         return reply
 
@@ -172,10 +160,10 @@ class DaemonClient(UnderTrio):
             body = await self._request(ask.encode(len(found)), ask.timeout)
             reply = parse_ask_reply(body, self.address)
             if reply is None:
-                refused = parse_daemon_reply(body, self._clock(), self.address)
-                if isinstance(refused, RefusedReply) and "ask-question" in refused.message:
+                refused = queries.parse_daemon_reply(body, self._clock(), self.address)
+                if isinstance(refused, queries.RefusedReply) and "ask-question" in refused.message:
                     raise Broken(f"discovery daemon at {self.address} is too old to ask questions")
-                raise refused.error() if isinstance(refused, RefusedReply) else self._unexpected(refused)
+                raise refused.error() if isinstance(refused, queries.RefusedReply) else self._unexpected(refused)
             found.extend(reply.outcomes)
             if reply.after is None:
                 return tuple(found)
@@ -191,11 +179,15 @@ class DaemonClient(UnderTrio):
         body = await self._request(WatchQuery(daemon, version, wait, changes).encode(), wait)
         return parse_watch_reply(body, self._clock(), self.address)
 
-    async def _ask(self, query: DaemonQuery, name: str = "") -> DaemonReply:
-        reply = parse_daemon_reply(await self._request(query.encode()), self._clock(), self.address)
-        if isinstance(reply, RefusedReply):
+    async def _ask(self, query: queries.DaemonQuery, name: str = "") -> queries.DaemonReply:
+        reply = queries.parse_daemon_reply(await self._request(query.encode()), self._clock(), self.address)
+        if isinstance(reply, queries.RefusedReply):
             raise reply.error(name)
-        if isinstance(reply, (SnapshotReply, ResolveReply)) and reply.version < PROTOCOL_VERSION and not self._old:
+        if (
+            isinstance(reply, (queries.SnapshotReply, queries.ResolveReply))
+            and reply.version < PROTOCOL_VERSION
+            and not self._old
+        ):
             self._old = True
             log.warning("discovery daemon at %s speaks version 1: priorities are read as 8", self.address)
         return reply
@@ -214,8 +206,8 @@ class DaemonClient(UnderTrio):
     def _raise_refusal(self, reply: bytes) -> None:
         """Raise Broken if the daemon refuses all callers of our domain."""
         if b"unavailable" in reply[:128]:
-            refused = parse_daemon_reply(reply, self._clock(), self.address)
-            if isinstance(refused, RefusedReply):
+            refused = queries.parse_daemon_reply(reply, self._clock(), self.address)
+            if isinstance(refused, queries.RefusedReply):
                 raise refused.error()
 
     async def _exchange(self, body: bytes, more: float = 0.0) -> bytes:

@@ -16,7 +16,8 @@ from typing import Any
 
 from nngkit import envelope
 from nngkit.cluster.content.messages import BODY_LIMIT, Position
-from nngkit.cluster.content.part import ClusterDocuments, OpenedDocument, Refused
+from nngkit.cluster.content.part import ClusterDocuments
+from nngkit.cluster.content.values import OpenedDocument, Refused
 from nngkit.documents.sync.messages import Aware
 from nngkit.documents.versions import EditStream
 from nngkit.testing.clock import VirtualClock

@@ -17,6 +17,7 @@ from nngkit import envelope
 from nngkit.cluster.content.copy import origin_of
 from nngkit.cluster.content.holders import Holders
 from nngkit.cluster.content.messages import (
+    BODY_LIMIT,
     START,
     Behind,
     Changes,
@@ -53,7 +54,7 @@ from nngkit.cluster.content.messages import (
     pack,
     parse,
 )
-from nngkit.cluster.content.part import BODY_LIMIT, ClusterDocuments
+from nngkit.cluster.content.part import ClusterDocuments
 from nngkit.cluster.shell.document import ClusterDocument
 from nngkit.documents.document import Document as NngkitDocument
 from nngkit.documents.sync import wire

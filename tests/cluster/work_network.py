@@ -24,14 +24,12 @@ from random import Random
 from typing import Any
 
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.messages import Grant, Message, pack, parse
+from nngkit.cluster.jobs.messages import Grant, JobPart, JobProgressed, Message, pack, parse
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.slots import Kinds
 from nngkit.cluster.jobs.submitter import (
     JobAccepted,
     JobEnded,
-    JobPart,
-    JobProgressed,
     SubmitLimits,
     Submitter,
 )

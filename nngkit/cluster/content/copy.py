@@ -24,21 +24,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from nngkit.cluster.content.messages import (
-    MOST_PARTS,
-    Document,
-    Fragment,
-    FragmentPart,
-    FragmentRequest,
-    Fragments,
-    FullDocumentRequest,
-    Heartbeat,
-    NotOpen,
-    Opened,
-    Partner,
-    Stream,
-    Version,
-)
+from nngkit.cluster.content import messages
 from nngkit.cluster.content.transfers import Means
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
@@ -140,11 +126,13 @@ class ClusterCopy:
         if stream != self.me or len(edit.payload) <= LARGE:
             return
         pieces = [edit.payload[at : at + BUS_LIMIT] for at in range(0, len(edit.payload), BUS_LIMIT)]
-        if len(pieces) > MOST_PARTS:
+        if len(pieces) > messages.MOST_PARTS:
             return  # other nodes get it as a full document
         for index, data in enumerate(pieces):
-            deps = () if index else tuple(Version(*each) for each in to_wire(edit.deps))
-            self._send(None, FragmentPart(self.name, Stream(*stream), seq, index, len(pieces), deps, data))
+            deps = () if index else tuple(messages.Version(*each) for each in to_wire(edit.deps))
+            self._send(
+                None, messages.FragmentPart(self.name, messages.Stream(*stream), seq, index, len(pieces), deps, data)
+            )
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
         """Record an applied full document. Interface of EditLog; a cluster keeps no log of its own."""
@@ -174,7 +162,7 @@ class ClusterCopy:
         self.copy.heard(updates, updates.stream, now)
         self._changed(now)
 
-    def fragment_part(self, node: str, part: FragmentPart, now: float) -> None:
+    def fragment_part(self, node: str, part: messages.FragmentPart, now: float) -> None:
         """Take a part of a large edit. Parts come in order, or there is a gap and the edit is requested."""
         stream = EditStream(part.stream.origin, part.stream.epoch)
         if stream.origin != origin_of(node):
@@ -228,13 +216,13 @@ class ClusterCopy:
             if differs:
                 self._hurry(now + FIRST)  # once the difference is here, ours has changed
 
-    def named_partner(self, message: Partner, now: float) -> None:
+    def named_partner(self, message: messages.Partner, now: float) -> None:
         """Take the host's word for the node to compare with."""
         self._opened_at = now + REST * self._rng.uniform(1.0, 1.5)  # the host may have lost its table
         self._opened_pause = ANSWER
         self.holders = max(1, message.holders)
         if message.node == self.node:
-            message = Partner(message.name, "", message.holders)
+            message = messages.Partner(message.name, "", message.holders)
         same = message.node == self.partner and not self._unanswered and self._catching is None
         if message.node != self.partner:
             self._unanswered = 0
@@ -271,7 +259,7 @@ class ClusterCopy:
 
     # ------------------------------------------------------------------ requests of other nodes
 
-    def full_document_request(self, node: str, message: FullDocumentRequest, want: Want, now: float) -> None:
+    def full_document_request(self, node: str, message: messages.FullDocumentRequest, want: Want, now: float) -> None:
         """Answer with all that is missing there."""
         try:
             update, versions = self.copy.difference(want)
@@ -280,20 +268,22 @@ class ClusterCopy:
             return
         body = self._transfers.offer(update, name=self._rng.randbytes(16), now=now)
         content = wire.encode(Diff(self.me, self.name, body, versions))
-        self._send(node, Document(message.number, self.name, content))
+        self._send(node, messages.Document(message.number, self.name, content))
 
-    def fragment_request(self, node: str, message: FragmentRequest, nack: Nack) -> None:
+    def fragment_request(self, node: str, message: messages.FragmentRequest, nack: Nack) -> None:
         """Answer with the edits that are kept."""
-        self._send(node, Fragments(message.number, self.name, wire.encode(self.copy.resend(nack))))
+        self._send(node, messages.Fragments(message.number, self.name, wire.encode(self.copy.resend(nack))))
 
     # ------------------------------------------------------------------ replies
 
-    def replied(self, node: str, message: Document | Fragments | NotOpen, now: float) -> None:
+    def replied(
+        self, node: str, message: messages.Document | messages.Fragments | messages.NotOpen, now: float
+    ) -> None:
         """Take a reply."""
         request = self._requests.get(message.number)
         if request is None or request.node != node or request.due == NEVER:
             return  # late
-        if isinstance(message, NotOpen):
+        if isinstance(message, messages.NotOpen):
             del self._requests[message.number]
             self.copy.unknown_document(request.ask, now)
             if node == self.partner:
@@ -348,7 +338,7 @@ class ClusterCopy:
         for number in [number for number, one in self._requests.items() if now >= one.due]:
             self._fail(number, now)
         if self._connected and now >= self._opened_at:
-            self._send("", Opened(self.name, self.parent, self._avoid(), self.caught_up_at > -NEVER))
+            self._send("", messages.Opened(self.name, self.parent, self._avoid(), self.caught_up_at > -NEVER))
             self._opened_at = now + self._opened_pause * self._rng.uniform(1.0, 1.5)
             self._opened_pause = min(2 * self._opened_pause, REST)
         if now >= self._heartbeat_at:
@@ -357,7 +347,7 @@ class ClusterCopy:
         step = self.copy.step(now)
         for message in step.publish:
             if isinstance(message, Updates):
-                self._send(None, Fragment(self.name, wire.encode(message)))
+                self._send(None, messages.Fragment(self.name, wire.encode(message)))
         for ask, request in step.ask:
             self._number += 1
             node = self._streams.get(ask.peer)
@@ -367,9 +357,9 @@ class ClusterCopy:
             self._requests[self._number] = _Request(ask, node, now + ANSWER, now)
             content = wire.encode(request)
             if isinstance(request, Want):
-                self._send(node, FullDocumentRequest(self._number, self.name, content))
+                self._send(node, messages.FullDocumentRequest(self._number, self.name, content))
             else:
-                self._send(node, FragmentRequest(self._number, self.name, content))
+                self._send(node, messages.FragmentRequest(self._number, self.name, content))
         due = min((one.due for one in self._requests.values()), default=NEVER)
         opened = self._opened_at if self._connected else NEVER
         stuck = self._held_at + STUCK if self.replica.held or self.replica.missing else NEVER
@@ -416,7 +406,7 @@ class ClusterCopy:
         if (mine := self.copy).replica.is_quiet(now):
             mine.replica.settled(mine.content.digest())
         content = wire.encode(WireHeartbeat(self.me, (self.replica.make_heartbeat(now),)))
-        self._send(node, Heartbeat(self.name, content, answer))
+        self._send(node, messages.Heartbeat(self.name, content, answer))
 
     def _changed(self, now: float) -> None:
         """Compare a while after a change, and then at growing intervals."""

@@ -311,6 +311,9 @@ class Positions(Message, frozen=True, tag=28):
     of: Annotated[tuple[ObjectPosition, ...], Meta(max_length=MOST_POSITIONS)]
 
 
+Reply: TypeAlias = Document | Fragments | NotOpen | FullObject | MissingFragments
+"""Replies to a request for content."""
+
 KINDS: Final = Rows[Message]("documents message", Message)
 pack = KINDS.pack
 parse = KINDS.parse

@@ -50,41 +50,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from nngkit.chance import Chance
+from nngkit.cluster.content import messages
 from nngkit.cluster.content.copy import TELLING, ClusterCopy, origin_of
 from nngkit.cluster.content.holders import Holders
-from nngkit.cluster.content.messages import (
-    BODY_LIMIT,
-    MOST_POSITIONS,
-    Behind,
-    Changes,
-    Chunk,
-    ChunkRequest,
-    Closing,
-    Document,
-    Fragment,
-    FragmentPart,
-    FragmentRequest,
-    Fragments,
-    FullDocumentRequest,
-    FullObject,
-    FullObjectRequest,
-    Gather,
-    Heartbeat,
-    Message,
-    MissingFragments,
-    NotOpen,
-    ObjectPosition,
-    Offer,
-    Opened,
-    OrderedFragments,
-    Partner,
-    Positions,
-    Presence,
-    decode,
-    encode,
-    pack,
-    parse,
-)
 from nngkit.cluster.content.order import SharedObject
 from nngkit.cluster.content.replica import SharedReplica
 from nngkit.cluster.content.transfers import Downloads, Means
@@ -97,15 +65,6 @@ from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
 from nngkit.documents.sync.transfers import CHUNK, Transfers
 from nngkit.documents.versions import EPOCHS, EditStream
 from nngkit.errors import BadMessage, ConfigError, Full, NngkitError, TooLarge
-
-__all__ = [
-    "BODY_LIMIT",
-    "ClusterDocuments",
-    "DocumentEffects",
-    "OpenedDocument",
-    "Refused",
-    "SharedObject",
-]
 
 MOST_DOCUMENT: Final = 256 << 20  # bytes that another node may send as one document
 MOST_OPEN: Final = 4096  # documents, and as many shared objects, of one node
@@ -170,7 +129,7 @@ class ClusterDocuments:
         self._positions_at = NEVER
         self._quiet: dict[str, int] = {}  # broadcasts of a position since it changed
         self._effects = DocumentEffects()
-        self._own: list[Message] = []  # to this node itself, as the host
+        self._own: list[messages.Message] = []  # to this node itself, as the host
         self._taking = False
 
     # ------------------------------------------------------------------ for programs
@@ -215,7 +174,7 @@ class ClusterDocuments:
         self._step(copy, name, self._now)
         del self._copies[name]
         self._dirty.pop(copy, None)
-        self._send("", Closing(name))
+        self._send("", messages.Closing(name))
         copy.close()
         self._opened.pop(name).close()
         self._wake()
@@ -304,7 +263,7 @@ class ClusterDocuments:
     def aware(self, name: str, clock: int, state: bytes | None) -> None:
         """Publish the local awareness state of an open document."""
         if (copy := self._copies.get(name)) is not None:
-            self._send(None, Presence(name, wire.encode(Aware(copy.me, name, clock, state))))
+            self._send(None, messages.Presence(name, wire.encode(Aware(copy.me, name, clock, state))))
             self._wake()
 
     # ------------------------------------------------------------------ events
@@ -399,7 +358,7 @@ class ClusterDocuments:
             self._send_positions(now)
         if now >= self._holders.wake_at:
             for name, node, partner, count in self._holders.decide(now):
-                self._send(node, Partner(name, partner, count))
+                self._send(node, messages.Partner(name, partner, count))
         self._dirty.update((one, None) for one in self._copies.values() if now >= one.wake_at)
         self._dirty.update((one, None) for one in self._objects.values() if now >= one.wake_at)
         self._work(now)
@@ -419,11 +378,16 @@ class ClusterDocuments:
     # to the host  -> the table of holders, and the order of objects
 
     def _receive(
-        self, sender: str, body: bytes | list[Any], what: str, take: Callable[[str, Message, float], None], now: float
+        self,
+        sender: str,
+        body: bytes | list[Any],
+        what: str,
+        take: Callable[[str, messages.Message, float], None],
+        now: float,
     ) -> None:
         self._now = now
         try:
-            message = decode(body, sender) if isinstance(body, bytes) else parse(body, sender)
+            message = messages.decode(body, sender) if isinstance(body, bytes) else messages.parse(body, sender)
             if message is None:
                 self.count["unknown"] += 1
             else:
@@ -432,30 +396,30 @@ class ClusterDocuments:
             self._refuse(sender, what, str(error))
         self._tune(now)
 
-    def _broadcast_received(self, origin: str, message: Message, now: float) -> None:
+    def _broadcast_received(self, origin: str, message: messages.Message, now: float) -> None:
         match message:
-            case Fragment(name, content):
+            case messages.Fragment(name, content):
                 if (copy := self._find(name, now)) is not None:
                     updates = wire.decode_bus(content, peer=origin)
                     if not isinstance(updates, Updates):
                         raise BadMessage("fragment", "it has no edits", origin)
                     copy.fragment(origin, updates, now)
-            case FragmentPart():
+            case messages.FragmentPart():
                 if (copy := self._find(message.name, now)) is not None:
                     copy.fragment_part(origin, message, now)
-            case Presence(name, content):
+            case messages.Presence(name, content):
                 if name in self._opened:
                     aware = wire.decode_bus(content, peer=origin)
                     if not isinstance(aware, Aware) or aware.doc != name or aware.sender.origin != origin_of(origin):
                         raise BadMessage("presence", "it is not the state of its sender", origin)
                     self._opened[name].receive_awareness(aware, now)
-            case OrderedFragments():
+            case messages.OrderedFragments():
                 if (replica := self._object(message.name)) is not None and self._is_host(origin, message.first.term):
                     replica.ordered(message)
-            case Gather():
+            case messages.Gather():
                 if (replica := self._object(message.name)) is not None:
                     replica.gather(origin, message, now)
-            case Positions(of):
+            case messages.Positions(of):
                 for each in of:
                     if self._is_host(origin, each.position.term) and (replica := self._object(each.name)) is not None:
                         replica.heard_position(each.position, now)
@@ -469,9 +433,9 @@ class ClusterDocuments:
             return False
         return True
 
-    def _unicast_received(self, sender: str, message: Message, now: float) -> None:
+    def _unicast_received(self, sender: str, message: messages.Message, now: float) -> None:
         match message:
-            case Heartbeat(name, content, answer):
+            case messages.Heartbeat(name, content, answer):
                 copy = self._copies.get(name)
                 heartbeat = wire.decode_bus(content, peer=sender)
                 if not isinstance(heartbeat, WireHeartbeat):
@@ -479,86 +443,97 @@ class ClusterDocuments:
                 if copy is None:
                     self.count["not_open"] += 1
                     if answer and self._find(name, now) is None:
-                        self._send(sender, NotOpen(0, name))
+                        self._send(sender, messages.NotOpen(0, name))
                 else:
                     copy.heartbeat(sender, heartbeat, answer, now)
                     self._dirty[copy] = None
-            case FullDocumentRequest() | FragmentRequest():
+            case messages.FullDocumentRequest() | messages.FragmentRequest():
                 self._answer(sender, message, now)
-            case NotOpen(0, name):
+            case messages.NotOpen(0, name):
                 if (copy := self._copies.get(name)) is not None:
                     copy.not_open(sender, now)
                     self._dirty[copy] = None
-            case Document() | Fragments() | NotOpen() | FullObject() | MissingFragments():
+            case (
+                messages.Document()
+                | messages.Fragments()
+                | messages.NotOpen()
+                | messages.FullObject()
+                | messages.MissingFragments()
+            ):
                 self._replied(sender, message, now)
-            case ChunkRequest(transfer, index):
+            case messages.ChunkRequest(transfer, index):
                 chunks = self._transfers.chunks(transfer, (index,), now)
                 data = chunks[0][1] if chunks else b""
-                self._send(sender, Chunk(transfer, index, data))
-            case Chunk():
+                self._send(sender, messages.Chunk(transfer, index, data))
+            case messages.Chunk():
                 if len(message.data) > CHUNK:
                     raise BadMessage("chunk", f"it has {len(message.data)} bytes", sender)
                 self._downloads.receive(sender, message, now)
-            case Opened() | Closing() | Changes() | Offer():
+            case messages.Opened() | messages.Closing() | messages.Changes() | messages.Offer():
                 self._host_received(sender, message, now)
-            case Partner():
+            case messages.Partner():
                 if (copy := self._copies.get(message.name)) is not None:
                     copy.named_partner(message, now)
                     self._dirty[copy] = None
-            case Behind(name):
+            case messages.Behind(name):
                 if (replica := self._object(name)) is not None:
                     replica.behind(message)
-            case FullObjectRequest(number, name):
+            case messages.FullObjectRequest(number, name):
                 if (replica := self._object(name)) is not None:
                     replica.requested(sender, message, now)
                 else:
-                    self._send(sender, NotOpen(number, name))
+                    self._send(sender, messages.NotOpen(number, name))
             case _:
                 raise BadMessage("message", f"a {type(message).__name__} is for all nodes", sender)
 
-    def _host_received(self, sender: str, message: Opened | Closing | Changes | Offer, now: float) -> None:
+    def _host_received(
+        self, sender: str, message: messages.Opened | messages.Closing | messages.Changes | messages.Offer, now: float
+    ) -> None:
         if not self.leading:
             self.count["not_host"] += 1
             return
         match message:
-            case Opened(name, parent, avoid, filled):
+            case messages.Opened(name, parent, avoid, filled):
                 self._find(name, now)
                 found = self._holders.opened(name, sender, now, parent=parent, avoid=avoid, filled=filled)
                 if found is not None:
-                    self._send(sender, Partner(name, *found))
-            case Closing(name):
+                    self._send(sender, messages.Partner(name, *found))
+            case messages.Closing(name):
                 self._holders.closed(name, sender)
-            case Changes(name):
+            case messages.Changes(name):
                 if (replica := self._object(name)) is not None:
                     replica.changes(sender, message)
-            case Offer(name):
+            case messages.Offer(name):
                 if (replica := self._object(name)) is not None:
                     replica.offer(sender, message, now)
 
-    def _answer(self, sender: str, message: FullDocumentRequest | FragmentRequest, now: float) -> None:
+    def _answer(
+        self, sender: str, message: messages.FullDocumentRequest | messages.FragmentRequest, now: float
+    ) -> None:
         copy = self._find(message.name, now)
         request = wire.decode_request(message.content, peer=sender)
         if not isinstance(request, Want | Nack) or request.doc != message.name:
             raise BadMessage("request", "it is about another document", sender)
         if copy is None:
             self.count["not_open"] += 1
-            self._send(sender, NotOpen(message.number, message.name))
-        elif isinstance(message, FullDocumentRequest) and isinstance(request, Want):
+            self._send(sender, messages.NotOpen(message.number, message.name))
+        elif isinstance(message, messages.FullDocumentRequest) and isinstance(request, Want):
             copy.full_document_request(sender, message, request, now)
-        elif isinstance(message, FragmentRequest) and isinstance(request, Nack):
+        elif isinstance(message, messages.FragmentRequest) and isinstance(request, Nack):
             copy.fragment_request(sender, message, request)
         else:
             raise BadMessage("request", "its kind is not that of its content", sender)
 
-    def _replied(
-        self, sender: str, message: Document | Fragments | NotOpen | FullObject | MissingFragments, now: float
-    ) -> None:
+    def _replied(self, sender: str, message: messages.Reply, now: float) -> None:
         # numbers of requests are unique to a node, so a NotOpen is taken by the one that asked
-        if isinstance(message, Document | Fragments | NotOpen) and (copy := self._copies.get(message.name)) is not None:
+        if (
+            isinstance(message, messages.Document | messages.Fragments | messages.NotOpen)
+            and (copy := self._copies.get(message.name)) is not None
+        ):
             copy.replied(sender, message, now)
             self._dirty[copy] = None
         if (
-            isinstance(message, FullObject | MissingFragments | NotOpen)
+            isinstance(message, messages.FullObject | messages.MissingFragments | messages.NotOpen)
             and (replica := self._object(message.name)) is not None
         ):
             replica.replied(sender, message, now)
@@ -588,17 +563,17 @@ class ClusterDocuments:
 
     # ------------------------------------------------------------------ work
 
-    def _send(self, to: str | None, message: Message) -> None:
+    def _send(self, to: str | None, message: messages.Message) -> None:
         if to == self.id or (to == "" and self.leading):
             self._own.append(message)
         elif to is None:
-            body = encode(message)
+            body = messages.encode(message)
             self.count["broadcasts"] += 1
             self.count["bytes"] += len(body)
             self._effects.broadcasts.append(body)
         elif to or self._attached:
             self.count["sends"] += 1
-            self._effects.sends.append((to, pack(message)))
+            self._effects.sends.append((to, messages.pack(message)))
         else:
             self.count["lost"] += 1  # there is no host to send it to; what matters is sent again
 
@@ -647,14 +622,14 @@ class ClusterDocuments:
     def _send_positions(self, now: float) -> None:
         """Broadcast the positions of objects that changed lately."""
         self._positions_at = now + POSITIONS
-        found: list[ObjectPosition] = []
+        found: list[messages.ObjectPosition] = []
         for name, replica in self._objects.items():
             times = self._quiet.get(name, 0)
-            if times < CHECK and not replica.behind_host and len(found) < MOST_POSITIONS:
+            if times < CHECK and not replica.behind_host and len(found) < messages.MOST_POSITIONS:
                 self._quiet[name] = times + 1
-                found.append(ObjectPosition(name, replica.order.position))
+                found.append(messages.ObjectPosition(name, replica.order.position))
         if found:
-            self._send(None, Positions(tuple(found)))
+            self._send(None, messages.Positions(tuple(found)))
 
     def _refuse(self, node: str, what: str, why: str) -> None:
         self.count["refused"] += 1

@@ -26,21 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nngkit.cluster.content.messages import (
-    START,
-    Behind,
-    Changes,
-    Entry,
-    FullObject,
-    FullObjectRequest,
-    Gather,
-    MissingFragments,
-    NotOpen,
-    Offer,
-    OrderedFragments,
-    Position,
-    Run,
-)
+from nngkit.cluster.content import messages
 from nngkit.cluster.content.order import SharedObject, SharedOrder, runs_of
 from nngkit.cluster.content.transfers import Means
 from nngkit.cluster.content.writer import SharedWriter
@@ -104,9 +90,9 @@ class SharedReplica:
         # as host
         self._begin_at = NEVER
         self._begin_latest = NEVER
-        self._best: tuple[Position, str] | None = None
-        self._ordered: list[Entry] = []  # not broadcast yet
-        self._ordered_from = START
+        self._best: tuple[messages.Position, str] | None = None
+        self._ordered: list[messages.Entry] = []  # not broadcast yet
+        self._ordered_from = messages.START
 
     # ------------------------------------------------------------------ as writer
 
@@ -135,11 +121,11 @@ class SharedReplica:
         if not self._connected or position.term != self.term or position.at(0) < self.order.known.at(0):
             return
         if (batch := writer.batch()) is not None:
-            self._send("", Changes(self.name, position.at(0), self.epoch, *batch))
+            self._send("", messages.Changes(self.name, position.at(0), self.epoch, *batch))
         if self._resend_at == NEVER:
             self._resend_at = now + self._resend_pause * self._rng.uniform(1.0, 1.5)
 
-    def behind(self, message: Behind) -> None:
+    def behind(self, message: messages.Behind) -> None:
         """Send again what the host misses."""
         if message.epoch == self.epoch:
             self.writer.behind(message.last)
@@ -156,22 +142,22 @@ class SharedReplica:
         self._best = None
         self._begin_at, self._begin_latest = now + GATHER, now + GATHER + FETCHING
         self.writer.again()
-        self._send(None, Gather(self.name, term, self.epoch, self.order.position))
+        self._send(None, messages.Gather(self.name, term, self.epoch, self.order.position))
         self.wake_at = min(self.wake_at, now)
 
-    def offer(self, node: str, message: Offer, now: float) -> None:
+    def offer(self, node: str, message: messages.Offer, now: float) -> None:
         """Take the position of a copy that is ahead; fetch the latest one before the reign begins."""
         if self._begin_at == NEVER or message.position >= self._reign:
             return
-        if message.position > max(self.order.position, self._best[0] if self._best is not None else START):
+        if message.position > max(self.order.position, self._best[0] if self._best is not None else messages.START):
             self._best = message.position, node
             self._ask_from(node, now)
 
     @property
-    def _reign(self) -> Position:
-        return Position(self.term, self.epoch, 0)
+    def _reign(self) -> messages.Position:
+        return messages.Position(self.term, self.epoch, 0)
 
-    def _refuses(self, position: Position) -> bool:
+    def _refuses(self, position: messages.Position) -> bool:
         """Return True if the host takes no content at `position`: none in its reign, only earlier content before it."""
         return self.leading and (self._begin_at == NEVER or position >= self._reign)
 
@@ -183,9 +169,9 @@ class SharedReplica:
         self._ask_at = NEVER
         first = self._reign
         base = self.order.begin(first)
-        self._send(None, OrderedFragments(self.name, first, base, ()))
+        self._send(None, messages.OrderedFragments(self.name, first, base, ()))
 
-    def changes(self, node: str, message: Changes) -> None:
+    def changes(self, node: str, message: messages.Changes) -> None:
         """Number the changes of a writer."""
         if not self.leading or self._begin_at != NEVER or message.reign != self._reign:
             return  # the writer repeats them
@@ -195,11 +181,11 @@ class SharedReplica:
             if n in expected:
                 self._append(node, message.epoch, n, data)
             elif last is None or n > last:
-                self._send(node, Behind(self.name, message.epoch, last if last is not None else message.after))
+                self._send(node, messages.Behind(self.name, message.epoch, last if last is not None else message.after))
                 return
 
     def _append(self, origin: str, epoch: int, n: int, data: bytes) -> None:
-        entry = Entry(origin, epoch, n, data)
+        entry = messages.Entry(origin, epoch, n, data)
         if not self._ordered:
             self._ordered_from = self.order.next
         self._ordered.append(entry)
@@ -209,7 +195,7 @@ class SharedReplica:
         """Broadcast the changes ordered in this turn, in messages of 256 KiB."""
         entries, self._ordered = self._ordered, []
         for run in runs_of(self.name, self._ordered_from, None, entries):
-            self._send(None, OrderedFragments(run.name, run.first, run.base, run.entries))
+            self._send(None, messages.OrderedFragments(run.name, run.first, run.base, run.entries))
 
     # ------------------------------------------------------------------ catching up
 
@@ -227,7 +213,7 @@ class SharedReplica:
         self._ask_soon(now + after + self._rng.uniform(0.0, spread))
         self.wake_at = min(self.wake_at, now)
 
-    def ordered(self, message: Run) -> None:
+    def ordered(self, message: messages.Run) -> None:
         """Take changes in the host's order."""
         if not self._refuses(message.first):
             self.order.take(message)
@@ -237,16 +223,16 @@ class SharedReplica:
         self._ask_host = True
         self._ask_soon(now)
 
-    def heard_position(self, position: Position, now: float) -> None:
+    def heard_position(self, position: messages.Position, now: float) -> None:
         """Take the position of the host."""
         if position.term >= self.term and not self.leading:
             self.order.hear(position)
             self.wake_at = min(self.wake_at, now)
 
-    def gather(self, node: str, message: Gather, now: float) -> None:
+    def gather(self, node: str, message: messages.Gather, now: float) -> None:
         """Tell a new host of a copy ahead of its own."""
         if not self.leading and message.term >= self.term and self.order.position > message.position:
-            self._send(node, Offer(self.name, self.order.position))
+            self._send(node, messages.Offer(self.name, self.order.position))
 
     def request_full(self, now: float) -> None:
         """Take the full state again, even if nothing seems to be missing; not at the host."""
@@ -273,7 +259,10 @@ class SharedReplica:
         self._number += 1
         self._request = self._number, node
         self._downloading = False
-        self._send(node, FullObjectRequest(self._number, self.name, START if self._force else self.order.position))
+        self._send(
+            node,
+            messages.FullObjectRequest(self._number, self.name, messages.START if self._force else self.order.position),
+        )
         self._ask_at = now + self._ask_pause * self._rng.uniform(1.0, 1.5)
         self.wake_at = min(self.wake_at, self._ask_at)
 
@@ -292,14 +281,14 @@ class SharedReplica:
         self._ask_from(node, now)
         self._ask_pause = min(2 * self._ask_pause, ASK_MOST)
 
-    def requested(self, node: str, message: FullObjectRequest, now: float) -> None:
+    def requested(self, node: str, message: messages.FullObjectRequest, now: float) -> None:
         """Answer with the changes after a position, or with the full state."""
         order = self.order
-        if order.position == START:
-            self._send(node, NotOpen(message.number, self.name))
+        if order.position == messages.START:
+            self._send(node, messages.NotOpen(message.number, self.name))
             return
         if (missing := order.after(message.position)) is not None:
-            self._send(node, MissingFragments(message.number, self.name, order.position, tuple(missing)))
+            self._send(node, messages.MissingFragments(message.number, self.name, order.position, tuple(missing)))
             return
         try:
             body = self._transfers.offer(order.full_state(), name=self._rng.randbytes(16), now=now)
@@ -307,22 +296,24 @@ class SharedReplica:
             order.failed(self.node, "full_state", error)
             return
         content = wire.encode(Diff(_NO_STREAM, self.name, body, {}))
-        self._send(node, FullObject(message.number, self.name, order.position, content))
+        self._send(node, messages.FullObject(message.number, self.name, order.position, content))
 
-    def replied(self, node: str, message: MissingFragments | FullObject | NotOpen, now: float) -> None:
+    def replied(
+        self, node: str, message: messages.MissingFragments | messages.FullObject | messages.NotOpen, now: float
+    ) -> None:
         """Take a reply."""
         if self._request is None or self._request[0] != message.number:
             return  # late
         asked = self._request[1]
         before = self.order.position
-        if isinstance(message, NotOpen):
+        if isinstance(message, messages.NotOpen):
             self._request = None
             self._ask_host = True
             at = now if asked and asked == self.parent else now + self._ask_pause * self._rng.uniform(0.5, 1.0)
             self._ask_at = NEVER
             self._ask_soon(at)
             return
-        if isinstance(message, MissingFragments):
+        if isinstance(message, messages.MissingFragments):
             self._request = None
             for run in message.runs:
                 self.ordered(run)
@@ -342,7 +333,7 @@ class SharedReplica:
             self._report(node, str(error))
             self._request = None
 
-    def _download(self, node: str, position: Position, manifest: Manifest, now: float) -> None:
+    def _download(self, node: str, position: messages.Position, manifest: Manifest, now: float) -> None:
         request = self._request
 
         def done(body: bytes | None, then: float) -> None:
@@ -364,7 +355,7 @@ class SharedReplica:
         self._downloading = True
         self._ask_at = NEVER
 
-    def _load(self, node: str, position: Position, body: bytes, now: float) -> None:
+    def _load(self, node: str, position: messages.Position, body: bytes, now: float) -> None:
         """Load a full state. Raises BadMessage, TooLarge."""
         self._request = None
         before = self.order.position
@@ -376,7 +367,7 @@ class SharedReplica:
             self._force = False
             self._settled(before, now)
 
-    def _settled(self, before: Position, now: float) -> None:
+    def _settled(self, before: messages.Position, now: float) -> None:
         """Go on at once if the reply brought something and more is missing; else later, elsewhere."""
         if self.order.position != before:
             self._ask_pause = ASK
@@ -405,7 +396,7 @@ class SharedReplica:
         self._send_mine(now)
         if self._ordered:
             self._broadcast()
-        if self.order.position == START < self.order.known and self._request is None and self._may_ask:
+        if self.order.position == messages.START < self.order.known and self._request is None and self._may_ask:
             self._ask_soon(now + self._rng.uniform(0.0, AT_LAST))  # the host has begun: what it had not, it has now
         if now >= self._ask_at and not self._downloading:
             self._ask(now)

@@ -52,23 +52,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from nngkit.chance import RandomSource
+from nngkit.cluster.election import messages
 from nngkit.cluster.election.choice import best_voter, time_until_free
-from nngkit.cluster.election.messages import (
-    MOST_VOTERS,
-    Append,
-    AppendReply,
-    Message,
-    Recover,
-    RecoverReply,
-    SnapshotPart,
-    SnapshotReply,
-    Stale,
-    Stand,
-    Survey,
-    SurveyReply,
-    VoteReply,
-    VoteRequest,
-)
 from nngkit.cluster.election.progress import Hosting
 from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.replica import Replica
@@ -127,8 +112,8 @@ class Voter:
         self.id, self.voters = id, tuple(sorted(set(voters)))
         if id not in self.voters:
             raise ConfigError("voters", f"{id!r} is not among them", self.voters)
-        if len(self.voters) > MOST_VOTERS:
-            raise ConfigError("voters", f"{len(self.voters)} are more than {MOST_VOTERS}", self.voters)
+        if len(self.voters) > messages.MOST_VOTERS:
+            raise ConfigError("voters", f"{len(self.voters)} are more than {messages.MOST_VOTERS}", self.voters)
         for each in self.voters:
             check_id(each, "voters")
         if restored is not None and not durable:
@@ -146,7 +131,7 @@ class Voter:
         self._up: dict[str, None] = {}  # in order of their links, so that a run can be repeated
         self._now, self._seen = now, 0.0
         self._replica = Replica(restored, durable=durable, limits=self.limits)
-        self._held: deque[tuple[int, str, Message]] = deque()
+        self._held: deque[tuple[int, str, messages.Message]] = deque()
         self._count = dict.fromkeys(ElectionStats.__dataclass_fields__, 0)
         self._epochs = {voter: known for voter, known in (restored.epochs if restored else ()) if voter in self.voters}
         self.epoch = self._epochs[id] = max(epoch, self._epochs.get(id, -1) + 1)
@@ -162,7 +147,7 @@ class Voter:
         self._votes: dict[str, int] = {}
         self._stand_token = self._over = 0
         self._survey = 0
-        self._replies: dict[str, SurveyReply] | None = None
+        self._replies: dict[str, messages.SurveyReply] | None = None
         self._due = 0.0  # of the role: heartbeats, the end of a candidacy or survey, the next survey or round
         if durable:
             if restored is None or restored == Restored():
@@ -252,7 +237,7 @@ class Voter:
             self._decide()
         self._schedule()
 
-    def receive(self, sender: str, message: Message, now: float) -> None:
+    def receive(self, sender: str, message: messages.Message, now: float) -> None:
         """Take in a message of another voter."""
         self._advance(now)
         if sender not in self._others:
@@ -262,33 +247,33 @@ class Voter:
         if message.epoch != known:
             if message.epoch < known:
                 self._count["stale"] += 1
-                self._send(sender, Stale(self.epoch, known))
+                self._send(sender, messages.Stale(self.epoch, known))
                 return
             self._learn(((sender, message.epoch),))
         match message:
-            case Append():
+            case messages.Append():
                 self._on_append(sender, message)
-            case AppendReply():
+            case messages.AppendReply():
                 self._on_append_reply(sender, message)
-            case SnapshotPart():
+            case messages.SnapshotPart():
                 self._on_part(sender, message)
-            case SnapshotReply():
+            case messages.SnapshotReply():
                 self._on_part_reply(sender, message)
-            case Survey():
+            case messages.Survey():
                 self._send(sender, self._state(message.number))
-            case SurveyReply():
+            case messages.SurveyReply():
                 self._on_survey_reply(sender, message)
-            case Stand():
+            case messages.Stand():
                 self._on_stand(message)
-            case VoteRequest():
+            case messages.VoteRequest():
                 self._on_vote_request(sender, message)
-            case VoteReply():
+            case messages.VoteReply():
                 self._on_vote(sender, message)
-            case Recover():
+            case messages.Recover():
                 self._on_recover(sender, message)
-            case RecoverReply():
+            case messages.RecoverReply():
                 self._on_recover_reply(sender, message)
-            case Stale():
+            case messages.Stale():
                 self._raise_epoch(message.known)
         self._schedule()
 
@@ -342,7 +327,7 @@ class Voter:
         elif self._hosting is not None:
             self._commit_as_host()
         elif self.host is not None and replica.acknowledged > before:
-            self._send(self.host, AppendReply(self.epoch, self.term, True, replica.acknowledged, 0, False))
+            self._send(self.host, messages.AppendReply(self.epoch, self.term, True, replica.acknowledged, 0, False))
         self._schedule()
 
     def compact(self, index: int, state: bytes) -> None:
@@ -422,7 +407,7 @@ class Voter:
 
     # ---- messages and epochs
 
-    def _send(self, to: str, message: Message) -> None:
+    def _send(self, to: str, message: messages.Message) -> None:
         if to not in self._up:
             return
         if self._replica.meta > self._replica.written:
@@ -433,12 +418,12 @@ class Voter:
         else:
             self._replica.effects.sends.append((to, message))
 
-    def _send_up(self, message: Message) -> None:
+    def _send_up(self, message: messages.Message) -> None:
         for voter in self._up:
             self._send(voter, message)
 
-    def _send_all(self, to: str, messages: list[Message]) -> None:
-        for message in messages:
+    def _send_all(self, to: str, several: list[messages.Message]) -> None:
+        for message in several:
             self._send(to, message)
 
     def _save_meta(self) -> None:
@@ -514,7 +499,7 @@ class Voter:
         if term < self.term or (term == self.term and self.role == "host"):
             self._count["refused"] += term == self.term
             self._count["stale"] += 1
-            self._send(host, AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
+            self._send(host, messages.AppendReply(self.epoch, self.term, False, 0, 0, self.role == "blank"))
             return False
         self._new_term(term)
         if self._vote is None:
@@ -550,11 +535,11 @@ class Voter:
         assert self._recovery is not None
         self._due = self._seen + self.limits.heartbeat
         number = self._recovery.begin_round()
-        self._send_up(Recover(self.epoch, number))
+        self._send_up(messages.Recover(self.epoch, number))
 
-    def _on_recover(self, sender: str, message: Recover) -> None:
+    def _on_recover(self, sender: str, message: messages.Recover) -> None:
         log = self._replica.log
-        reply = RecoverReply(
+        reply = messages.RecoverReply(
             self.epoch,
             message.epoch,
             message.number,
@@ -568,7 +553,7 @@ class Voter:
         )
         self._send(sender, reply)
 
-    def _on_recover_reply(self, sender: str, message: RecoverReply) -> None:
+    def _on_recover_reply(self, sender: str, message: messages.RecoverReply) -> None:
         self._learn(message.epochs)
         recovery = self._recovery
         if recovery is None or message.nonce != self.epoch:
@@ -621,11 +606,11 @@ class Voter:
 
     # ---- survey
 
-    def _state(self, number: int) -> SurveyReply:
+    def _state(self, number: int) -> messages.SurveyReply:
         recovery, log = self._recovery, self._replica.log
         beyond = recovery is not None and recovery.beyond
         remaining = self._promised()
-        return SurveyReply(
+        return messages.SurveyReply(
             self.epoch,
             max(self.term, self.epoch // 1000) if beyond else self.term,
             number,
@@ -644,11 +629,11 @@ class Voter:
         self._survey += 1
         self._replies = {self.id: self._state(self._survey)}
         self._due = self._seen + self.limits.heartbeat
-        self._send_up(Survey(self.epoch, self.term, self._survey))
+        self._send_up(messages.Survey(self.epoch, self.term, self._survey))
         if not self._up:
             self._decide()
 
-    def _on_survey_reply(self, sender: str, message: SurveyReply) -> None:
+    def _on_survey_reply(self, sender: str, message: messages.SurveyReply) -> None:
         if self._replies is None or message.number != self._survey or self.role != "follower":
             return
         self._replies[sender] = message
@@ -668,10 +653,10 @@ class Voter:
         if best == self.id:
             self._stand(max(term, self.term) + 1, 0)
         else:
-            self._send(best, Stand(self.epoch, term, 0))
+            self._send(best, messages.Stand(self.epoch, term, 0))
             self._due = self._seen + 2 * self.limits.heartbeat + 2 * self._jitter()
 
-    def _on_stand(self, message: Stand) -> None:
+    def _on_stand(self, message: messages.Stand) -> None:
         if self.role != "follower":
             return
         if self._promised() and not (message.over and message.over == self._promise_term == self.term):
@@ -694,11 +679,11 @@ class Voter:
         self._send_up(self._vote_request())
         self._count_votes()
 
-    def _vote_request(self) -> VoteRequest:
+    def _vote_request(self) -> messages.VoteRequest:
         log = self._replica.log
-        return VoteRequest(self.epoch, self.term, log.last_term, log.last, self._over)
+        return messages.VoteRequest(self.epoch, self.term, log.last_term, log.last, self._over)
 
-    def _on_vote_request(self, sender: str, message: VoteRequest) -> None:
+    def _on_vote_request(self, sender: str, message: messages.VoteRequest) -> None:
         log, recovery = self._replica.log, self._recovery
         freed = message.over and message.over == self._promise_term
         held = self._promised() and not freed and (self._hosting is not None or sender != self._promise_to)
@@ -710,7 +695,7 @@ class Voter:
             else:
                 held = True
         if held or message.term < self.term:
-            self._send(sender, VoteReply(self.epoch, self.term, False, ()))
+            self._send(sender, messages.VoteReply(self.epoch, self.term, False, ()))
             return
         self._new_term(message.term)
         granted = (message.last_term, message.last_index) >= mine and self._vote in (None, sender)
@@ -722,9 +707,9 @@ class Voter:
             if recovery is None:
                 self._replies = None
                 self._due = self._seen + self.limits.lease + self._jitter()
-        self._send(sender, VoteReply(self.epoch, self.term, granted, self._known_epochs()))
+        self._send(sender, messages.VoteReply(self.epoch, self.term, granted, self._known_epochs()))
 
-    def _on_vote(self, sender: str, message: VoteReply) -> None:
+    def _on_vote(self, sender: str, message: messages.VoteReply) -> None:
         self._learn(message.epochs)
         if message.term > self.term:
             self._new_term(message.term)
@@ -768,7 +753,7 @@ class Voter:
         for voter in self._up:
             self._send_all(voter, hosting.heartbeat(voter, self._now))
 
-    def _on_append_reply(self, sender: str, message: AppendReply) -> None:
+    def _on_append_reply(self, sender: str, message: messages.AppendReply) -> None:
         hosting = self._hosting
         if message.term > self.term:
             self._new_term(message.term)
@@ -779,7 +764,7 @@ class Voter:
             if self._leaving < NEVER:
                 self._hand_over()
 
-    def _on_part_reply(self, sender: str, message: SnapshotReply) -> None:
+    def _on_part_reply(self, sender: str, message: messages.SnapshotReply) -> None:
         hosting = self._hosting
         if message.term > self.term:
             self._new_term(message.term)
@@ -810,11 +795,11 @@ class Voter:
         self._depose("handover")
         self._due = self._seen + self.limits.lease + self._jitter()
         if target is not None:
-            self._send(target, Stand(self.epoch, term, term))
+            self._send(target, messages.Stand(self.epoch, term, term))
 
     # ---- replication as follower
 
-    def _on_append(self, sender: str, message: Append) -> None:
+    def _on_append(self, sender: str, message: messages.Append) -> None:
         replica = self._replica
         if not self._follow(sender, message.term):
             return
@@ -829,9 +814,9 @@ class Voter:
             self._evaluate()  # this may have been the last entry that was missing
             stamp = 0
         if self.host is not None:
-            self._send(self.host, AppendReply(self.epoch, self.term, ok, index, stamp, self.role == "blank"))
+            self._send(self.host, messages.AppendReply(self.epoch, self.term, ok, index, stamp, self.role == "blank"))
 
-    def _on_part(self, sender: str, message: SnapshotPart) -> None:
+    def _on_part(self, sender: str, message: messages.SnapshotPart) -> None:
         replica = self._replica
         if not self._follow(sender, message.term):
             return
@@ -844,4 +829,4 @@ class Voter:
             return
         blank = self._recovery is not None
         stamp = 0 if blank else message.stamp
-        self._send(sender, SnapshotReply(self.epoch, self.term, message.index, offset, stamp, blank))
+        self._send(sender, messages.SnapshotReply(self.epoch, self.term, message.index, offset, stamp, blank))

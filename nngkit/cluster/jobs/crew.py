@@ -50,30 +50,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.credit import Asked, Credit, Passed, take_demand
-from nngkit.cluster.jobs.messages import (
-    MOST_BATCH_BYTES,
-    MOST_ERROR,
-    MOST_GROUPS,
-    MOST_KIND,
-    Block,
-    Demand,
-    Grant,
-    Holding,
-    Lost,
-    Message,
-    Parts,
-    Progress,
-    Ref,
-    Results,
-    Returned,
-    Start,
-    Starting,
-    Stop,
-    Taken,
-    Wanted,
-    batches,
-)
 from nngkit.cluster.jobs.queue import LOCAL
 from nngkit.cluster.jobs.results import CrewResults, Failure
 from nngkit.cluster.jobs.sharing import Decide, Offer, evenly
@@ -121,8 +99,8 @@ class Crew:
         self._results = CrewResults(id, self.limits, self.stats)
         self._mean: float | None = None  # seconds a job takes
         self._draining = False
-        self._up: list[Message] = []
-        self._returned: list[Ref] = []
+        self._up: list[messages.Message] = []
+        self._returned: list[messages.Ref] = []
         self._effects = CrewEffects()
         self._now = 0.0
         self._sign_at = NEVER  # the next sign of the node, or end of a timeout
@@ -161,7 +139,7 @@ class Crew:
     def detached(self, now: float) -> None:
         """Hold back what is for the host, until the node is attached again."""
         self._attached = False
-        self._up = [each for each in self._up if isinstance(each, Lost | Returned | Results)]
+        self._up = [each for each in self._up if isinstance(each, messages.Lost | messages.Returned | messages.Results)]
         self._now = now
 
     def _here(self) -> list[CrewJob]:
@@ -183,14 +161,14 @@ class Crew:
         alone = self._alone
         return alone is not None and not alone.attempt and self._running.get(alone.serial) is alone
 
-    def _hold(self, jobs: Iterable[CrewJob], now: float, others: Iterable[Ref] = ()) -> None:
+    def _hold(self, jobs: Iterable[CrewJob], now: float, others: Iterable[messages.Ref] = ()) -> None:
         """Tell the host which jobs are here."""
         refs = []
         for job in jobs:
             job.renewed = now
             refs.append(job.ref)
         refs += others
-        self._up += map(Holding, batches(refs))
+        self._up += map(messages.Holding, messages.batches(refs))
 
     def child_up(self, link: int) -> None:
         """Begin with a child: it has no credit, and no jobs."""
@@ -199,72 +177,72 @@ class Crew:
     def child_down(self, link: int, now: float) -> None:
         """Forget a child; report its jobs as lost."""
         self._children.pop(link, None)
-        self._up += map(Lost, batches(self._passed.down(link)))
+        self._up += map(messages.Lost, messages.batches(self._passed.down(link)))
         self._now = now
 
     # ---- messages
 
-    def from_parent(self, message: Message, now: float) -> None:
+    def from_parent(self, message: messages.Message, now: float) -> None:
         """Handle a message of the parent link."""
         self._now = now
-        if isinstance(message, Grant):
+        if isinstance(message, messages.Grant):
             for block in message.blocks:
                 self._grant(message.term, block, now)
-        elif isinstance(message, Start):
+        elif isinstance(message, messages.Start):
             for ref in message.refs:
                 self._start(ref, now)
-        elif isinstance(message, Stop):
+        elif isinstance(message, messages.Stop):
             for ref in message.refs:
                 self._stop(ref)
             if self._parent != LOCAL:  # the host's queue keeps no list of what is below, and needs no answer
-                self._up.append(Lost(message.refs))
+                self._up.append(messages.Lost(message.refs))
             self._fill(now)
 
-    def from_child(self, link: int, message: Message, now: float) -> None:
+    def from_child(self, link: int, message: messages.Message, now: float) -> None:
         """Handle a message of a child link."""
         groups = self._children.get(link)
         if groups is None:
             return
         self._now = now
         passed = self._passed
-        if isinstance(message, Demand):
-            self.stats.bad += take_demand(groups, message, MOST_GROUPS)
-        elif isinstance(message, Results):
+        if isinstance(message, messages.Demand):
+            self.stats.bad += take_demand(groups, message, messages.MOST_GROUPS)
+        elif isinstance(message, messages.Results):
             # Without a path they wait for one: the child has forgotten the jobs, so they must not stay listed as there.
             if self._attached or len(self._up) < HELD_BACK:  # else the worker sends them again
                 passed.ended(message.term, message.serials, message.fences)
                 for failed in message.failures:
                     passed.pop(failed.serial, message.term, failed.fence)
                 self._up.append(message)
-        elif isinstance(message, Holding | Starting):
+        elif isinstance(message, messages.Holding | messages.Starting):
             refs = [ref for ref in message.refs if not self._has(ref)]  # else an old parent of this node remembers them
             for ref in refs:
                 self.stats.bad += not passed.report(link, ref)
             if self._attached and refs:
                 self._up.append(type(message)(refs))
-        elif isinstance(message, Lost | Returned):
+        elif isinstance(message, messages.Lost | messages.Returned):
             if refs := passed.leave(link, message.refs):
                 self._up.append(type(message)(refs))
-        elif isinstance(message, Parts | Progress) and self._attached:
+        elif isinstance(message, messages.Parts | messages.Progress) and self._attached:
             self._up.append(message)
 
-    def from_host(self, message: Message) -> None:
+    def from_host(self, message: messages.Message) -> None:
         """Forget results that the host has taken."""
-        if isinstance(message, Taken):
+        if isinstance(message, messages.Taken):
             self.stats.refused += len(message.refused)
             for serials in (message.serials, message.refused):
                 for serial in serials:
                     self._results.drop(serial)
                     self._drop_parts(serial)
 
-    def _has(self, ref: Ref) -> bool:
+    def _has(self, ref: messages.Ref) -> bool:
         """Return True if the node itself has the job, under this grant."""
         own = self._running.get(ref.serial), self._results.job(ref.serial), self._alone
         return any(job is not None and job.under(ref) for job in own) or self._waiting.find(ref) is not None
 
     # ---- grants
 
-    def _grant(self, term: int, block: Block, now: float) -> None:
+    def _grant(self, term: int, block: messages.Block, now: float) -> None:
         kinds = self._asked.kinds(block.group)
         count = len(block.serials)
         if kinds is not None:
@@ -295,7 +273,7 @@ class Crew:
             return
         self.stats.returned += count - start
         rest = zip(block.serials[start:], block.fences[start:], block.attempts[start:], strict=True)
-        self._returned += [Ref(serial, term, fence, attempt) for serial, fence, attempt in rest]
+        self._returned += [messages.Ref(serial, term, fence, attempt) for serial, fence, attempt in rest]
 
     def _offers(self, kind: str, kinds: frozenset[str] | None) -> tuple[list[Offer], list[Credit | None]]:
         """Return the room for a kind: of one group, or of all groups with that kind."""
@@ -315,7 +293,14 @@ class Crew:
         return offers, groups
 
     def _hand_over(
-        self, term: int, block: Block, start: int, end: int, link: int | None, credit: Credit | None, now: float
+        self,
+        term: int,
+        block: messages.Block,
+        start: int,
+        end: int,
+        link: int | None,
+        credit: Credit | None,
+        now: float,
     ) -> None:
         kind, visibility, stream, timeout = block.kind, block.visibility, block.stream, block.timeout
         serials, fences, attempts, payloads = block.serials, block.fences, block.attempts, block.payloads
@@ -340,8 +325,8 @@ class Crew:
         credit.use(end - start)
         self.stats.passed += end - start
         self._passed.hand(link, term, serials, fences, attempts)
-        passed = Block(credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
-        self._effects.down.append((link, Grant(term, [passed])))
+        passed = messages.Block(credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
+        self._effects.down.append((link, messages.Grant(term, [passed])))
 
     def _take_alone(self, job: CrewJob, now: float) -> None:
         """Keep the node for one job: what waits goes back, and the host is told that this one has its worker."""
@@ -376,7 +361,7 @@ class Crew:
         """Return when a job goes back that waits until it is alone."""
         return job.granted + HOLD * 2.0 ** min(job.fence, DOUBLINGS)
 
-    def _start(self, ref: Ref, now: float) -> None:
+    def _start(self, ref: messages.Ref, now: float) -> None:
         """Start a job that has asked, or pass that on."""
         job = self._running.get(ref.serial)
         if job is not None and job.under(ref):
@@ -389,7 +374,7 @@ class Crew:
         link = self._passed.link(ref.serial, ref.term, ref.fence)
         if link is not None:
             self._passed.report(link, ref)
-            self._effects.down.append((link, Start([ref])))
+            self._effects.down.append((link, messages.Start([ref])))
 
     def _room(self, kind: str) -> tuple[int, int]:
         """Return how many jobs of a kind the node's own workers can take, and how many of them would start at once."""
@@ -404,7 +389,7 @@ class Crew:
             return 0
         return min(self.limits.most_ahead, int(self.limits.ahead * slots / max(self._mean, 1e-6) + 0.5))
 
-    def _stop(self, ref: Ref) -> None:
+    def _stop(self, ref: messages.Ref) -> None:
         serial = ref.serial
         job = self._running.get(serial)
         if job is not None and job.under(ref):
@@ -425,7 +410,7 @@ class Crew:
             return
         link = self._passed.pop(serial, ref.term, ref.fence)
         if link is not None:
-            self._effects.down.append((link, Stop([ref])))
+            self._effects.down.append((link, messages.Stop([ref])))
             return
         if (waiting := self._waiting.find(ref)) is not None:
             self._waiting.remove(waiting)
@@ -444,7 +429,7 @@ class Crew:
     def failed(self, job: CrewJob, kind: str, text: str, now: float, *, retry: bool = True) -> bool:
         """Keep the error of a job. `retry`: another try may succeed. Return False if the grant is void."""
         self.stats.failed += 1
-        return self._ended(job, b"", (retry, _cut(kind, MOST_KIND), _cut(text, MOST_ERROR)), now)
+        return self._ended(job, b"", (retry, _cut(kind, messages.MOST_KIND), _cut(text, messages.MOST_ERROR)), now)
 
     def _ended(self, job: CrewJob, result: bytes, failure: Failure | None, now: float) -> bool:
         self._now = now
@@ -477,8 +462,8 @@ class Crew:
 
     def part(self, job: CrewJob, data: bytes, now: float) -> bool:
         """Send a part of the result. Return False if the grant is void. Raises ValueError over 128 KiB."""
-        if len(data) > MOST_BATCH_BYTES:
-            raise ValueError(f"a part of {len(data)} bytes is over {MOST_BATCH_BYTES}")
+        if len(data) > messages.MOST_BATCH_BYTES:
+            raise ValueError(f"a part of {len(data)} bytes is over {messages.MOST_BATCH_BYTES}")
         if self._running.get(job.serial) is not job:
             return False
         job.renewed = now  # for the host, it is a sign
@@ -618,23 +603,24 @@ class Crew:
         if not self._attached:
             return effects
         rows = self._demand()
-        up: list[Message] = [Demand(rows)] if rows else []  # first: what goes back is not to come again
+        # first: what goes back is not to come again
+        up: list[messages.Message] = [messages.Demand(rows)] if rows else []
         up += self._up
         self._up = []
         if self._returned:
             refs, self._returned = self._returned, []
-            up += map(Returned, batches(refs))
+            up += map(messages.Returned, messages.batches(refs))
         if self._asking:
             self._asking = False
             if self._alone is not None:
-                up.append(Starting([self._alone.ref]))
+                up.append(messages.Starting([self._alone.ref]))
                 self._resend_at = min(self._resend_at, self._now + self.limits.resend)
         if self._results.take(up, self._now):
             self._resend_at = min(self._resend_at, self._now + self.limits.resend)
         effects.up = up
         return effects
 
-    def _demand(self) -> list[Wanted]:
+    def _demand(self) -> list[messages.Wanted]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], Credit] = {}
         for kind, group in self._places.groups.items():

@@ -18,20 +18,8 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.credit import Credit, take_demand
-from nngkit.cluster.jobs.messages import (
-    MOST_BATCH_BYTES,
-    MOST_GROUPS,
-    MOST_ROWS,
-    Block,
-    Demand,
-    Grant,
-    Message,
-    Ref,
-    Start,
-    Stop,
-    batches,
-)
 from nngkit.cluster.jobs.operations import Op, tries_op
 from nngkit.cluster.jobs.states import DEAD, NO_TERM, JobStates
 from nngkit.cluster.jobs.table import Job
@@ -54,19 +42,19 @@ class HostGrants:
         self._to_count: list[Job] = []  # the same for jobs that a worker is about to start
         self._counting: dict[int, tuple[int, int]] = {}  # their grants, by serial
         self._placing: tuple[int, int, float] | None = None  # serial, fence and time of the last grant to be run alone
-        self._starts: defaultdict[int, list[Ref]] = defaultdict(list)
-        self._grants: list[tuple[int, Message]] = []
+        self._starts: defaultdict[int, list[messages.Ref]] = defaultdict(list)
+        self._grants: list[tuple[int, messages.Message]] = []
 
-    def demand(self, link: int, message: Demand) -> None:
+    def demand(self, link: int, message: messages.Demand) -> None:
         """Change the credit of a link."""
-        take_demand(self._links.setdefault(link, {}), message, MOST_GROUPS)
+        take_demand(self._links.setdefault(link, {}), message, messages.MOST_GROUPS)
 
     def link_down(self, link: int, now: float) -> None:
         """Forget the credit of a link; what was granted over it is lost, unless it is reported."""
         self._links.pop(link, None)
         self._jobs.stops.pop(link, None)
         gone = [job for jobs in self._jobs.running.values() for job in jobs.values() if job.link == link]
-        self.lose([Ref(job.serial, job.term, job.fence, job.attempts) for job in gone], now)
+        self.lose([messages.Ref(job.serial, job.term, job.fence, job.attempts) for job in gone], now)
 
     def operations(self) -> list[Op]:
         """Return the operations that record starts."""
@@ -87,21 +75,21 @@ class HostGrants:
         if job.status == RECORDING:
             self._jobs.queue_first(job)
 
-    def take(self) -> list[tuple[int, Message]]:
+    def take(self) -> list[tuple[int, messages.Message]]:
         """Return the messages since the last call: grants, what is to be stopped, and what may start."""
-        messages, self._grants = self._grants, []
+        taken, self._grants = self._grants, []
         for link, refs in self._jobs.stops.items():
-            messages += [(link, Stop(some)) for some in batches(refs)]
+            taken += [(link, messages.Stop(some)) for some in messages.batches(refs)]
         for link, refs in self._starts.items():
-            messages += [(link, Start(some)) for some in batches(refs)]
+            taken += [(link, messages.Start(some)) for some in messages.batches(refs)]
         self._jobs.stops.clear()
         self._starts.clear()
-        return messages
+        return taken
 
     def grant(self, now: float) -> None:
         """Grant what may be granted."""
         for link, groups in self._links.items():
-            blocks: list[Block] = []
+            blocks: list[messages.Block] = []
             size = 0
             idle = [(credit, credit.idle) for credit in groups.values() if credit.idle > 0 and len(groups) > 1]
             for credit, at_most in (*idle, *((credit, credit.jobs) for credit in groups.values())):
@@ -115,20 +103,20 @@ class HostGrants:
                     ready, several = self._jobs.queue.best(credit.kinds)
                     if ready is None:
                         break
-                    most = min(room, RUN if several else MOST_ROWS)
+                    most = min(room, RUN if several else messages.MOST_ROWS)
                     used, block = self._take_block(number, ready, most, link, now)
                     room -= used
                     if block is not None:
                         credit.use(len(block.serials))
                         blocks.append(block)
                         size += sum(map(len, block.payloads))
-                        if size > MOST_BATCH_BYTES or len(blocks) >= MOST_GROUPS:
-                            self._grants.append((link, Grant(self._jobs.term, blocks)))
+                        if size > messages.MOST_BATCH_BYTES or len(blocks) >= messages.MOST_GROUPS:
+                            self._grants.append((link, messages.Grant(self._jobs.term, blocks)))
                             blocks, size = [], 0
             if blocks:
-                self._grants.append((link, Grant(self._jobs.term, blocks)))
+                self._grants.append((link, messages.Grant(self._jobs.term, blocks)))
 
-    def _take_alone(self, group: int, kinds: Collection[str], link: int, now: float) -> Block | None:
+    def _take_alone(self, group: int, kinds: Collection[str], link: int, now: float) -> messages.Block | None:
         """Grant a job whose worker was lost: it runs alone at the next, so one is placed after the other.
 
         Crews give each to the least busy node, as far as they know by then: of several at once, one node would get all
@@ -145,7 +133,9 @@ class HostGrants:
             self._jobs.wake_at = min(self._jobs.wake_at, now + PLACING)
         return block
 
-    def _take_block(self, group: int, ready: deque[Job], most: int, link: int, now: float) -> tuple[int, Block | None]:
+    def _take_block(
+        self, group: int, ready: deque[Job], most: int, link: int, now: float
+    ) -> tuple[int, messages.Block | None]:
         """Grant jobs of one spec from the head of a queue; return how much credit they use, recorded ones included."""
         spec = ready[0].spec
         visibility, tries = spec.visibility, spec.tries
@@ -158,7 +148,7 @@ class HostGrants:
         used = size = 0
         while ready and used < most:
             job = ready[0]
-            if job.spec is not spec or size > MOST_BATCH_BYTES:
+            if job.spec is not spec or size > messages.MOST_BATCH_BYTES:
                 break
             ready.popleft()
             if job.status != QUEUED:
@@ -195,9 +185,11 @@ class HostGrants:
         if due < self._jobs.wake_at:
             self._jobs.wake_at = due
         self._jobs.stats.granted += len(serials)
-        return used, Block(group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout)
+        return used, messages.Block(
+            group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout
+        )
 
-    def holding(self, link: int, refs: Iterable[Ref], now: float) -> None:
+    def holding(self, link: int, refs: Iterable[messages.Ref], now: float) -> None:
         """Take note of the grants that a subtree has; those that are void are stopped."""
         for ref in refs:
             serial, term, fence = ref.serial, ref.term, ref.fence
@@ -220,7 +212,7 @@ class HostGrants:
                 self._jobs.running[job.spec.visibility][serial] = job
                 self._jobs.wake_at = min(self._jobs.wake_at, job.due)
 
-    def starting(self, link: int, refs: Sequence[Ref], now: float) -> None:
+    def starting(self, link: int, refs: Sequence[messages.Ref], now: float) -> None:
         """Have the starts of jobs counted that ask before they start."""
         self.holding(link, refs, now)
         for ref in refs:
@@ -245,14 +237,14 @@ class HostGrants:
 
     def _allow(self, job: Job) -> None:
         job.counted = True
-        self._starts[job.link].append(Ref(job.serial, job.term, job.fence, job.attempts))
+        self._starts[job.link].append(messages.Ref(job.serial, job.term, job.fence, job.attempts))
 
     def _placed(self, serial: int, fence: int) -> None:
         """Grant the next job that is to run alone: the last one has a worker, or is back."""
         if self._placing is not None and self._placing[:2] == (serial, fence):
             self._placing = None
 
-    def lose(self, refs: Iterable[Ref], now: float) -> None:
+    def lose(self, refs: Iterable[messages.Ref], now: float) -> None:
         """Wait for a while whether a worker reports grants that are not where they were."""
         at = now + self._jobs.limits.grace
         for ref in refs:
@@ -265,7 +257,7 @@ class HostGrants:
             self._jobs.lost[job.serial] = at, job
             self._jobs.wake_at = min(self._jobs.wake_at, at)
 
-    def give_back(self, refs: Iterable[Ref], now: float) -> None:
+    def give_back(self, refs: Iterable[messages.Ref], now: float) -> None:
         """Queue jobs again that were not started."""
         for ref in reversed(list(refs)):  # each goes to the head of its queue
             self._placed(ref.serial, ref.fence)

@@ -23,27 +23,7 @@ from heapq import nsmallest
 from itertools import repeat
 from typing import Final
 
-from nngkit.cluster.jobs.messages import (
-    MOST_BATCH_BYTES,
-    MOST_ROWS,
-    Accepted,
-    Ended,
-    Finished,
-    JobPart,
-    JobParts,
-    JobProgress,
-    JobProgressed,
-    Message,
-    Missing,
-    NotAccepted,
-    Received,
-    Refused,
-    Submit,
-    SubmitGroup,
-    Waiting,
-    batches,
-    pieces,
-)
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.operations import Op, received_op, sources_op, submit_op
 from nngkit.cluster.jobs.table import Changes, Job, JobTable, Source
 from nngkit.cluster.jobs.values import CANCELLED, ENTRY_BYTES, WorkLimits, WorkStats
@@ -59,9 +39,9 @@ class _Outgoing:
     tell: bool = False  # the window, although nothing is accepted
     numbers: list[int] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
-    others: list[Ended] = field(default_factory=list)
-    parts: list[JobPart] = field(default_factory=list)
-    progress: list[JobProgressed] = field(default_factory=list)
+    others: list[messages.Ended] = field(default_factory=list)
+    parts: list[messages.JobPart] = field(default_factory=list)
+    progress: list[messages.JobProgressed] = field(default_factory=list)
 
 
 class Intake:
@@ -74,7 +54,7 @@ class Intake:
         self._stats = stats
         self._operations = operations
         self._outgoing: defaultdict[Source, _Outgoing] = defaultdict(_Outgoing)
-        self._answers: list[tuple[str, Message]] = []
+        self._answers: list[tuple[str, messages.Message]] = []
         self._new: dict[tuple[str, int], Source] = {}  # submitters whose first jobs are not committed yet
         self._displaced: list[Source] = []  # whose forgetting is proposed, for want of room
         self._displace_at = 0.0  # not before, as each time looks at all
@@ -83,7 +63,7 @@ class Intake:
 
     # ---- messages
 
-    def submit(self, sender: str, message: Submit, now: float, wall: float) -> None:
+    def submit(self, sender: str, message: messages.Submit, now: float, wall: float) -> None:
         """Propose the new ones of the jobs."""
         source = self._source(sender, message.epoch, now)
         if source is None:
@@ -146,7 +126,7 @@ class Intake:
         self._operations.append(sources_op(longest))  # before the jobs of the one that takes the room
         return self._room()
 
-    def _new_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
+    def _new_ones(self, source: Source, group: messages.SubmitGroup) -> messages.SubmitGroup:
         """Return the jobs that are neither known nor proposed; tell the submitter about the others."""
         rows = []
         for row in _rows(group):
@@ -164,15 +144,17 @@ class Intake:
             rows.append(row)
         return _group(group, rows)
 
-    def _small_ones(self, source: Source, group: SubmitGroup) -> SubmitGroup:
+    def _small_ones(self, source: Source, group: messages.SubmitGroup) -> messages.SubmitGroup:
         """Return the jobs whose payload is within the limit; refuse the others."""
         most = self._limits.payload_bytes
         rows = list(_rows(group))
         large = [
-            NotAccepted(row[0], f"payload of {len(row[1])} bytes, over {most}") for row in rows if len(row[1]) > most
+            messages.NotAccepted(row[0], f"payload of {len(row[1])} bytes, over {most}")
+            for row in rows
+            if len(row[1]) > most
         ]
         self._stats.refused += len(large)
-        self._answers.append((source.origin, Refused(source.epoch, large)))
+        self._answers.append((source.origin, messages.Refused(source.epoch, large)))
         return _group(group, [row for row in rows if len(row[1]) <= most])
 
     def _full(self, source: Source, count: int, size: int) -> bool:
@@ -183,16 +165,16 @@ class Intake:
             or len(source.jobs) + len(source.pending) + count > 2 * limits.window
         )
 
-    def _propose(self, source: Source, floor: int, wall: float, group: SubmitGroup) -> None:
+    def _propose(self, source: Source, floor: int, wall: float, group: messages.SubmitGroup) -> None:
         spec, numbers, payloads, keys = group.spec, group.numbers, group.payloads, group.keys
-        for start, end, size in pieces(list(map(len, payloads)), ENTRY_BYTES):
+        for start, end, size in messages.pieces(list(map(len, payloads)), ENTRY_BYTES):
             part = keys and keys[start:end]
             self._operations.append(submit_op(source, floor, wall, spec, numbers[start:end], payloads[start:end], part))
             self._proposed.append((end - start, size))
             self._pending_jobs += end - start
             self._pending_bytes += size
 
-    def received(self, sender: str, message: Received, now: float) -> None:
+    def received(self, sender: str, message: messages.Received, now: float) -> None:
         """Propose to forget results."""
         source = self._table.sources.get((sender, message.epoch))
         if source is not None:
@@ -201,7 +183,7 @@ class Intake:
             if numbers or message.floor > source.floor:
                 self._operations.append(received_op(source, message.floor, numbers))
 
-    def waiting(self, sender: str, message: Waiting, now: float) -> None:
+    def waiting(self, sender: str, message: messages.Waiting, now: float) -> None:
         """Answer with the ends that exist."""
         source = self._table.sources.get((sender, message.epoch))
         new = self._new.get((sender, message.epoch))
@@ -219,7 +201,7 @@ class Intake:
             if message.floor > source.floor:
                 self._operations.append(received_op(source, message.floor, []))
         if missing:
-            self._answers.append((sender, Missing(message.epoch, self._term, missing)))
+            self._answers.append((sender, messages.Missing(message.epoch, self._term, missing)))
 
     # ---- after a commit
 
@@ -245,7 +227,7 @@ class Intake:
             if job.outcome >= 0:
                 self._end(source, number, job)
         for source, number, job in changes.detached:
-            end = Ended(number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, "")
+            end = messages.Ended(number, CANCELLED, "cancelled", f"by {source.origin}", job.tries, "")
             self._outgoing[source].others.append(end)
         for job in changes.finished:
             self._end(job.source, job.number, job)
@@ -256,7 +238,7 @@ class Intake:
     def _end(self, source: Source, number: int, job: Job) -> None:
         to = self._outgoing[source]
         if job.outcome:
-            to.others.append(Ended(number, job.outcome, *job.error, job.tries, job.worker))
+            to.others.append(messages.Ended(number, job.outcome, *job.error, job.tries, job.worker))
         else:
             to.numbers.append(number)
             to.results.append(job.result)
@@ -264,12 +246,12 @@ class Intake:
     def part(self, job: Job, place: int, data: bytes) -> None:
         """Pass a part of a result on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._outgoing[source].parts.append(JobPart(number, job.attempts, place, data))
+            self._outgoing[source].parts.append(messages.JobPart(number, job.attempts, place, data))
 
     def progress(self, job: Job, fraction: float) -> None:
         """Pass the progress of a job on."""
         for source, number in ((job.source, job.number), *(job.also or ())):
-            self._outgoing[source].progress.append(JobProgressed(number, job.attempts, fraction))
+            self._outgoing[source].progress.append(messages.JobProgressed(number, job.attempts, fraction))
 
     def window(self) -> tuple[int, int]:
         """Return the window of a submitter: unfinished jobs, and their bytes."""
@@ -279,34 +261,36 @@ class Intake:
         size = (limits.bytes - table.bytes - self._pending_bytes) // share
         return min(limits.window, max(1, jobs)), min(limits.window_bytes, max(1, size))
 
-    def take(self) -> list[tuple[str, Message]]:
+    def take(self) -> list[tuple[str, messages.Message]]:
         """Return the messages since the last call."""
-        messages, self._answers = self._answers, []
+        taken, self._answers = self._answers, []
         if not self._outgoing:
-            return messages
+            return taken
         outgoing, self._outgoing = self._outgoing, defaultdict(_Outgoing)
         window = self.window()
         for source, to in outgoing.items():
             origin, epoch = source.origin, source.epoch
             if to.accepted or to.tell:
-                for start in range(0, max(1, len(to.accepted)), MOST_ROWS):
-                    numbers, jobs = to.accepted[start : start + MOST_ROWS], source.jobs
+                for start in range(0, max(1, len(to.accepted)), messages.MOST_ROWS):
+                    numbers, jobs = to.accepted[start : start + messages.MOST_ROWS], source.jobs
                     serials = [jobs[number].serial if number in jobs else 0 for number in numbers]
-                    messages.append((origin, Accepted(epoch, self._term, numbers, serials, *window)))
-            for start, end, _ in pieces([len(part.data) for part in to.parts], MOST_BATCH_BYTES):
-                messages.append((origin, JobParts(epoch, to.parts[start:end])))
-            messages += [(origin, JobProgress(epoch, list(rows))) for rows in batches(to.progress)]
-            for start, end, _ in pieces(list(map(len, to.results)), MOST_BATCH_BYTES):
-                messages.append((origin, Finished(epoch, to.numbers[start:end], to.results[start:end], [])))
-            for start, end, _ in pieces([len(each.text.encode()) for each in to.others], MOST_BATCH_BYTES):
-                messages.append((origin, Finished(epoch, [], [], to.others[start:end])))
-        return messages
+                    taken.append((origin, messages.Accepted(epoch, self._term, numbers, serials, *window)))
+            for start, end, _ in messages.pieces([len(part.data) for part in to.parts], messages.MOST_BATCH_BYTES):
+                taken.append((origin, messages.JobParts(epoch, to.parts[start:end])))
+            taken += [(origin, messages.JobProgress(epoch, list(rows))) for rows in messages.batches(to.progress)]
+            for start, end, _ in messages.pieces(list(map(len, to.results)), messages.MOST_BATCH_BYTES):
+                taken.append((origin, messages.Finished(epoch, to.numbers[start:end], to.results[start:end], [])))
+            for start, end, _ in messages.pieces(
+                [len(each.text.encode()) for each in to.others], messages.MOST_BATCH_BYTES
+            ):
+                taken.append((origin, messages.Finished(epoch, [], [], to.others[start:end])))
+        return taken
 
 
-def _rows(group: SubmitGroup) -> Iterable[tuple[int, bytes, bytes | None]]:
+def _rows(group: messages.SubmitGroup) -> Iterable[tuple[int, bytes, bytes | None]]:
     return zip(group.numbers, group.payloads, group.keys or repeat(None), strict=False)
 
 
-def _group(group: SubmitGroup, rows: Sequence[tuple[int, bytes, bytes | None]]) -> SubmitGroup:
+def _group(group: messages.SubmitGroup, rows: Sequence[tuple[int, bytes, bytes | None]]) -> messages.SubmitGroup:
     keys = [row[2] for row in rows] if group.keys is not None else None
-    return SubmitGroup(group.spec, [row[0] for row in rows], [row[1] for row in rows], keys)
+    return messages.SubmitGroup(group.spec, [row[0] for row in rows], [row[1] for row in rows], keys)

@@ -13,32 +13,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from nngkit.chance import RandomSource
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.crew import Crew
-from nngkit.cluster.jobs.messages import (
-    Accepted,
-    Cancel,
-    Finished,
-    JobParts,
-    JobProgress,
-    Message,
-    Missing,
-    Received,
-    Refused,
-    Submit,
-    Taken,
-    Waiting,
-    pack,
-    parse,
-)
 from nngkit.cluster.jobs.queue import LOCAL, WorkHost
 from nngkit.cluster.jobs.sharing import Decide
-from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed, Submitter
+from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, Submitter
 from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.jobs.values import CrewJob, JobEnd
 from nngkit.cluster.log_clock import NEVER, LogClock
 
-_TO_HOST = (Submit, Received, Cancel, Waiting)
-_TO_SUBMITTER = (Accepted, Finished, Missing, Refused, JobParts, JobProgress)
+_TO_HOST = (messages.Submit, messages.Received, messages.Cancel, messages.Waiting)
+_TO_SUBMITTER = (
+    messages.Accepted,
+    messages.Finished,
+    messages.Missing,
+    messages.Refused,
+    messages.JobParts,
+    messages.JobProgress,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,9 @@ class RoomForJobs:
     """A submission that was refused for want of room may succeed now."""
 
 
-WorkEvent: TypeAlias = JobStart | JobStop | JobsEnded | RoomForJobs | JobAccepted | JobEnded | JobPart | JobProgressed
+WorkEvent: TypeAlias = (
+    JobStart | JobStop | JobsEnded | RoomForJobs | JobAccepted | JobEnded | messages.JobPart | messages.JobProgressed
+)
 
 
 @dataclass(slots=True)
@@ -147,7 +141,7 @@ class WorkPart:
 
     def from_neighbour(self, link: int, row: list[Any], peer: str, *, from_parent: bool, now: float) -> None:
         """Take in a row of the parent or of a child. Raises BadMessage."""
-        message = parse(row, peer)
+        message = messages.parse(row, peer)
         if message is None:
             return
         if from_parent:
@@ -157,15 +151,15 @@ class WorkPart:
 
     def from_node(self, sender: str, row: list[Any], now: float) -> None:
         """Take in a row of a node, or at a node of the host. Raises BadMessage."""
-        self._message(sender, parse(row, sender), now)
+        self._message(sender, messages.parse(row, sender), now)
 
-    def _message(self, sender: str, message: Message | None, now: float) -> None:
+    def _message(self, sender: str, message: messages.Message | None, now: float) -> None:
         if isinstance(message, _TO_HOST):
             if self.host is not None:
                 self.host.unicast(sender, message, now)
         elif isinstance(message, _TO_SUBMITTER):
             self.submitter.receive(message, now)
-        elif isinstance(message, Taken):
+        elif isinstance(message, messages.Taken):
             self.crew.from_host(message)
 
     # ---- time and effects
@@ -196,7 +190,7 @@ class WorkPart:
                 host.unicast(self.id, message, now)
                 moved = True
             else:
-                out.nodes.append(("", pack(message)))
+                out.nodes.append(("", messages.pack(message)))
         out.events += submitted.events
         if submitted.room:
             out.events.append(RoomForJobs())
@@ -204,13 +198,13 @@ class WorkPart:
         out.events += map(JobStart, crew.start)
         out.events += map(JobStop, crew.stop)
         for link, message in crew.down:
-            out.neighbours.append((link, pack(message)))
+            out.neighbours.append((link, messages.pack(message)))
         for message in crew.up:
             if host is not None:
                 host.receive(LOCAL, message, now)
                 moved = True
             elif self._parent is not None:
-                out.neighbours.append((self._parent, pack(message)))
+                out.neighbours.append((self._parent, messages.pack(message)))
         if host is None:
             return moved
         queue = host.take(now)
@@ -224,7 +218,7 @@ class WorkPart:
                 self._message(to, message, now)
                 moved = True
             else:
-                out.nodes.append((to, pack(message)))
+                out.nodes.append((to, messages.pack(message)))
         if queue.ended:
             out.events.append(JobsEnded(queue.ended))
         return moved

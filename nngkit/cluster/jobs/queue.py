@@ -46,27 +46,9 @@ from math import ceil, floor
 from typing import Final
 
 from nngkit.chance import RandomSource
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.grants import HostGrants
 from nngkit.cluster.jobs.intake import Intake
-from nngkit.cluster.jobs.messages import (
-    MOST_ROWS,
-    OUTCOMES,
-    Cancel,
-    Demand,
-    Holding,
-    Lost,
-    Message,
-    Parts,
-    Progress,
-    Received,
-    Results,
-    Returned,
-    Starting,
-    Submit,
-    Taken,
-    Waiting,
-    batches,
-)
 from nngkit.cluster.jobs.operations import Op, cancel_op, end_op, entries_of, forgetting_ops, pause_op, result_ops
 from nngkit.cluster.jobs.states import DEAD, FAILED, NO_TERM, SWEEP, JobStates
 from nngkit.cluster.jobs.table import Job, JobTable
@@ -155,44 +137,44 @@ class WorkHost:
         effects.down = self._grants.take()
         effects.unicasts = self._intake.take()
         for worker, (taken, refused) in self._taken.items():
-            for at in range(0, max(len(taken), len(refused)), MOST_ROWS):
-                rows = taken[at : at + MOST_ROWS], refused[at : at + MOST_ROWS]
-                effects.unicasts.append((worker, Taken(*rows)))
+            for at in range(0, max(len(taken), len(refused)), messages.MOST_ROWS):
+                rows = taken[at : at + messages.MOST_ROWS], refused[at : at + messages.MOST_ROWS]
+                effects.unicasts.append((worker, messages.Taken(*rows)))
         self._taken.clear()
         return effects
 
-    def unicast(self, sender: str, message: Message, now: float) -> None:
+    def unicast(self, sender: str, message: messages.Message, now: float) -> None:
         """Handle a submitter's message. `sender` is the id that the network vouches for."""
-        if isinstance(message, Submit):
+        if isinstance(message, messages.Submit):
             self._intake.submit(sender, message, now, now + self._wall)
-        elif isinstance(message, Received):
+        elif isinstance(message, messages.Received):
             self._intake.received(sender, message, now)
-        elif isinstance(message, Cancel):
+        elif isinstance(message, messages.Cancel):
             self._cancel(sender, message, now)
-        elif isinstance(message, Waiting):
+        elif isinstance(message, messages.Waiting):
             self._intake.waiting(sender, message, now)
 
-    def receive(self, link: int, message: Message, now: float) -> None:
+    def receive(self, link: int, message: messages.Message, now: float) -> None:
         """Handle a message from below, of the kinds from child to parent."""
-        if isinstance(message, Results):
+        if isinstance(message, messages.Results):
             self._take_results(message, now)
-        elif isinstance(message, Demand):
+        elif isinstance(message, messages.Demand):
             self._grants.demand(link, message)
-        elif isinstance(message, Holding):
+        elif isinstance(message, messages.Holding):
             self._grants.holding(link, message.refs, now)
-        elif isinstance(message, Lost):
+        elif isinstance(message, messages.Lost):
             self._grants.lose(message.refs, now)
-        elif isinstance(message, Returned):
+        elif isinstance(message, messages.Returned):
             self._grants.give_back(message.refs, now)
-        elif isinstance(message, Starting):
+        elif isinstance(message, messages.Starting):
             self._grants.starting(link, message.refs, now)
-        elif isinstance(message, Parts):
+        elif isinstance(message, messages.Parts):
             for part in message.rows:
                 if (job := self._jobs.present(part.serial, part.term, part.fence)) is not None:
                     self._jobs.renew(job, now)
                     if job.spec.stream:
                         self._intake.part(job, part.place, part.data)
-        elif isinstance(message, Progress):
+        elif isinstance(message, messages.Progress):
             for row in message.rows:
                 if (job := self._jobs.present(row.serial, row.term, row.fence)) is not None:
                     self._jobs.renew(job, now)
@@ -261,7 +243,7 @@ class WorkHost:
                     job.key,
                     source.origin,
                     worker,
-                    OUTCOMES[outcome],
+                    messages.OUTCOMES[outcome],
                     error,
                     job.tries,
                     term,
@@ -284,7 +266,7 @@ class WorkHost:
 
     # ---- results
 
-    def _take_results(self, message: Results, now: float) -> None:
+    def _take_results(self, message: messages.Results, now: float) -> None:
         worker, term = message.worker, message.term
         states, jobs, ready, finishing = self._jobs, self.table.jobs, self._results, self._finishing
         most, wall = self.limits.payload_bytes, now + self._wall
@@ -338,7 +320,7 @@ class WorkHost:
         self._taken[worker][not done].append(serial)
         self.stats.refused_results += not done
 
-    def _cancel(self, sender: str, message: Cancel, now: float) -> None:
+    def _cancel(self, sender: str, message: messages.Cancel, now: float) -> None:
         """Have jobs cancelled. What becomes of one with a key is known at the commit only: others may wait for it."""
         source = self.table.sources.get((sender, message.epoch))
         if source is None:
@@ -354,7 +336,7 @@ class WorkHost:
                     self._jobs.end(job, CANCELLED, "cancelled", f"by {sender}")
         if shared:
             wall = self._time(now)
-            self._operations += [cancel_op(wall, rows) for rows in batches(shared, 500)]  # 100 KB
+            self._operations += [cancel_op(wall, rows) for rows in messages.batches(shared, 500)]  # 100 KB
 
     # ---- proposals
 
@@ -370,7 +352,7 @@ class WorkHost:
         if ends := self._jobs.ends:
             rows = [(job.serial, outcome, kind, text, job.attempts, job.worker) for job, outcome, kind, text in ends]
             ends.clear()
-            operations += [end_op(wall, some) for some in batches(rows, 40)]  # 40 texts of 4 KiB
+            operations += [end_op(wall, some) for some in messages.batches(rows, 40)]  # 40 texts of 4 KiB
         if self._results:
             done, self._results = self._results, []
             operations += result_ops(wall, done)

@@ -6,17 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from nngkit.cluster.jobs.messages import (
-    MOST_BATCH_BYTES,
-    Failed,
-    Message,
-    Part,
-    Parts,
-    Progress,
-    Progressed,
-    Results,
-    pieces,
-)
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.jobs.values import CrewJob, CrewLimits, CrewStats
 
 GONE: Final = float("inf")  # time of sending of a result that need not be sent any more
@@ -47,9 +37,9 @@ class CrewResults:
         self.part_bytes = 0
         self._kept: dict[int, _Kept] = {}
         self._unsent: list[_Kept] = []
-        self._parts: dict[int, list[Part]] = {}  # by serial, until the result is taken
-        self._new_parts: list[Part] = []
-        self._progress: dict[int, Progressed] = {}
+        self._parts: dict[int, list[messages.Part]] = {}  # by serial, until the result is taken
+        self._new_parts: list[messages.Part] = []
+        self._progress: dict[int, messages.Progressed] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -83,7 +73,7 @@ class CrewResults:
 
     def part(self, job: CrewJob, data: bytes) -> None:
         """Keep a part, so that it can be sent again; drop the oldest ones beyond the limit."""
-        part = Part(job.serial, job.term, job.fence, job.places, data)
+        part = messages.Part(job.serial, job.term, job.fence, job.places, data)
         job.places += 1
         self._parts.setdefault(job.serial, []).append(part)
         self._new_parts.append(part)
@@ -102,7 +92,7 @@ class CrewResults:
 
     def progress(self, job: CrewJob, fraction: float) -> None:
         """Keep the last progress of a job until it is sent."""
-        self._progress[job.serial] = Progressed(job.serial, job.term, job.fence, min(1.0, max(0.0, fraction)))
+        self._progress[job.serial] = messages.Progressed(job.serial, job.term, job.fence, min(1.0, max(0.0, fraction)))
 
     # ---- what is sent
 
@@ -118,14 +108,16 @@ class CrewResults:
         self.stats.resent += len(due)
         self._unsent += due
 
-    def take(self, up: list[Message], now: float) -> bool:
+    def take(self, up: list[messages.Message], now: float) -> bool:
         """Append the messages for the parent; return True if results are among them."""
         if self._new_parts:
             parts, self._new_parts = self._new_parts, []
             sizes = [len(part.data) for part in parts]
-            up += [Parts(parts[start:end]) for start, end, _ in pieces(sizes, MOST_BATCH_BYTES)]
+            up += [
+                messages.Parts(parts[start:end]) for start, end, _ in messages.pieces(sizes, messages.MOST_BATCH_BYTES)
+            ]
         if self._progress:
-            up.append(Progress(list(self._progress.values())))
+            up.append(messages.Progress(list(self._progress.values())))
             self._progress = {}
         unsent, self._unsent = self._unsent, []
         by_term: defaultdict[int, list[_Kept]] = defaultdict(list)
@@ -135,18 +127,22 @@ class CrewResults:
                 by_term[kept.job.term].append(kept)
         for term, rows in by_term.items():
             sizes = [len(kept.result) + len(kept.failure[2] if kept.failure else "") for kept in rows]
-            for start, end, _ in pieces(sizes, MOST_BATCH_BYTES):
+            for start, end, _ in messages.pieces(sizes, messages.MOST_BATCH_BYTES):
                 up.append(self._message(term, rows[start:end]))
         return bool(by_term)
 
-    def _message(self, term: int, rows: list[_Kept]) -> Results:
+    def _message(self, term: int, rows: list[_Kept]) -> messages.Results:
         done = [kept for kept in rows if kept.failure is None]
-        return Results(
+        return messages.Results(
             self.id,
             term,
             [kept.job.serial for kept in done],
             [kept.job.fence for kept in done],
             [kept.result for kept in done],
             [kept.took for kept in done],
-            [Failed(kept.job.serial, kept.job.fence, *kept.failure, kept.took) for kept in rows if kept.failure],
+            [
+                messages.Failed(kept.job.serial, kept.job.fence, *kept.failure, kept.took)
+                for kept in rows
+                if kept.failure
+            ],
         )

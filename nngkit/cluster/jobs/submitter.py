@@ -35,33 +35,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from nngkit.cluster.jobs.messages import (
-    MOST_BATCH_BYTES,
-    MOST_KEY,
-    OUTCOMES,
-    Accepted,
-    Cancel,
-    Finished,
-    JobPart,
-    JobParts,
-    JobProgress,
-    JobProgressed,
-    Message,
-    Missing,
-    Received,
-    Refused,
-    Spec,
-    Submit,
-    SubmitGroup,
-    Waiting,
-    batches,
-    check_spec,
-    pieces,
-)
+from nngkit.cluster.jobs import messages
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full
-
-__all__ = ["JobAccepted", "JobEnded", "JobPart", "JobProgressed", "SubmitEffects", "SubmitLimits", "Submitter"]
 
 FIRST_WINDOW = 1000, 4 * 1024 * 1024  # jobs and bytes that may be sent before the host has told the window
 
@@ -101,15 +77,15 @@ class JobEnded(NamedTuple):
 class SubmitEffects:
     """Work for the node: `sends` for the host, `events` for the program. `room`: a `submit` may succeed again."""
 
-    sends: list[Message] = field(default_factory=list)
-    events: list[JobAccepted | JobEnded | JobPart | JobProgressed] = field(default_factory=list)
+    sends: list[messages.Message] = field(default_factory=list)
+    events: list[JobAccepted | JobEnded | messages.JobPart | messages.JobProgressed] = field(default_factory=list)
     room: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     number: int
-    spec: Spec
+    spec: messages.Spec
     payload: bytes
     key: bytes | None
     size: int
@@ -142,7 +118,7 @@ class Submitter:
         self._received: list[int] = []
         self._cancels: list[int] = []
         self._abandoned: dict[tuple[str, bytes], list[int]] = {}
-        self._specs: dict[Spec, Spec] = {}
+        self._specs: dict[messages.Spec, messages.Spec] = {}
         self._effects = SubmitEffects()
 
     @property
@@ -161,18 +137,18 @@ class Submitter:
         if len(self._jobs) >= limits.jobs or self._payload_bytes + len(payload) > limits.bytes:
             self._was_full = True
             raise Full(f"{len(self._jobs)} jobs are unfinished (`jobs` is {limits.jobs}, `bytes` {limits.bytes})")
-        spec = Spec(kind, **properties)
+        spec = messages.Spec(kind, **properties)
         known = self._specs.get(spec)
         if known is None:
-            if (wrong := check_spec(spec)) is not None:
+            if (wrong := messages.check_spec(spec)) is not None:
                 raise ConfigError("job", wrong, spec)
             if len(self._specs) >= 1000:  # a program that makes a new spec for each job gains nothing from them
                 self._specs.clear()
             known = self._specs[spec] = spec
         if len(payload) > limits.payload_bytes:
             raise ConfigError("payload", f"{len(payload)} bytes are over {limits.payload_bytes}")
-        if key is not None and not 0 < len(key) <= MOST_KEY:
-            raise ConfigError("key", f"a key has 1 to {MOST_KEY} bytes", key)
+        if key is not None and not 0 < len(key) <= messages.MOST_KEY:
+            raise ConfigError("key", f"a key has 1 to {messages.MOST_KEY} bytes", key)
         number = self._next
         self._next = number + 1
         job = _Job(number, known, payload, key, len(payload))
@@ -221,15 +197,15 @@ class Submitter:
         """Hold back what is for the host, until the node is attached again."""
         self._attached = False
 
-    def receive(self, message: Message, now: float) -> None:
+    def receive(self, message: messages.Message, now: float) -> None:
         """Handle a unicast of the host; one of an earlier run, or for another, is ignored."""
         if getattr(message, "epoch", None) != self.epoch:
             return
-        if isinstance(message, Accepted):
+        if isinstance(message, messages.Accepted):
             self._accepted(message)
-        elif isinstance(message, Finished):
+        elif isinstance(message, messages.Finished):
             self._finished(message)
-        elif isinstance(message, Missing):
+        elif isinstance(message, messages.Missing):
             for number in message.numbers:
                 job = self._jobs.get(number)
                 # a host that is deposed and does not know it yet may not know jobs of the next term
@@ -239,20 +215,20 @@ class Submitter:
                         self._end(job, JobEnded(number, "cancelled", error="cancelled", text=text))
                         continue
                     self._end(job, JobEnded(number, "lost", error="lost", text="the voters do not know the job"))
-        elif isinstance(message, Refused):
+        elif isinstance(message, messages.Refused):
             for row in message.rows:
                 if (job := self._jobs.get(row.number)) is not None:
                     self._end(job, JobEnded(row.number, "refused", error="refused", text=row.why))
-        elif isinstance(message, JobParts):
+        elif isinstance(message, messages.JobParts):
             for part in message.rows:
                 job = self._jobs.get(part.number)
                 if job is not None and (part.attempt, part.place) >= (job.attempt, job.place):
                     job.attempt, job.place = part.attempt, part.place + 1
                     self._effects.events.append(part)
-        elif isinstance(message, JobProgress):
+        elif isinstance(message, messages.JobProgress):
             self._effects.events += [row for row in message.rows if row.number in self._jobs]
 
-    def _accepted(self, message: Accepted) -> None:
+    def _accepted(self, message: messages.Accepted) -> None:
         self._window_jobs, self._window_bytes = message.jobs, message.bytes
         accepted, serials = [], []
         for number, serial in zip(message.numbers, message.serials, strict=True):
@@ -269,7 +245,7 @@ class Submitter:
         if accepted:
             self._effects.events.append(JobAccepted(accepted, serials))
 
-    def _finished(self, message: Finished) -> None:
+    def _finished(self, message: messages.Finished) -> None:
         jobs = self._jobs
         self._received += message.numbers
         for number, result in zip(message.numbers, message.results, strict=True):
@@ -280,7 +256,7 @@ class Submitter:
             self._received.append(end.number)
             job = jobs.get(end.number)
             if job is not None:
-                outcome = OUTCOMES[end.outcome]
+                outcome = messages.OUTCOMES[end.outcome]
                 self._end(job, JobEnded(end.number, outcome, b"", end.error, end.text, end.tries, end.worker))
 
     def _end(self, job: _Job, event: JobEnded) -> None:
@@ -321,7 +297,9 @@ class Submitter:
         waiting = [number for number, job in self._jobs.items() if job.accepted]
         if waiting:
             floor = self._floor()
-            self._effects.sends += [Waiting(self.epoch, floor, numbers) for numbers in batches(waiting)]
+            self._effects.sends += [
+                messages.Waiting(self.epoch, floor, numbers) for numbers in messages.batches(waiting)
+            ]
             self._cancels = [number for number in waiting if self._jobs[number].cancelled]
         self.wake_at = now + self.limits.resend if self._jobs else NEVER
 
@@ -340,11 +318,11 @@ class Submitter:
             sends = self._effects.sends
             if self._cancels:
                 cancels, self._cancels = self._cancels, []
-                sends += [Cancel(self.epoch, numbers) for numbers in batches(cancels)]
+                sends += [messages.Cancel(self.epoch, numbers) for numbers in messages.batches(cancels)]
             if self._received:
                 received, self._received = self._received, []
                 floor = self._floor()
-                sends += [Received(self.epoch, floor, numbers) for numbers in batches(received)]
+                sends += [messages.Received(self.epoch, floor, numbers) for numbers in messages.batches(received)]
         effects, self._effects = self._effects, SubmitEffects()
         if not self._attached:
             effects.sends = []
@@ -374,12 +352,14 @@ class Submitter:
     def _send(self, jobs: list[_Job], now: float) -> None:
         """Send jobs in their order, each message within its limits; neighbours with one spec share a group."""
         floor = self._floor()
-        for start, end, _ in pieces([job.size for job in jobs], MOST_BATCH_BYTES, self.limits.batch):
+        for start, end, _ in messages.pieces([job.size for job in jobs], messages.MOST_BATCH_BYTES, self.limits.batch):
             groups = []
             for (spec, has_key), alike in groupby(jobs[start:end], lambda job: (job.spec, job.key is not None)):
                 some = list(alike)
                 numbers, payloads = [job.number for job in some], [job.payload for job in some]
-                groups.append(SubmitGroup(spec, numbers, payloads, [job.key for job in some] if has_key else None))
-            self._effects.sends.append(Submit(self.epoch, floor, groups))
+                groups.append(
+                    messages.SubmitGroup(spec, numbers, payloads, [job.key for job in some] if has_key else None)
+                )
+            self._effects.sends.append(messages.Submit(self.epoch, floor, groups))
         for job in jobs:
             job.sent = now

@@ -21,9 +21,9 @@ from nngkit.background import Background
 from nngkit.calls.handlers import Handler, cause, order_to_end
 from nngkit.calls.texts import text_of
 from nngkit.cluster.frames import as_bytes
-from nngkit.cluster.jobs.messages import is_seconds
+from nngkit.cluster.jobs.messages import JobPart, JobProgressed, is_seconds
 from nngkit.cluster.jobs.part import JobStart, JobStop, RoomForJobs
-from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, JobPart, JobProgressed
+from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.cluster.node.node import Node
 from nngkit.cluster.shell.jobs import Job, JobRun

@@ -22,23 +22,9 @@ from typing import Final
 
 from msgspec.structs import astuple
 
+from nngkit.cluster.tree import messages
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
-from nngkit.cluster.tree.messages import (
-    Accept,
-    Ancestry,
-    Attach,
-    Join,
-    Leave,
-    Leaving,
-    Member,
-    Move,
-    Path,
-    Refer,
-    Refuse,
-    Settled,
-    Wait,
-)
 from nngkit.cluster.tree.path import Standing
 from nngkit.cluster.tree.search import MOST_HOPS
 from nngkit.cluster.tree.shape import SLACK, Branch, Decision, Joiner, choose, sibling
@@ -76,7 +62,7 @@ class Children:
 
     # ---- joiners
 
-    def asked(self, link: Link, join: Join, now: float) -> None:
+    def asked(self, link: Link, join: messages.Join, now: float) -> None:
         """Answer a joiner."""
         if link.role not in ("new", "guest", "standby", "waiter", "pending"):
             self.near.stats.unexpected += 1
@@ -85,7 +71,7 @@ class Children:
         self._turn_back(link, now)
         self._answer(link, join, now)
 
-    def _answer(self, link: Link, join: Join, now: float) -> None:
+    def _answer(self, link: Link, join: messages.Join, now: float) -> None:
         near, standing = self.near, self.standing
         if self.leaving is not None:
             return self._refer(link, list(self.leaving), "this node leaves")
@@ -112,7 +98,7 @@ class Children:
             link.turn("pending", now)
             link.displaces = near.links[decision.child].id if isinstance(decision.child, int) else None
             link.told = self._place_for(link)
-            near.send(link, Accept(link.told, self.voters))
+            near.send(link, messages.Accept(link.told, self.voters))
             near.stats.accepted += 1
             return None
         if decision.kind == "refer" and isinstance(decision.child, int) and join.hops < MOST_HOPS:
@@ -130,7 +116,7 @@ class Children:
         if len(self.near.having("waiter")) >= self.near.limits.waiters:
             return self._refuse(link, "too many joiners wait here")
         link.turn("waiter", now)
-        self.near.send(link, Wait(bool(self.standing.path)))
+        self.near.send(link, messages.Wait(bool(self.standing.path)))
         return None
 
     def _branches(self, lost: str | None, now: float) -> dict[int, Branch]:
@@ -159,12 +145,12 @@ class Children:
 
     def _refer(self, link: Link, addresses: list[str], why: str) -> None:
         self.near.stats.referred += 1
-        self.near.send(link, Refer(tuple(addresses), self.standing.known, why))
+        self.near.send(link, messages.Refer(tuple(addresses), self.standing.known, why))
         self._turn_back(link, self.near.now)
 
     def _refuse(self, link: Link, why: str) -> None:
         self.near.stats.refused += 1
-        self.near.send(link, Refuse(why, final=False))
+        self.near.send(link, messages.Refuse(why, final=False))
         self._turn_back(link, self.near.now)
 
     def _turn_back(self, link: Link, now: float) -> None:
@@ -182,12 +168,12 @@ class Children:
 
     # ---- children
 
-    def attached(self, link: Link, attach: Attach, now: float) -> None:
+    def attached(self, link: Link, attach: messages.Attach, now: float) -> None:
         """Count an accepted joiner among the children, or renew what a child says about itself."""
         near, hello = self.near, link.hello
         if link.role not in ("pending", "child") or hello is None:
             near.stats.unexpected += 1
-            near.send(link, Leave("not accepted"))
+            near.send(link, messages.Leave("not accepted"))
             near.drop(link)
             return
         new = link.role == "pending"
@@ -198,20 +184,20 @@ class Children:
                 near.drop(earlier)
             link.turn("child", now)
             near.effects.events.append(ChildUp(link.number, link.id))
-        member = Member(
+        member = messages.Member(
             hello.id, hello.epoch, attach.move, self.standing.id, hello.address, attach.fanout, attach.facts
         )
         self.table.add(link.number, member)
         if not new:
             return
-        near.send(link, Settled())
+        near.send(link, messages.Settled())
         displaced, link.displaces = link.displaces, None
         leaf = self.of(displaced) if displaced is not None else None
         if leaf is not None and leaf.hello is not None and hello.address is not None:
-            near.send(leaf, Move(leaf.id, leaf.hello.epoch, hello.id, hello.address))
+            near.send(leaf, messages.Move(leaf.id, leaf.hello.epoch, hello.id, hello.address))
         self.announce()
         if self.leaving is not None:
-            near.send(link, Leaving(self.leaving))
+            near.send(link, messages.Leaving(self.leaving))
         self.serve_waiters(now)
 
     def left(self, link: Link, now: float) -> None:
@@ -243,9 +229,9 @@ class Children:
             place = self._place_for(link, addressed)
             if place != link.told:
                 link.told = place
-                self.near.send(link, Path(*astuple(place)))
+                self.near.send(link, messages.Path(*astuple(place)))
 
-    def _place_for(self, link: Link, addressed: list[int] | None = None) -> Ancestry:
+    def _place_for(self, link: Link, addressed: list[int] | None = None) -> messages.Ancestry:
         if addressed is None:
             addressed = [each.number for each in self.near.having("child", "pending") if each.address is not None]
         other = sibling(addressed, link.number)

@@ -52,33 +52,10 @@ from typing import Any, Final
 from nngkit.chance import Chance
 from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
+from nngkit.cluster.tree import messages
 from nngkit.cluster.tree.children import Children
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
-from nngkit.cluster.tree.messages import (
-    MOST_FACTS,
-    Accept,
-    Alive,
-    Ancestry,
-    Attach,
-    Expel,
-    Fresh,
-    Hello,
-    Join,
-    Leave,
-    Leaving,
-    Member,
-    Members,
-    Message,
-    Move,
-    Path,
-    Probe,
-    Purpose,
-    Refer,
-    Refuse,
-    Settled,
-    Wait,
-)
 from nngkit.cluster.tree.path import Standing
 from nngkit.cluster.tree.root import Balance, Doubles, shape_of
 from nngkit.cluster.tree.search import Candidate, Search
@@ -162,7 +139,7 @@ class Place:
         self._balance = Balance(self.limits, self.stats)
         self._doubles = Doubles(self._table, self.stats)
         self._parent: Link | None = None
-        self._offer: Ancestry | None = None  # the parent's last path
+        self._offer: messages.Ancestry | None = None  # the parent's last path
         self._hint: tuple[int, str] | None = None  # term and address of a host that is newer than the path
         self._lost: str | None = None
         self._lost_address: str | None = None
@@ -232,7 +209,7 @@ class Place:
         """Return the link of the child below which a node is, or None."""
         return self._table.route(id)
 
-    def member(self, id: str) -> Member | None:
+    def member(self, id: str) -> messages.Member | None:
         """Return the member of this id below this node, or None."""
         return self._table.get(id)
 
@@ -242,7 +219,7 @@ class Place:
             return self.epoch < epoch
         return any(member.epoch < epoch for _, member in self._table.claims(id))
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[messages.Member]:
         """Return the members below this node."""
         return list(self._table)
 
@@ -346,9 +323,9 @@ class Place:
         self._started = True
         self._search.stop()
         for old in self._near.having("left"):
-            self._near.send(old, Leave("this node is the host"))
+            self._near.send(old, messages.Leave("this node is the host"))
         if self._parent is not None:
-            self._near.send(self._parent, Leave("this node is the host"))
+            self._near.send(self._parent, messages.Leave("this node is the host"))
             self._parent.turn("left", now)
             self._parent = None
         self._offer = None
@@ -381,7 +358,7 @@ class Place:
         self._near.now = now
         self._facts = self._checked(facts)
         if self._parent is not None:
-            self._near.send(self._parent, Attach(self._moves, self.fanout, self._facts))
+            self._near.send(self._parent, messages.Attach(self._moves, self.fanout, self._facts))
         elif self._standing.leading:
             self._balance.changed(now)
 
@@ -395,7 +372,7 @@ class Place:
         self._children.leaving = others
         self._leave_at = now + DRAIN
         for link in self._near.having("child", "pending"):
-            self._near.send(link, Leaving(others))
+            self._near.send(link, messages.Leaving(others))
         self._children.serve_waiters(now)
         if self._standing.leading or not self._children.links:
             self._leave_at = now
@@ -425,7 +402,7 @@ class Place:
 
     # ---- messages of neighbours
 
-    def receive(self, link: int, message: Message, now: float) -> None:
+    def receive(self, link: int, message: messages.Message, now: float) -> None:
         """Take in a message."""
         near = self._near
         near.now = now
@@ -433,41 +410,41 @@ class Place:
         if found is None or self._stopped:
             return
         found.heard = now
-        if isinstance(message, Hello):
+        if isinstance(message, messages.Hello):
             self._greeted(found, message, now)
         elif found.hello is None:
             self.stats.unexpected += 1
             near.drop(found)
             self._ended(found, now, "it did not introduce itself")
-        elif isinstance(message, Path):
+        elif isinstance(message, messages.Path):
             self._placed(found, message, now)
-        elif isinstance(message, Members):
+        elif isinstance(message, messages.Members):
             self._members(found, message, now)
-        elif isinstance(message, Join):
+        elif isinstance(message, messages.Join):
             self._children.asked(found, message, now)
-        elif isinstance(message, Attach):
+        elif isinstance(message, messages.Attach):
             self._children.attached(found, message, now)
             self._lost = None if self._lost == found.id else self._lost
-        elif isinstance(message, Settled):
+        elif isinstance(message, messages.Settled):
             for old in near.having("left"):
-                near.send(old, Leave("attached elsewhere"))
-        elif isinstance(message, Leave):
+                near.send(old, messages.Leave("attached elsewhere"))
+        elif isinstance(message, messages.Leave):
             self._told_to_leave(found, message, now)
-        elif isinstance(message, Fresh):
+        elif isinstance(message, messages.Fresh):
             self._fresh_wanted(found, message, now)
-        elif isinstance(message, Move | Probe | Expel):
+        elif isinstance(message, messages.Move | messages.Probe | messages.Expel):
             self._from_above(found, message, now)
-        elif isinstance(message, Alive):
+        elif isinstance(message, messages.Alive):
             self._alive(found, message)
-        elif isinstance(message, Leaving):
+        elif isinstance(message, messages.Leaving):
             if found is self._parent:
                 self._parent_leaves = True
                 candidates = [Candidate(each, hops=1) for each in message.addresses]
                 self._search.start([*self._standbys.candidates(), *candidates], now)
-        elif isinstance(message, Accept | Refer | Refuse | Wait):
+        elif isinstance(message, messages.Accept | messages.Refer | messages.Refuse | messages.Wait):
             self._answered(found, message, now)
 
-    def _greeted(self, link: Link, hello: Hello, now: float) -> None:
+    def _greeted(self, link: Link, hello: messages.Hello, now: float) -> None:
         if link.hello is not None:
             self.stats.unexpected += 1
             return
@@ -481,19 +458,21 @@ class Place:
             link.turn("standby" if hello.purpose == "standby" else "guest", now)
         self._near.effects.events.append(Greeted(hello.id, hello.term))
 
-    def _answered(self, link: Link, answer: Accept | Refer | Refuse | Wait, now: float) -> None:
+    def _answered(
+        self, link: Link, answer: messages.Accept | messages.Refer | messages.Refuse | messages.Wait, now: float
+    ) -> None:
         """Take in the answer to a request of this node."""
         attempt = self._search.of(link)
         if attempt is None:
             return  # it came after the end of the attempt
-        if isinstance(answer, Accept):
+        if isinstance(answer, messages.Accept):
             if self.may_host and self._voters != answer.voters.keys():
                 self._near.effects.events.append(OtherVoters(link.id, tuple(sorted(answer.voters))))
             self._children.voters |= answer.voters
             self._offered(link, answer.place, now)
-        elif isinstance(answer, Wait):
+        elif isinstance(answer, messages.Wait):
             self._search.waits(attempt, answer.soon, now)
-        elif isinstance(answer, Refer):
+        elif isinstance(answer, messages.Refer):
             self._standing.hear(answer.term)
             self._search.referred(attempt, answer.addresses, now)
         else:
@@ -502,7 +481,7 @@ class Place:
             if answer.final:
                 self._stop(answer.why)
 
-    def _offered(self, link: Link, place: Ancestry, now: float) -> None:
+    def _offered(self, link: Link, place: messages.Ancestry, now: float) -> None:
         """Attach to a node that has accepted this one, or wait for a path that the label allows."""
         attempt = self._search.of(link)
         if attempt is None:
@@ -518,16 +497,16 @@ class Place:
                 attempt.state, attempt.since = "offered", now
             label = self._standing.label
             if label is not None:
-                self._near.send(link, Fresh(label.term, label.number))
+                self._near.send(link, messages.Fresh(label.term, label.number))
 
-    def _placed(self, link: Link, place: Ancestry, now: float) -> None:
+    def _placed(self, link: Link, place: messages.Ancestry, now: float) -> None:
         if link is self._parent:
             self._offer = place
             self._follow_parent(now)
         else:
             self._offered(link, place, now)
 
-    def _members(self, link: Link, news: Members, now: float) -> None:
+    def _members(self, link: Link, news: messages.Members, now: float) -> None:
         if link.role != "child":
             self.stats.unexpected += 1
             return
@@ -542,7 +521,7 @@ class Place:
                     self._children.kept(link)
                 self._table.add(link.number, member)
 
-    def _told_to_leave(self, link: Link, message: Leave, now: float) -> None:
+    def _told_to_leave(self, link: Link, message: messages.Leave, now: float) -> None:
         if link is self._parent:
             self._near.drop(link)
             self._parent_lost(now, f"the parent has left: {message.why}")
@@ -552,7 +531,7 @@ class Place:
             self._near.drop(link)
             self._ended(link, now, message.why)
 
-    def _fresh_wanted(self, link: Link, request: Fresh, now: float) -> None:
+    def _fresh_wanted(self, link: Link, request: messages.Fresh, now: float) -> None:
         """Give a new number, or pass the request on, unless it has been met."""
         label = self._standing.label
         if link.role not in ("child", "pending") or label is None or request.term != label.term:
@@ -565,28 +544,28 @@ class Place:
                 self._fresh = request.term, request.number, now
                 self._near.send(self._parent, request)
 
-    def _from_above(self, link: Link, message: Move | Probe | Expel, now: float) -> None:
+    def _from_above(self, link: Link, message: messages.Move | messages.Probe | messages.Expel, now: float) -> None:
         """Do what the root, or a node above, has ordered, or pass it on."""
         if link is not self._parent:
             self.stats.unexpected += 1
         elif message.id != self.id or message.epoch != self.epoch:
             self._pass_down(message)
-        elif isinstance(message, Move):
+        elif isinstance(message, messages.Move):
             if message.parent != self.parent_id:
                 self._search.order(message.address, now)
-        elif isinstance(message, Probe):
-            self._near.send(link, Alive(self.id, self.epoch, self.address or "a node that does not listen"))
+        elif isinstance(message, messages.Probe):
+            self._near.send(link, messages.Alive(self.id, self.epoch, self.address or "a node that does not listen"))
         else:
             self._expelled(message.why)
 
-    def _own_id_below(self, link: Link, member: Member, now: float) -> None:
+    def _own_id_below(self, link: Link, member: messages.Member, now: float) -> None:
         self.stats.doubles += 1
         if member.epoch > self.epoch:
-            self._near.send(link, Expel(member.id, member.epoch, self._in_use(self.id, self.address)))
+            self._near.send(link, messages.Expel(member.id, member.epoch, self._in_use(self.id, self.address)))
         elif member.epoch < self.epoch:
-            self._near.send(link, Probe(member.id, member.epoch))
+            self._near.send(link, messages.Probe(member.id, member.epoch))
 
-    def _alive(self, link: Link, message: Alive) -> None:
+    def _alive(self, link: Link, message: messages.Alive) -> None:
         """Expel the later nodes of the id of a node that has answered; above them, if they are not below this one."""
         why = self._in_use(message.id, message.address)
         if message.id == self.id and message.epoch < self.epoch:
@@ -596,7 +575,7 @@ class Place:
         for number, member in later:
             below = self._near.links.get(number)
             if below is not None:
-                self._near.send(below, Expel(member.id, member.epoch, why))
+                self._near.send(below, messages.Expel(member.id, member.epoch, why))
         if not later and self._parent is not None and link.role == "child":
             self._near.send(self._parent, message)
 
@@ -632,7 +611,7 @@ class Place:
         self._search.stop()
         for link in self._near:
             if link.role in ("parent", "child", "pending", "left"):
-                self._near.send(link, Leave(why))
+                self._near.send(link, messages.Leave(why))
             if link.role in ("parent", "left"):
                 self._near.effects.events.append(ParentDown(link.number, link.id))
             elif link.role == "child":
@@ -643,13 +622,13 @@ class Place:
         self._report_path(why)
         self._stopped = True
 
-    def _pass_down(self, message: Move | Probe | Expel) -> None:
+    def _pass_down(self, message: messages.Move | messages.Probe | messages.Expel) -> None:
         for number, member in self._table.claims(message.id):
             below = self._near.links.get(number)
             if member.epoch == message.epoch and below is not None:
                 self._near.send(below, message)
 
-    def _attach(self, link: Link, place: Ancestry, now: float) -> None:
+    def _attach(self, link: Link, place: messages.Ancestry, now: float) -> None:
         """Make a node the parent, which the label allows."""
         old, self._parent = self._parent, link
         attempt = self._search.of(link)
@@ -658,7 +637,7 @@ class Place:
         link.turn("parent", now)
         self._moves += 1
         self.stats.attached += 1
-        self._near.send(link, Attach(self._moves, self.fanout, self._facts))
+        self._near.send(link, messages.Attach(self._moves, self.fanout, self._facts))
         self._table.forget_told()
         self._news_at = now
         self._standing.attach(place)
@@ -681,7 +660,7 @@ class Place:
             self.stats.loops += 1
             link = self._parent
             if link is not None:
-                self._near.send(link, Leave("its path contains this node"))
+                self._near.send(link, messages.Leave("its path contains this node"))
                 self._near.drop(link)
             self._parent_lost(now, "the parent's path contained this node")
         elif place.path and self._standing.follow(place, frozen=self._search.offered):
@@ -758,13 +737,13 @@ class Place:
         elif self._patience_at == NEVER and not self._search.wanted:
             self._patience_at = now + self.limits.patience * (1 + self._rng.random())
 
-    def _hello(self, purpose: Purpose) -> Hello:
-        return Hello(self.id, self.epoch, purpose, self.address, self._standing.known)
+    def _hello(self, purpose: messages.Purpose) -> messages.Hello:
+        return messages.Hello(self.id, self.epoch, purpose, self.address, self._standing.known)
 
-    def _join(self, hops: int, direct: bool, ordered: bool) -> Join:
+    def _join(self, hops: int, direct: bool, ordered: bool) -> messages.Join:
         label = None if self._children.childless else self._standing.label
         size = len(self._table) + 1
-        return Join(label, self._standing.term, hops, direct, self.fanout, size, self._lost, ordered)
+        return messages.Join(label, self._standing.term, hops, direct, self.fanout, size, self._lost, ordered)
 
     def _sources(self) -> list[str]:
         hint = [self._hint[1]] if self._hint else []
@@ -789,7 +768,7 @@ class Place:
         if self._table.double:
             self._doubles.note(now)
         for number, member in self._doubles.probes(now):
-            near.send(near.links[number], Probe(member.id, member.epoch))
+            near.send(near.links[number], messages.Probe(member.id, member.epoch))
         if self._parent is not None and self._table.waiting and now >= self._news_at:
             self._news_at = now + self.limits.news
             for news in self._table.news():
@@ -811,9 +790,9 @@ class Place:
         above = self._table.get(parent)
         address = self.address if parent == self.id else above.address if above else None
         if member is not None and address is not None:
-            self._pass_down(Move(node, member.epoch, parent, address))
+            self._pass_down(messages.Move(node, member.epoch, parent, address))
 
     def _checked(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        if len(encode(dict(facts))) > MOST_FACTS:
-            raise ConfigError("facts", f"they have more than {MOST_FACTS} bytes")
+        if len(encode(dict(facts))) > messages.MOST_FACTS:
+            raise ConfigError("facts", f"they have more than {messages.MOST_FACTS} bytes")
         return dict(facts)

@@ -22,28 +22,11 @@ from typing import Final, Protocol
 import trio
 
 from nngkit.background import Background
-from nngkit.documents.sync import addresses
+from nngkit.documents.sync import addresses, messages
 from nngkit.documents.sync.decisions import Ask, AskAll, Offer
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
-from nngkit.documents.sync.messages import (
-    BUS_LIMIT,
-    DOCUMENTS,
-    MANY_DOCUMENTS,
-    REQUEST_LIMIT,
-    Aware,
-    BusMessage,
-    Bye,
-    Diff,
-    DocumentHeartbeat,
-    Heartbeat,
-    Hello,
-    SyncReply,
-    SyncRequest,
-    Updates,
-    Welcome,
-)
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
@@ -86,7 +69,7 @@ class ExchangeHost(Protocol):
     def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
         """Report that something happened to a document; `content`: its content changed."""
 
-    def receive_awareness(self, message: Aware) -> bool:
+    def receive_awareness(self, message: messages.Aware) -> bool:
         """Take an awareness message. Returns True if it should be relayed. Raises BadMessage."""
 
     def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
@@ -149,7 +132,7 @@ class Exchange:
         # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
         self.bus = Bus(
             name="documents",
-            recv_max_size=BUS_LIMIT,
+            recv_max_size=messages.BUS_LIMIT,
             recv_buffer=QUEUE,
             send_buffer=QUEUE,
             tls=tls,
@@ -157,7 +140,7 @@ class Exchange:
             linger=LINGER,
         )
         try:
-            self.rep = Rep(name="document repair", recv_max_size=REQUEST_LIMIT, tls=tls, linger=0.2)
+            self.rep = Rep(name="document repair", recv_max_size=messages.REQUEST_LIMIT, tls=tls, linger=0.2)
         except BaseException:
             self.bus.close(0.0)
             raise
@@ -208,7 +191,7 @@ class Exchange:
     async def close(self) -> None:
         """Publish what is pending and a bye, then close the sockets."""
         self._step()
-        self.publish(encode(Bye(self.me)))
+        self.publish(encode(messages.Bye(self.me)))
         await self.bus.aclose()
         await self.rep.aclose()
         self._repair_client.close()
@@ -256,7 +239,7 @@ class Exchange:
     def _count_bytes(self, size: int) -> None:
         self.counts["request_bytes"] += size
 
-    async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
+    async def ask(self, peer: EditStream, request: messages.SyncRequest, timeout: float) -> messages.SyncReply:
         """Send a request to a peer; see `repair.RepairClient.ask`."""
         if self._faults is None:
             return await self._repair_client.ask(peer, request, timeout)
@@ -296,19 +279,19 @@ class Exchange:
             self.wake(name)
         self._host.peer_left(member.stream)
 
-    def _handle(self, message: BusMessage, member: Member, now: float) -> None:
+    def _handle(self, message: messages.BusMessage, member: Member, now: float) -> None:
         match message:
-            case Heartbeat():
+            case messages.Heartbeat():
                 self._handle_heartbeat(message, member, now)
-            case Updates():
+            case messages.Updates():
                 self._handle_document(message.doc, message, member, now)
-            case Aware():
+            case messages.Aware():
                 self._handle_awareness(message)
-            case Bye():
+            case messages.Bye():
                 member.present = False
                 self._forget(member)
 
-    def _handle_heartbeat(self, heartbeat: Heartbeat, member: Member, now: float) -> None:
+    def _handle_heartbeat(self, heartbeat: messages.Heartbeat, member: Member, now: float) -> None:
         if not member.pipes <= self._expected:
             self._expect_heartbeats(member)
         if member.new:
@@ -342,7 +325,9 @@ class Exchange:
         if copy.replica.refused_by(peer, refused) and refused is not None:
             self._host.edit_refused(copy, peer, f"edit {refused.seq}: {refused.why}")
 
-    def _handle_document(self, doc: str, message: Updates | DocumentHeartbeat, member: Member, now: float) -> None:
+    def _handle_document(
+        self, doc: str, message: messages.Updates | messages.DocumentHeartbeat, member: Member, now: float
+    ) -> None:
         copy = self._copies.get(doc)
         if copy is None:
             self.counts["not_open"] += 1
@@ -350,7 +335,7 @@ class Exchange:
         copy.heard(message, member.stream, now)
         self.wake(doc)
 
-    def _handle_awareness(self, message: Aware) -> None:
+    def _handle_awareness(self, message: messages.Aware) -> None:
         if message.doc not in self._copies:
             self.counts["not_open"] += 1
             return
@@ -404,19 +389,21 @@ class Exchange:
 
     def _send_heartbeat(self, now: float) -> None:
         """Publish a heartbeat: documents being edited first, the others in turn."""
-        names = sorted(self._copies, key=lambda name: self._copies[name].replica.is_quiet(now))[:DOCUMENTS]
-        docs: list[DocumentHeartbeat] = []
+        names = sorted(self._copies, key=lambda name: self._copies[name].replica.is_quiet(now))[: messages.DOCUMENTS]
+        docs: list[messages.DocumentHeartbeat] = []
         size = 0
         for name in names:
             docs.append(self._copies[name].replica.make_heartbeat(now))
             self._copies[name] = self._copies.pop(name)  # next time, other documents come first
             size += 40 + len(name) + 32 * len(docs[-1].heads)
-            if size > BUS_LIMIT // 4:
+            if size > messages.BUS_LIMIT // 4:
                 break
         clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
         refused = self._refusals([one.doc for one in docs])
-        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused)))
+        self.publish(
+            encode(messages.Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused))
+        )
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
@@ -424,15 +411,15 @@ class Exchange:
         """Return the refused edits of present peers, and of their earlier streams."""
         origins = {member.stream.origin for member in self.members.present()}
         found = ((doc, one) for doc in docs for one in self._copies[doc].replica.history.refused)
-        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), DOCUMENTS))
+        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), messages.DOCUMENTS))
 
-    async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
+    async def _ask_for(self, copy: LocalCopy, question: Ask, request: messages.SyncRequest) -> None:
         await self._host.room()  # a reply may be large
         self.counts["requests"] += 1
         body = None
         try:
             reply = await self.ask(question.peer, request, REPLY_TIMEOUT)
-            if isinstance(question, AskAll) and isinstance(reply, Diff):
+            if isinstance(question, AskAll) and isinstance(reply, messages.Diff):
                 body = await self._repair_client.body(question.peer, reply, REPLY_TIMEOUT)
         except EditRefused as error:
             copy.failed(question, trio.current_time())
@@ -454,10 +441,12 @@ class Exchange:
 
     # ------------------------------------------------------------------ repair.RepairHost
 
-    def welcome(self) -> Welcome:
+    def welcome(self) -> messages.Welcome:
         """Return our BUS addresses and documents, for a peer that joins."""
         bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
-        return Welcome(self.me, bus, tuple(sorted(self._copies))[:MANY_DOCUMENTS], REQUEST_LIMIT, self._name)
+        return messages.Welcome(
+            self.me, bus, tuple(sorted(self._copies))[: messages.MANY_DOCUMENTS], messages.REQUEST_LIMIT, self._name
+        )
 
     def find_copy(self, doc: str) -> LocalCopy | None:
         """Return a document, opened if the host accepts it; else None."""
@@ -505,8 +494,10 @@ class Exchange:
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
-                    reply = await ask(req, Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT)
-                if not isinstance(reply, Welcome):
+                    reply = await ask(
+                        req, messages.Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT
+                    )
+                if not isinstance(reply, messages.Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)
                 pause, level = JOIN_RETRY, logging.WARNING

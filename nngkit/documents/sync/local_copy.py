@@ -22,27 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from nngkit.documents.sync.messages import (
-    BUS_LIMIT,
-    EDITS,
-    REQUEST_LIMIT,
-    BusMessage,
-    Diff,
-    DocumentHeartbeat,
-    Give,
-    Given,
-    Nack,
-    Refused,
-    Resent,
-    SyncRequest,
-    Updates,
-    Want,
-)
+from nngkit.documents.sync import messages
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
 from nngkit.documents.versions import Edit, EditStream, Harmful, Versions, covers, merge
 
-GIVEN: Final = REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
+GIVEN: Final = messages.REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
 MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
 WARY: Final = 2.0  # seconds; rebuilding a document of 10,000 edits takes 0.03 s
 
@@ -87,8 +72,8 @@ class Step:
     the next heartbeat tells their authors.
     """
 
-    publish: list[BusMessage]
-    ask: list[tuple[Ask, SyncRequest]]
+    publish: list[messages.BusMessage]
+    ask: list[tuple[Ask, messages.SyncRequest]]
     wake: float
     changed: bool
     edited: bool
@@ -120,7 +105,7 @@ class LocalCopy:
         self._refused = refused
         self._cut = cut
         self._wary_until = float("-inf")
-        self._pending: list[BusMessage] = []
+        self._pending: list[messages.BusMessage] = []
         self._pending_bytes = 0  # approximate bytes of the last pending message
         self._changed = False
         self._edited = False
@@ -141,9 +126,9 @@ class LocalCopy:
         self._changed = self._edited = True
         self._publish(updates)
 
-    def heard(self, message: Updates | DocumentHeartbeat, via: EditStream | None, now: float) -> None:
+    def heard(self, message: messages.Updates | messages.DocumentHeartbeat, via: EditStream | None, now: float) -> None:
         """Handle a BUS message about this document."""
-        if isinstance(message, DocumentHeartbeat):
+        if isinstance(message, messages.DocumentHeartbeat):
             if via is not None:
                 self.replica.receive_heartbeat(via, message, now)
         elif self._is_wary_of(message.stream, now):
@@ -180,7 +165,7 @@ class LocalCopy:
             if self._log is not None:
                 self._log.append(one.stream, one.seq, one.edit)
             if self._relay:
-                self._publish(Updates(one.stream, self.name, one.seq, (one.edit,)))
+                self._publish(messages.Updates(one.stream, self.name, one.seq, (one.edit,)))
 
     def _apply(self, payload: bytes, via: EditStream, now: float) -> str | None:
         """Apply an edit; return the reason if the content cannot take it."""
@@ -210,15 +195,19 @@ class LocalCopy:
         """Return an edit within `versions` that is refused here."""
         return self.replica.history.refused.among(versions)
 
-    def _publish(self, updates: Updates) -> None:
+    def _publish(self, updates: messages.Updates) -> None:
         """Queue for the BUS, joined with the preceding run; the next heartbeat announces edits too large for it."""
         edit = updates.edits[0]
-        if len(edit.payload) > BUS_LIMIT - 32 * 1024:  # room for dependencies
+        if len(edit.payload) > messages.BUS_LIMIT - 32 * 1024:  # room for dependencies
             return
-        if self._pending and isinstance(last := self._pending[-1], Updates):
+        if self._pending and isinstance(last := self._pending[-1], messages.Updates):
             follows = last.stream == updates.stream and last.first + len(last.edits) == updates.first
-            if follows and len(last.edits) < EDITS and self._pending_bytes + len(edit.payload) < BUS_LIMIT // 4:
-                self._pending[-1] = Updates(last.stream, last.doc, last.first, (*last.edits, edit))
+            if (
+                follows
+                and len(last.edits) < messages.EDITS
+                and self._pending_bytes + len(edit.payload) < messages.BUS_LIMIT // 4
+            ):
+                self._pending[-1] = messages.Updates(last.stream, last.doc, last.first, (*last.edits, edit))
                 self._pending_bytes += len(edit.payload) + 32 * len(edit.deps)
                 return
         self._pending.append(updates)
@@ -226,28 +215,28 @@ class LocalCopy:
 
     # ------------------------------------------------------------------ requests
 
-    def _request(self, ask: Ask) -> SyncRequest:
+    def _request(self, ask: Ask) -> messages.SyncRequest:
         me = self.replica.me
         match ask:
             case AskEdits(_, ranges):
-                return Nack(me, self._token, self.name, ranges)
+                return messages.Nack(me, self._token, self.name, ranges)
             case AskAll(_, whole):
                 versions: Versions = {} if whole else self.replica.history.shared_versions()
-                return Want(me, self._token, self.name, None if whole else self.content.state(), versions)
+                return messages.Want(me, self._token, self.name, None if whole else self.content.state(), versions)
             case Offer(peer, whole):
                 edits, brought, needed = (
                     ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
                 )
                 if found := [edit for edit in edits if edit]:  # rejected edits are stored as empty
-                    return Give(me, self._token, self.name, self.content.merge(found), brought, needed)
-                return Give(
+                    return messages.Give(me, self._token, self.name, self.content.merge(found), brought, needed)
+                return messages.Give(
                     me, self._token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
                 )
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
         """Handle a reply. `body`: the update of a Diff, assembled if it came in chunks."""
         match ask, reply:
-            case AskEdits(peer, _), Resent(_, doc, updates, rest) if doc == self.name:
+            case AskEdits(peer, _), messages.Resent(_, doc, updates, rest) if doc == self.name:
                 for one in updates:
                     if one.doc != self.name:
                         self._refused(peer, "the reply is about another document")
@@ -262,10 +251,10 @@ class LocalCopy:
                         return
                     self._catch_up(now)
                 self.replica.answered(peer, now, rest=rest)
-            case AskAll(peer, _), Diff(_, doc, _, versions) if doc == self.name and body is not None:
+            case AskAll(peer, _), messages.Diff(_, doc, _, versions) if doc == self.name and body is not None:
                 if self._merge(peer, body, versions, now) is None:
                     self.replica.caught_up(peer)
-            case Offer(peer, _), Given(_, doc, versions) if doc == self.name:
+            case Offer(peer, _), messages.Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
             case _:
                 self._refused(ask.peer, "the reply does not match the request")
@@ -307,27 +296,27 @@ class LocalCopy:
 
     # ------------------------------------------------------------------ replies
 
-    def resend(self, nack: Nack) -> Resent:
+    def resend(self, nack: messages.Nack) -> messages.Resent:
         """Return the requested edits that are kept."""
         updates, rest = self.replica.resend(nack.ranges)
-        return Resent(self.replica.me, self.name, updates, rest)
+        return messages.Resent(self.replica.me, self.name, updates, rest)
 
-    def difference(self, want: Want) -> tuple[bytes, Versions]:
+    def difference(self, want: messages.Want) -> tuple[bytes, Versions]:
         """Return an update with everything the asking peer misses. Raises ValueError for an invalid state vector."""
         self.replica.asked(want.sender, want.versions)
         return self.content.changes_since(want.state), self.replica.history.shared_versions()
 
-    def given(self, give: Give, now: float) -> Given | Refused:
+    def given(self, give: messages.Give, now: float) -> messages.Given | messages.Refused:
         """Apply a pushed update, or return the reason for refusing it."""
         if not self.replica.has(give.deps):  # meant for an earlier state of ours
-            return Refused(self.replica.me, "behind", "the update depends on edits that are not here")
+            return messages.Refused(self.replica.me, "behind", "the update depends on edits that are not here")
         if (refusal := self._merge(give.sender, give.update, give.versions, now)) is not None:
             if refusal[0] == "refused":
                 self._refuse_given(give, refusal[1])
-            return Refused(self.replica.me, *refusal)
-        return Given(self.replica.me, self.name, self.replica.history.shared_versions())
+            return messages.Refused(self.replica.me, *refusal)
+        return messages.Given(self.replica.me, self.name, self.replica.history.shared_versions())
 
-    def _refuse_given(self, give: Give, why: str) -> None:
+    def _refuse_given(self, give: messages.Give, why: str) -> None:
         """Record the refusal of a single edit of the sender's own; of several, any may be to blame."""
         new = [one for one in give.versions.items() if one[1] > self.replica.versions.get(one[0], 0)]
         if len(new) == 1:

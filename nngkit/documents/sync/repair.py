@@ -13,25 +13,8 @@ from typing import Final, Protocol
 
 import trio
 
+from nngkit.documents.sync import messages
 from nngkit.documents.sync.local_copy import LocalCopy
-from nngkit.documents.sync.messages import (
-    REPLY_LIMIT,
-    VERSION_WHAT,
-    Chunks,
-    Diff,
-    Give,
-    Has,
-    Have,
-    Hello,
-    Manifest,
-    Nack,
-    Pull,
-    Refused,
-    SyncReply,
-    SyncRequest,
-    Want,
-    Welcome,
-)
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
@@ -76,7 +59,7 @@ class RepairClient:
         for peer in list(self._places):
             self.remove_peer(peer)
 
-    async def ask(self, peer: EditStream, request: SyncRequest, timeout: float) -> SyncReply:
+    async def ask(self, peer: EditStream, request: messages.SyncRequest, timeout: float) -> messages.SyncReply:
         """Send a request to `peer` and return its reply.
 
         Raises TimedOut, Broken, BadMessage, AccessDenied (the token is wrong), NotFound (it does not have the
@@ -90,14 +73,14 @@ class RepairClient:
             socket = self._sockets[peer] = Req(
                 dial=self._places[peer],
                 resend=None,
-                recv_max_size=REPLY_LIMIT,
+                recv_max_size=messages.REPLY_LIMIT,
                 tls=self._tls,
                 linger=0.0,
                 name="document repair",
             )
         return await ask(socket, request, timeout, expects=peer, count_bytes=self._count_bytes)
 
-    async def body(self, peer: EditStream, diff: Diff, timeout: float) -> bytes:
+    async def body(self, peer: EditStream, diff: messages.Diff, timeout: float) -> bytes:
         """Return the update of a Diff, assembled from chunks if needed; `timeout` is for each request."""
         if isinstance(diff.body, bytes):
             return diff.body
@@ -111,8 +94,10 @@ class RepairClient:
             async def pull(indexes: tuple[int, ...]) -> None:
                 async with limiter:
                     try:
-                        reply = await self.ask(peer, Pull(self._me, self._token, manifest.transfer, indexes), timeout)
-                        if not isinstance(reply, Chunks) or not reply.chunks:
+                        reply = await self.ask(
+                            peer, messages.Pull(self._me, self._token, manifest.transfer, indexes), timeout
+                        )
+                        if not isinstance(reply, messages.Chunks) or not reply.chunks:
                             raise BadMessage("reply", "no chunks of the transfer", str(peer))
                         assembly.take(reply)
                     except NngkitError as error:
@@ -129,11 +114,11 @@ class RepairClient:
 
 async def ask(
     req: Req,
-    request: SyncRequest,
+    request: messages.SyncRequest,
     timeout: float,
     expects: EditStream | None = None,
     count_bytes: Callable[[int], None] | None = None,
-) -> SyncReply:
+) -> messages.SyncReply:
     """Send one request and return the reply. `expects`: the peer that must reply. Raises as `RepairClient.ask`."""
     question = encode(request)
     if count_bytes is not None:
@@ -144,7 +129,7 @@ async def ask(
     reply = decode_reply(data)
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} has left: {reply.sender} replied")
-    if isinstance(reply, Refused):
+    if isinstance(reply, messages.Refused):
         if reply.code == "token":
             raise AccessDenied(f"{reply.sender}: {reply.why}")
         if reply.code == "behind":
@@ -167,7 +152,7 @@ class RepairHost(Protocol):
     def has_cut(self, peer: EditStream) -> bool:
         """Return True if the peer was cut off."""
 
-    def welcome(self) -> Welcome:
+    def welcome(self) -> messages.Welcome:
         """Return our addresses and documents."""
 
     def find_copy(self, doc: str) -> LocalCopy | None:
@@ -206,7 +191,7 @@ class RepairServer:
             async for question in self._rep:
                 if self._open >= OPEN:
                     nursery.start_soon(
-                        self._say, question, Refused(self._host.me, "busy", f"{OPEN} requests are pending")
+                        self._say, question, messages.Refused(self._host.me, "busy", f"{OPEN} requests are pending")
                     )
                 else:
                     self._open += 1
@@ -218,66 +203,68 @@ class RepairServer:
         finally:
             self._open -= 1
 
-    async def _say(self, question: Question, reply: SyncReply) -> None:
+    async def _say(self, question: Question, reply: messages.SyncReply) -> None:
         try:
             await question.areply(encode(reply))
         except NngkitError as error:  # the peer has left, or we are closing
             log.debug("reply not sent: %s", error)
 
-    async def _reply(self, question: Question) -> SyncReply:
+    async def _reply(self, question: Question) -> messages.SyncReply:
         where = "unknown peer" if question.pipe is None else question.pipe.address
         me = self._host.me
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
             if isinstance(error, BadMessage):
-                code = "version" if error.what == VERSION_WHAT else "bad"
+                code = "version" if error.what == messages.VERSION_WHAT else "bad"
             else:
                 code = "too-large"
             self._refused(where, "request", str(error))
-            return Refused(me, code, str(error)[:200])
-        if isinstance(request, Hello) and request.store not in (None, me.origin):
+            return messages.Refused(me, code, str(error)[:200])
+        if isinstance(request, messages.Hello) and request.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
             self._refused(where, "request", "it is for another store")
-            return Refused(me, "store", "another store is served here now")
+            return messages.Refused(me, "store", "another store is served here now")
         if self._token is not None and not secrets.compare_digest((request.token or "").encode(), self._token.encode()):
             self._refused(where, "request", "the token is wrong or missing")
-            return Refused(me, "token", "the token is wrong or missing")
+            return messages.Refused(me, "token", "the token is wrong or missing")
         if self._host.has_cut(request.sender):
-            return Refused(me, "bad", "this peer was cut off: its update damaged the document")
+            return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
-        if isinstance(request, Hello):
+        if isinstance(request, messages.Hello):
             return self._host.welcome()
         try:
-            if isinstance(request, Pull):
+            if isinstance(request, messages.Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())
-                return Chunks(me, request.transfer, chunks)
+                return messages.Chunks(me, request.transfer, chunks)
             copy = self._host.find_copy(request.doc)
             if copy is None:
-                return Refused(me, "unknown-document", self._host.why_closed(request.doc))
+                return messages.Refused(me, "unknown-document", self._host.why_closed(request.doc))
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
             self._refused(where, "request", str(error))
-            return Refused(me, "too-large" if isinstance(error, TooLarge) else "bad", str(error)[:200])
+            return messages.Refused(me, "too-large" if isinstance(error, TooLarge) else "bad", str(error)[:200])
 
-    async def _about(self, copy: LocalCopy, request: Nack | Want | Give | Have) -> SyncReply:
+    async def _about(
+        self, copy: LocalCopy, request: messages.Nack | messages.Want | messages.Give | messages.Have
+    ) -> messages.SyncReply:
         now = trio.current_time()
         match request:
-            case Nack():
+            case messages.Nack():
                 return copy.resend(request)
-            case Want():
+            case messages.Want():
                 update, versions = copy.difference(request)
                 self._host.notify(copy)  # the request reports the versions of the peer
-                body: bytes | Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
-                return Diff(self._host.me, copy.name, body, versions)
-            case Give():
+                body: bytes | messages.Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
+                return messages.Diff(self._host.me, copy.name, body, versions)
+            case messages.Give():
                 await self._host.room()
                 given = copy.given(request, trio.current_time())
                 self._host.notify(copy)
                 return given
-            case Have():
+            case messages.Have():
                 yes = await self._host.wait_for_versions(copy, request.versions, request.durable, request.wait)
                 refused = None if yes else copy.refusal(request.versions)
                 if refused is not None:
-                    return Refused(self._host.me, "refused", refused.why)
-                return Has(self._host.me, copy.name, yes)
+                    return messages.Refused(self._host.me, "refused", refused.why)
+                return messages.Has(self._host.me, copy.name, yes)

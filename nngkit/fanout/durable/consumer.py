@@ -31,29 +31,9 @@ import trio
 
 from nngkit.background import Background, UnderTrio
 from nngkit.errors import Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
+from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
-from nngkit.fanout.durable.messages import (
-    REQUESTS,
-    ChangeRequest,
-    Columns,
-    ConsumerInfo,
-    DeleteRequest,
-    Done,
-    Fetched,
-    FetchRequest,
-    InfoRequest,
-    Infos,
-    LeaveRequest,
-    Opened,
-    OpenRequest,
-    Options,
-    R,
-    Request,
-    Settled,
-    SettleRequest,
-    parse_reply,
-)
 from nngkit.fanout.durable.partition import check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
@@ -141,7 +121,7 @@ class Consumer(UnderTrio):
         self._server = SilentServer(self._req, "consumer server")
         self._seen = self._read = 0
         self._acks = Acknowledgements(self.name, self._session, self._settle, self._confirmed, self._ended)
-        self._arrived: deque[Columns] = deque()
+        self._arrived: deque[messages.Columns] = deque()
         self._current: Iterator[Delivery] = iter(())
         self._offsets: Any = ()
         self._partition = self._yielded = 0
@@ -149,9 +129,9 @@ class Consumer(UnderTrio):
         try:
             if self._change:
                 with suppress(NotFound):  # a new name
-                    await self._ask(ChangeRequest(self.name, self._given), Done)
+                    await self._ask(messages.ChangeRequest(self.name, self._given), messages.Done)
                     self._wanted = None
-            reply = await self._ask(OpenRequest(self.name, self._session, self._wanted), Opened)
+            reply = await self._ask(messages.OpenRequest(self.name, self._session, self._wanted), messages.Opened)
             self.options = reply.options
         except BaseException:
             self._req.close()
@@ -172,7 +152,7 @@ class Consumer(UnderTrio):
                         await self.flush()
                     self._background.end()
                     # First leave, so that no waiting fetch of this session takes what is then given back.
-                    await self._ask(LeaveRequest(self.name, self._session, self._read), Done)
+                    await self._ask(messages.LeaveRequest(self.name, self._session, self._read), messages.Done)
                     for partition, offsets in self._unread():
                         await self._acks.settle("release", partition, runs_of(offsets))
                 except NngkitError:
@@ -257,10 +237,12 @@ class Consumer(UnderTrio):
 
     async def _fetch_all(self, send: Any) -> None:
         while True:
-            request = FetchRequest(self.name, self._session, self._seen, self._records, self._size, self._largest, WAIT)
+            request = messages.FetchRequest(
+                self.name, self._session, self._seen, self._records, self._size, self._largest, WAIT
+            )
             try:
-                reply = await self._ask(request, Fetched, waits=WAIT, limit=None)
-                number, batches = reply.number, list(map(Columns.of, reply.batches))
+                reply = await self._ask(request, messages.Fetched, waits=WAIT, limit=None)
+                number, batches = reply.number, list(map(messages.Columns.of, reply.batches))
             except Closed:
                 return
             except NngkitError as error:
@@ -302,29 +284,31 @@ class Consumer(UnderTrio):
 
     # The server
 
-    async def _settle(self, request: SettleRequest) -> None:
-        await self._ask(request, Settled)
+    async def _settle(self, request: messages.SettleRequest) -> None:
+        await self._ask(request, messages.Settled)
 
-    async def info(self) -> list[ConsumerInfo]:
+    async def info(self) -> list[messages.ConsumerInfo]:
         """Return the consumer's state at the server, by partition."""
-        return list((await self._ask(InfoRequest(self.name), Infos)).infos)
+        return list((await self._ask(messages.InfoRequest(self.name), messages.Infos)).infos)
 
     async def delete(self) -> None:
         """Delete the consumer and its state at the server. Its other sessions get NotFound."""
-        await self._ask(DeleteRequest(self.name), Done)
+        await self._ask(messages.DeleteRequest(self.name), messages.Done)
 
-    async def _ask(self, request: Request, kind: type[R], *, waits: float = 0.0, limit: float | None = -1.0) -> R:
+    async def _ask(
+        self, request: messages.Request, kind: type[messages.R], *, waits: float = 0.0, limit: float | None = -1.0
+    ) -> messages.R:
         """Return the server's reply, reconnecting and repeating until it has come: every request may be repeated.
 
         `waits`: seconds that the server may take by itself. Raises TimedOut after `timeout` seconds.
         """
         limit = self._timeout if limit == -1.0 else limit
         deadline = None if limit is None else trio.current_time() + limit
-        body = REQUESTS.encode(request)
+        body = messages.REQUESTS.encode(request)
         for attempt in range(1 << 62):
             left = None if deadline is None else deadline - trio.current_time()
             try:
-                return parse_reply(await self._server.request(body, _least(left, waits + REPLY)), kind)
+                return messages.parse_reply(await self._server.request(body, _least(left, waits + REPLY)), kind)
             except (Lost, TimedOut) as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
                 if deadline is not None and trio.current_time() + pause >= deadline:
@@ -336,11 +320,11 @@ class Consumer(UnderTrio):
 
 async def consumers(
     dial: str | Iterable[str], name: str = "", *, timeout: float = 5.0, tls: TLS | None = None
-) -> list[ConsumerInfo]:
+) -> list[messages.ConsumerInfo]:
     """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
     async with Req(dial=dial, tls=tls) as req:
-        body = await req.arequest(REQUESTS.encode(InfoRequest(name)), timeout=timeout)
-        return list(parse_reply(body, Infos).infos)
+        body = await req.arequest(messages.REQUESTS.encode(messages.InfoRequest(name)), timeout=timeout)
+        return list(messages.parse_reply(body, messages.Infos).infos)
 
 
 class _Batches:
@@ -362,12 +346,16 @@ def _least(left: float | None, most: float) -> float:
 
 def _options(
     start: Literal["earliest", "latest"] | int | None, start_time: int | None, given: dict[str, Any]
-) -> Options | None:
+) -> messages.Options | None:
     """Return the options for creating the consumer; None if none was given. Raises ConfigError."""
     if start is None and start_time is None and not given:
         return None
     if (topics := given.get("topics")) is not None:
         given = given | {"topics": tuple(topics)}
     if start_time is not None:
-        return Options("time", start_time, **given)
-    return Options("offset", start, **given) if isinstance(start, int) else Options(start or "earliest", **given)
+        return messages.Options("time", start_time, **given)
+    return (
+        messages.Options("offset", start, **given)
+        if isinstance(start, int)
+        else messages.Options(start or "earliest", **given)
+    )

@@ -13,18 +13,9 @@ import trio
 
 from nngkit.background import WakeUp
 from nngkit.errors import BadMessage, ConfigError, Damaged, NotStored, TooLarge
+from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.durable.file import StateFile
-from nngkit.fanout.durable.messages import (
-    OPTIONS,
-    Columns,
-    ConsumerInfo,
-    FetchRequest,
-    Options,
-    SettleRequest,
-    pack_runs,
-    unpack_runs,
-)
 from nngkit.fanout.durable.partition import Partition, Runs, offsets_in, runs_of
 from nngkit.journal.reader import Journal
 
@@ -49,7 +40,7 @@ class NamedConsumer:
     Opening raises ConfigError, Damaged.
     """
 
-    def __init__(self, folder: Path, name: str, journal: Journal, options: Options | None) -> None:
+    def __init__(self, folder: Path, name: str, journal: Journal, options: messages.Options | None) -> None:
         self.name = name
         self.wake = WakeUp()
         self.version = 0
@@ -67,7 +58,7 @@ class NamedConsumer:
         self._synced = trio.Event()
         self._file = StateFile(folder, name, self._snapshot)
         try:
-            self.options = self._restored() or options or Options()
+            self.options = self._restored() or options or messages.Options()
             self.check(options)
         except BaseException:
             self._file.close()
@@ -75,24 +66,24 @@ class NamedConsumer:
 
     # State on disk
 
-    def _restored(self) -> Options | None:
+    def _restored(self) -> messages.Options | None:
         """Take in the state on disk; return the options in it, None for a new consumer. Raises Damaged."""
         entries = self._file.entries
         if not entries:
             return None
         now, wall = trio.current_time(), time.time()
-        found: Options | None = None
+        found: messages.Options | None = None
         try:
             for entry in entries:
                 match entry:
                     case ["options", fields]:
-                        found = OPTIONS.parse(fields)
+                        found = messages.OPTIONS.parse(fields)
                         for state in self.partitions.values():
                             state.limits = found.limits
                     case ["cursor", int(number), int(cursor)] if found is not None:
                         self.partitions[number] = Partition(found.limits, cursor)
                     case ["deliver", int(number), int(behind), int(at), int(count), bytes(flat)]:
-                        offsets = list(offsets_in(unpack_runs(flat)))
+                        offsets = list(offsets_in(messages.unpack_runs(flat)))
                         wait = self.partitions[number].limits.ack_wait
                         due = now + min(max(0.0, at / 1e6 + wait - wall), wait)
                         self.partitions[number].deliver(
@@ -101,9 +92,9 @@ class NamedConsumer:
                     case ["skipped", int(number), int(count)]:
                         self.partitions[number].skipped = count
                     case ["settle", int(number), bytes(flat)]:
-                        self.partitions[number].settle(unpack_runs(flat))
+                        self.partitions[number].settle(messages.unpack_runs(flat))
                     case ["ahead", int(number), bytes(flat)]:
-                        self.partitions[number].settle(unpack_runs(flat), end=1 << 63)
+                        self.partitions[number].settle(messages.unpack_runs(flat), end=1 << 63)
                     case _:
                         raise ValueError(f"unknown entry {entry[0]!r}")
             if found is None:
@@ -113,7 +104,7 @@ class NamedConsumer:
         self._file.entries = []
         return found
 
-    def check(self, options: Options | None) -> None:
+    def check(self, options: messages.Options | None) -> None:
         """Raise ConfigError if the consumer has other options."""
         if options is None or options == self.options:
             return
@@ -144,9 +135,9 @@ class NamedConsumer:
             yield ["cursor", number, state.cursor]
             for count, due, runs in state.in_flight():
                 at = wall - state.limits.ack_wait + (0.0 if due is None else due - now)
-                yield ["deliver", number, state.cursor, int(at * 1e6), count, pack_runs(runs)]
+                yield ["deliver", number, state.cursor, int(at * 1e6), count, messages.pack_runs(runs)]
             if state.ahead:
-                yield ["ahead", number, pack_runs(runs_of(sorted(state.ahead)))]
+                yield ["ahead", number, messages.pack_runs(runs_of(sorted(state.ahead)))]
             if state.skipped:
                 yield ["skipped", number, state.skipped]
 
@@ -207,10 +198,10 @@ class NamedConsumer:
             self._note_given_up(number, state.expire(now))
         return any(state.ready for state in self.partitions.values())
 
-    def info(self, ends: dict[int, int]) -> list[ConsumerInfo]:
+    def info(self, ends: dict[int, int]) -> list[messages.ConsumerInfo]:
         """Return the state by partition."""
         return [
-            ConsumerInfo(
+            messages.ConsumerInfo(
                 self.name,
                 number,
                 state.cursor,
@@ -227,7 +218,7 @@ class NamedConsumer:
 
     # Requests
 
-    async def fetch(self, request: FetchRequest, ends: dict[int, int]) -> list[Columns]:
+    async def fetch(self, request: messages.FetchRequest, ends: dict[int, int]) -> list[messages.Columns]:
         """Return the next records, of up to about `request.size` bytes; an empty list if there are none.
 
         Raises TooLarge for a record that the client cannot receive.
@@ -238,7 +229,7 @@ class NamedConsumer:
             session = self._session(request)
             self.expire(trio.current_time())
             self._ends = ends
-            batches: list[Columns] = []
+            batches: list[messages.Columns] = []
             records, size = request.records, min(request.size, request.largest - OVERHEAD)
             numbers = sorted(self.partitions)
             self._turn = (self._turn + 1) % max(1, len(numbers))
@@ -265,12 +256,12 @@ class NamedConsumer:
             session.last = [(columns.partition, columns.offsets) for columns in batches]
             return batches
 
-    def _give_back(self, session: str, batches: list[Columns]) -> None:
+    def _give_back(self, session: str, batches: list[messages.Columns]) -> None:
         for columns in batches:
             again = self.partitions[columns.partition].release(session, columns.offsets)
             self._note(columns.partition, again, 0.0)
 
-    def _session(self, request: FetchRequest) -> _Session:
+    def _session(self, request: messages.FetchRequest) -> _Session:
         session = self._sessions.get(request.session)
         if session is None:
             if len(self._sessions) >= MOST_SESSIONS:
@@ -288,8 +279,8 @@ class NamedConsumer:
         session.last = []
 
     async def _again(
-        self, number: int, state: Partition, request: FetchRequest, records: int, size: int, alone: bool
-    ) -> list[Columns]:
+        self, number: int, state: Partition, request: messages.FetchRequest, records: int, size: int, alone: bool
+    ) -> list[messages.Columns]:
         due = state.again(records, now=trio.current_time(), session=request.session) if state.ready else []
         if not due:
             return []
@@ -301,7 +292,7 @@ class NamedConsumer:
             log_.warning("%s: %d records in flight are not readable any more", self.name, len(gone))
         if later:
             state.release(request.session, later)
-        kept: list[Columns] = []
+        kept: list[messages.Columns] = []
         for columns in found:
             if any(offset not in state.open for offset in columns.offsets):  # settled during the read
                 columns = _without(columns, lambda offset: offset in state.open)
@@ -319,9 +310,9 @@ class NamedConsumer:
         return kept
 
     async def _first(
-        self, number: int, state: Partition, request: FetchRequest, records: int, size: int, alone: bool
-    ) -> list[Columns]:
-        kept: list[Columns] = []
+        self, number: int, state: Partition, request: messages.FetchRequest, records: int, size: int, alone: bool
+    ) -> list[messages.Columns]:
+        kept: list[messages.Columns] = []
         records = min(records, state.room)
         feed, end = self._feeds[number], self._ends.get(number, 0)
         while state.cursor < end and records > 0 and size > 0:
@@ -343,7 +334,7 @@ class NamedConsumer:
                 size -= _size_of(columns)
         return kept
 
-    def _fits(self, columns: Columns, request: FetchRequest, size: int, alone: bool) -> bool:
+    def _fits(self, columns: messages.Columns, request: messages.FetchRequest, size: int, alone: bool) -> bool:
         """Return False if the records are for the next reply. Raises TooLarge if no reply can carry them."""
         whole = _size_of(columns) + OVERHEAD
         if whole > request.largest and alone and len(columns.offsets) == 1:
@@ -352,7 +343,7 @@ class NamedConsumer:
             raise error
         return alone or len(columns.offsets) > 1 or _size_of(columns) <= size
 
-    async def settle(self, request: SettleRequest, end: int) -> int:
+    async def settle(self, request: messages.SettleRequest, end: int) -> int:
         """Carry out the request; return how many records it concerned. An ack is on disk then. Raises NotStored."""
         state = self.partitions.get(request.partition)
         if state is None:
@@ -385,10 +376,10 @@ class NamedConsumer:
         state = self.partitions[number]
         cursor = state.cursor
         known = state.settle(runs, end=end)
-        self._file.append(["settle", number, pack_runs(runs)])
+        self._file.append(["settle", number, messages.pack_runs(runs)])
         beyond = [offset for offset in state.ahead if offset >= cursor]
         if beyond:
-            self._file.append(["ahead", number, pack_runs(runs_of(sorted(beyond)))])
+            self._file.append(["ahead", number, messages.pack_runs(runs_of(sorted(beyond)))])
         return known
 
     def _note(self, number: int, by_count: dict[int, list[int]], wait: float) -> None:
@@ -396,7 +387,7 @@ class NamedConsumer:
         state = self.partitions[number]
         at = int((time.time() + wait - state.limits.ack_wait) * 1e6)
         for count, offsets in by_count.items():
-            self._file.append(["deliver", number, state.cursor, at, count, pack_runs(runs_of(offsets))])
+            self._file.append(["deliver", number, state.cursor, at, count, messages.pack_runs(runs_of(offsets))])
 
     def _note_skipped(self, number: int) -> None:
         feed, state = self._feeds[number], self.partitions[number]
@@ -407,7 +398,7 @@ class NamedConsumer:
 
     def _note_given_up(self, number: int, offsets: list[int]) -> None:
         if offsets:
-            self._file.append(["settle", number, pack_runs(runs_of(offsets))])
+            self._file.append(["settle", number, messages.pack_runs(runs_of(offsets))])
             most = self.options.limits.max_deliver
             log_.warning(
                 "%s: offset %d and %d more: given up after %s deliveries", self.name, offsets[0], len(offsets) - 1, most
@@ -461,15 +452,15 @@ class NamedConsumer:
         self._file.close()
 
 
-def _size_of(columns: Columns) -> int:
+def _size_of(columns: messages.Columns) -> int:
     return len(columns.data) + len(columns.key_data) + PER_RECORD * len(columns.offsets)
 
 
-def _without(columns: Columns, keep: Any) -> Columns:
+def _without(columns: messages.Columns, keep: Any) -> messages.Columns:
     """Return the records that `keep` accepts. Rarely needed, so it is simple rather than fast."""
     rows = [row for row, offset in enumerate(columns.offsets) if keep(offset)]
     values, keys = columns.values(), columns.keys()
-    return Columns(
+    return messages.Columns(
         columns.partition,
         [columns.offsets[row] for row in rows],
         [columns.times[row] for row in rows],

@@ -27,27 +27,8 @@ import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound, NotStored, TooLarge
+from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.file import STATE
-from nngkit.fanout.durable.messages import (
-    ChangeRequest,
-    ConsumerInfo,
-    DeleteRequest,
-    Done,
-    Fetched,
-    FetchRequest,
-    InfoRequest,
-    Infos,
-    LeaveRequest,
-    Opened,
-    OpenRequest,
-    Options,
-    Request,
-    Settled,
-    SettleRequest,
-    encode_error,
-    encode_reply,
-    parse_request,
-)
 from nngkit.fanout.durable.named import NamedConsumer
 from nngkit.fanout.durable.partition import check_name
 from nngkit.journal.reader import Journal, open_journal
@@ -138,7 +119,7 @@ class ConsumerServer(UnderTrio):
         """All addresses that the server listens at."""
         return self._rep.addresses
 
-    def consumers(self, name: str = "") -> list[ConsumerInfo]:
+    def consumers(self, name: str = "") -> list[messages.ConsumerInfo]:
         """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""
         self._read_ends()
         names = [check_name(name)] if name else self._names()
@@ -202,7 +183,7 @@ class ConsumerServer(UnderTrio):
             for question in questions:
                 if self._running >= MOST_REQUESTS:
                     busy = ConfigError("consumer", f"{MOST_REQUESTS} requests are in progress at this server")
-                    question.reply_nowait(encode_error(busy))
+                    question.reply_nowait(messages.encode_error(busy))
                 else:
                     self._running += 1
                     self._background.start(self._answer, question)
@@ -220,12 +201,12 @@ class ConsumerServer(UnderTrio):
     async def _reply(self, question: Question) -> bytes | None:
         peer = None if question.pipe is None else question.pipe.address
         try:
-            request = parse_request(question.body, peer=peer)
+            request = messages.parse_request(question.body, peer=peer)
         except (BadMessage, TooLarge, ConfigError) as error:
             self.bad += 1
-            return encode_error(error)
+            return messages.encode_error(error)
         try:
-            if not isinstance(request, FetchRequest):
+            if not isinstance(request, messages.FetchRequest):
                 return await self._carry_out(request)
             pipe = 0 if question.pipe is None else question.pipe.id
             with trio.CancelScope() as scope:
@@ -237,36 +218,38 @@ class ConsumerServer(UnderTrio):
                         del self._gone[pipe]
             return None  # the connection has ended, so nothing was delivered
         except NngkitError as error:
-            return encode_error(error)
+            return messages.encode_error(error)
         except OSError as error:
-            return encode_error(NotStored(f"{error.filename or self._location}: {error.strerror or error}"))
+            return messages.encode_error(NotStored(f"{error.filename or self._location}: {error.strerror or error}"))
 
-    async def _carry_out(self, request: Request) -> bytes:
+    async def _carry_out(self, request: messages.Request) -> bytes:
         match request:
-            case OpenRequest(name, _, options):
+            case messages.OpenRequest(name, _, options):
                 consumer = self._find(name, options, create=True)
-                return encode_reply(Opened(consumer.options, tuple(consumer.info(self._ends))))
-            case ChangeRequest(name, changes):
+                return messages.encode_reply(messages.Opened(consumer.options, tuple(consumer.info(self._ends))))
+            case messages.ChangeRequest(name, changes):
                 await self._find(name).change(changes)
-                return encode_reply(Done())
-            case SettleRequest():
+                return messages.encode_reply(messages.Done())
+            case messages.SettleRequest():
                 consumer = self._find(request.name)
-                return encode_reply(Settled(await consumer.settle(request, self._ends.get(request.partition, 0))))
-            case LeaveRequest(name, session, seen):
+                return messages.encode_reply(
+                    messages.Settled(await consumer.settle(request, self._ends.get(request.partition, 0)))
+                )
+            case messages.LeaveRequest(name, session, seen):
                 if name in self._consumers:
                     self._consumers[name].leave(session, seen)
-                return encode_reply(Done())
-            case InfoRequest(name):
-                return encode_reply(Infos(tuple(self.consumers(name))))
-            case DeleteRequest(name):
+                return messages.encode_reply(messages.Done())
+            case messages.InfoRequest(name):
+                return messages.encode_reply(messages.Infos(tuple(self.consumers(name))))
+            case messages.DeleteRequest(name):
                 consumer = self._find(name)
                 consumer.remove()
                 del self._consumers[name]
-                return encode_reply(Done())
+                return messages.encode_reply(messages.Done())
             case _:
                 raise AssertionError(request)
 
-    async def _fetch(self, request: FetchRequest) -> bytes:
+    async def _fetch(self, request: messages.FetchRequest) -> bytes:
         consumer = self._find(request.name)
         deadline = trio.current_time() + request.wait
         self._waiting += 1
@@ -289,9 +272,9 @@ class ConsumerServer(UnderTrio):
                     break
         finally:
             self._waiting -= 1
-        return encode_reply(Fetched(request.seen + 1, tuple(columns.batch() for columns in batches)))
+        return messages.encode_reply(messages.Fetched(request.seen + 1, tuple(columns.batch() for columns in batches)))
 
-    def _find(self, name: str, options: Options | None = None, *, create: bool = False) -> NamedConsumer:
+    def _find(self, name: str, options: messages.Options | None = None, *, create: bool = False) -> NamedConsumer:
         """Return the consumer, opening its file if need be. Raises NotFound, ConfigError, Damaged."""
         consumer = self._consumers.get(name)
         if consumer is not None:
