@@ -36,13 +36,33 @@ class UnderTrio:
     """Base class of objects that are used with `async with`, under trio; it reports any other use with a remedy.
 
     A subclass calls `_entering` first in `__aenter__`. Attributes that exist only inside the block are created there
-    and begin with "_": before the block, reading one raises Closed.
+    and begin with "_": before the block, reading one raises Closed. Its tasks are those of `_background`. At the end of
+    the block `_before_end` is called, they are ended, and `_after_end` is called, whatever has failed before.
     """
+
+    _background: Background
 
     def _entering(self) -> None:
         """Raise ConfigError unless called under trio."""
         demand_trio(type(self).__name__)
         self.__dict__["_entered"] = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            try:
+                await self._before_end()
+            finally:
+                await self._background.close(kind, value, traceback)
+        finally:
+            await self._after_end()
+
+    async def _before_end(self) -> None:
+        """Close what the tasks use, while they still run."""
+
+    async def _after_end(self) -> None:
+        """Free what the tasks have used."""
 
     if not TYPE_CHECKING:  # with a __getattr__ in sight, mypy would accept any misspelt attribute
 

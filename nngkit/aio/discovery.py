@@ -12,13 +12,13 @@ from nngkit.aio._base import Aio, AsyncioIterator
 from nngkit.chance import RandomSource
 from nngkit.discovery import client as _client
 from nngkit.discovery import daemon as _daemon
+from nngkit.discovery import queries
 from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _service_discovery
 from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Event, Provider, RoundFigures, Status
-from nngkit.discovery.queries import RoundsReply
 from nngkit.discovery.questions.answering import OnQuestion
 from nngkit.discovery.questions.values import AskResult, Facts, Reserved, Until
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
@@ -499,7 +499,7 @@ class DaemonClient(Aio[_client.DaemonClient]):
         """
         return await self._wait(_client.DaemonClient.snapshot, name, everything=everything)
 
-    async def rounds(self, last: int = 16) -> RoundsReply:
+    async def rounds(self, last: int = 16) -> queries.RoundsReply:
         """Return the figures of the last rounds and the daemon's counters."""
         return await self._wait(_client.DaemonClient.rounds, last)
 

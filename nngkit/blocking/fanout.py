@@ -11,10 +11,10 @@ from typing import Literal
 
 from nngkit.blocking._base import Blocking
 from nngkit.fanout.durable import consumer as _consumer
+from nngkit.fanout.durable import messages
 from nngkit.fanout.durable import server as _server
 from nngkit.fanout.durable.consumer import ConsumerStats
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch
-from nngkit.fanout.durable.messages import ConsumerInfo
 from nngkit.fanout.numbered import following as _following
 from nngkit.fanout.numbered import publisher as _publisher
 from nngkit.fanout.numbered import subscriber as _subscriber
@@ -137,7 +137,7 @@ class Consumer(Blocking[_consumer.Consumer]):
         self._wait(_consumer.Consumer.flush)
 
     @on_behalf
-    def info(self) -> list[ConsumerInfo]:
+    def info(self) -> list[messages.ConsumerInfo]:
         """Return the consumer's state at the server, by partition."""
         return self._wait(_consumer.Consumer.info)
 
@@ -182,7 +182,7 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
         """All addresses that the server listens at."""
         return self._opened.addresses
 
-    def consumers(self, name: str = "") -> list[ConsumerInfo]:
+    def consumers(self, name: str = "") -> list[messages.ConsumerInfo]:
         """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""
         return self._do(_server.ConsumerServer.consumers, name)
 

@@ -33,7 +33,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypedDict, TypeVar
 from uuid import uuid4
 
@@ -765,13 +764,8 @@ class Endpoint(UnderTrio):
         if not self._closed:
             self._act_soon()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.aclose()
-        finally:
-            await self._background.close(kind, value, traceback)
+    async def _before_end(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Leave the cluster at once, and close: children and jobs go elsewhere. `drain` takes its time. Idempotent."""

@@ -141,8 +141,6 @@ class Daemon(UnderTrio):
                         log.exception("on_event failed")
         if (failure := self._background.failure) is not None:
             raise failure
-        if (failure := self._background.failure) is not None:
-            raise failure
 
     # Callers
 

@@ -22,7 +22,6 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -120,7 +119,7 @@ class Resolver(UnderTrio):
                 self._clients.append(client)
             await self._background.open()
         except BaseException:
-            await self._close_clients()
+            await self._after_end()
             raise
         for client in self._clients:
             self._background.start(self._follow, client)
@@ -129,16 +128,10 @@ class Resolver(UnderTrio):
             await self._first.wait()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._feed.end()
-        try:
-            await self._background.close(kind, value, traceback)
-        finally:
-            await self._close_clients()
 
-    async def _close_clients(self) -> None:
+    async def _after_end(self) -> None:
         for client in self._clients:
             await client.__aexit__(None, None, None)
 

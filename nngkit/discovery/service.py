@@ -25,7 +25,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -179,13 +178,8 @@ class Service(UnderTrio):
             self._background.start(self._leave_on_sigterm, self._key)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.aclose()
-        finally:
-            await self._background.close(kind, value, traceback)
+    async def _before_end(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Say goodbye and disconnect, before the block ends; also when cancelled. Idempotent."""

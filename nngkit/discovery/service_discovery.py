@@ -22,7 +22,6 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -154,20 +153,14 @@ class ServiceDiscovery(UnderTrio):
             self._background.start(self._run, self.interval)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end()
-        await self._background.close(kind, value, traceback)
+    async def _before_end(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close before the block ends: waiting calls raise Closed, `events` iterations end. Idempotent."""
-        self._end()
-        await trio.lowlevel.checkpoint()
-
-    def _end(self) -> None:
         self._background.end()
         self._surveys.close()
+        await trio.lowlevel.checkpoint()
 
     @property
     def address(self) -> str:

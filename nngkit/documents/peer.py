@@ -22,7 +22,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from os import PathLike
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -177,13 +176,8 @@ class DocumentPeer(UnderTrio):
             self._background.start(self._host.discovery.run)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.aclose()
-        finally:
-            await self._background.close(kind, value, traceback)
+    async def _before_end(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Send a bye, write all edits to disk, and disconnect before the block ends; also when cancelled."""

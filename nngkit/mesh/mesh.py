@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from types import TracebackType
 from typing import Any, ClassVar, Final, Literal, Self
 from uuid import uuid4
 
@@ -157,13 +156,8 @@ class Mesh(UnderTrio):
         self._background.start(self._keep_time)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.aclose()
-        finally:
-            await self._background.close(kind, value, traceback)
+    async def _before_end(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Send what is queued, for at most a second, and leave the mesh. Idempotent."""

@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import trio
@@ -98,16 +97,11 @@ class ConsumerServer(UnderTrio):
             import pyarrow.parquet  # noqa: F401  # takes 0.1 s or more, which the first delivery would wait
         return journal
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self._background.close(kind, value, traceback)
-        finally:
-            self._rep.close()
-            for consumer in self._consumers.values():
-                consumer.close()
-            self._consumers.clear()
+    async def _after_end(self) -> None:
+        self._rep.close()
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
 
     @property
     def address(self) -> str:

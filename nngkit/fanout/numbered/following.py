@@ -21,7 +21,6 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -136,12 +135,9 @@ class Following(UnderTrio):
         self._background.start(self._receive)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._ended = True
         self._changed.wake()
-        await self._background.close(kind, value, traceback)
 
     @property
     def stats(self) -> FollowingStats:

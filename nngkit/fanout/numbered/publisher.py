@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -185,15 +184,12 @@ class Publisher(UnderTrio):
         self._background.start(self._serve)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._say_number()  # so that a missing tail shows
-        try:
-            await self._background.close(kind, value, traceback)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._close)
+
+    async def _after_end(self) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
         for socket in (self._pub, self._bare, self._rep):

@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import trio
@@ -182,13 +181,10 @@ class Subscriber(UnderTrio):
             self._background.start(self._receive_all, address, sub, publishers)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._open = False
         self._close()
         self._wake.wake()
-        await self._background.close(kind, value, traceback)
 
     def _close(self) -> None:
         for sub in self._subs:

@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal, Self
 
 import trio
@@ -127,15 +126,12 @@ class Outbox(UnderTrio):
         self._background.start(self._send_all)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._stop()
-        try:
-            await self._background.close(kind, value, traceback)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._store.close)
+
+    async def _after_end(self) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._store.close)
 
     @property
     def id(self) -> bytes:
