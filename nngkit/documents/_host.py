@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import trio
@@ -67,23 +67,21 @@ class _OpenDocument:
         self.changed = WakeUp()
 
 
+@dataclass(eq=False, repr=False)
 class PeerHost:
     """Open documents. `exchange` and `discovery` are set by the peer before the first document is opened."""
 
-    exchange: Exchange
+    me: EditStream
+    engine: Engine
+    options: HostOptions
+    _: KW_ONLY
+    background: Background
+    rng: random.Random
+    store: Store | None
+    storage: StorageBackend | None
+    exchange: Exchange = field(init=False)
 
-    def __init__(
-        self,
-        me: EditStream,
-        engine: Engine,
-        options: HostOptions,
-        *,
-        background: Background,
-        rng: random.Random,
-        store: Store | None,
-        storage: StorageBackend | None,
-    ) -> None:
-        self.me = me
+    def __post_init__(self) -> None:
         self.open_documents: dict[str, _OpenDocument] = {}
         self.damaged: dict[str, StoreDamaged] = {}  # documents that cannot be loaded, until they are opened again
         self.edits = 0
@@ -91,12 +89,6 @@ class PeerHost:
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self.discovery: DocumentDiscovery | None = None
         self.closed = False
-        self._engine = engine
-        self._options = options
-        self._background = background
-        self._rng = rng
-        self._store = store
-        self._storage = storage
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -107,7 +99,7 @@ class PeerHost:
             raise Closed("the peer is closed")
         if (known := self.open_documents.get(name)) is not None:
             return known.document
-        document = Document(name, engine=self._engine, host=self)
+        document = Document(name, engine=self.engine, host=self)
         try:
             versions, recent, document_log = self._load(document)
         except StoreDamaged as damage:
@@ -117,8 +109,8 @@ class PeerHost:
         replica = Replica(
             name,
             self.me,
-            rng=self._rng,
-            settings=self._options.settings,
+            rng=self.rng,
+            settings=self.options.settings,
             versions=versions,
             log=recent,
             askable=bool(self.exchange.rep.addresses),
@@ -126,10 +118,10 @@ class PeerHost:
         )
         copy = LocalCopy(
             replica,
-            _Content(document, self._engine),
+            _Content(document, self.engine),
             log=document_log,
-            token=self._options.token,
-            relay=self._options.relay,
+            token=self.options.token,
+            relay=self.options.relay,
             refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
             cut=self.exchange.cut,
         )
@@ -141,7 +133,7 @@ class PeerHost:
 
     def _load(self, document: Document) -> tuple[Versions, list[tuple[EditStream, int, Edit]], DocumentLog | None]:
         """Apply the stored content. Returns its versions, the edits kept for other peers, and the log for new ones."""
-        backend = self._storage or self._store
+        backend = self.storage or self.store
         if backend is None:
             return {}, [], None
         loaded = backend.load(document.name)
@@ -151,7 +143,7 @@ class PeerHost:
                 if update:  # earlier versions stored an edit that could not be applied as empty
                     document.merge(update, None)
         except ValueError as error:
-            where = "storage" if self._store is None else self._store.path
+            where = "storage" if self.store is None else self.store.path
             raise StoreDamaged(where, str(error), f"records of {document.name!r}") from error
         recent = [
             (record.stream, record.seq, Edit(record.update, record.deps))
@@ -159,11 +151,11 @@ class PeerHost:
             if isinstance(record, Record)
         ]
         document_log: DocumentLog | None = None
-        if self._storage is not None:
-            document_log = self._storage.log(document.name, loaded.versions)
-        elif self._store is not None:
+        if self.storage is not None:
+            document_log = self.storage.log(document.name, loaded.versions)
+        elif self.store is not None:
             document_log = StoreDocumentLog(
-                self._store, document.name, self._engine, self._background, log=loaded.log, size=loaded.size
+                self.store, document.name, self.engine, self.background, log=loaded.log, size=loaded.size
             )
         return loaded.versions, recent, document_log
 
@@ -184,8 +176,8 @@ class PeerHost:
             known.document.close()
             known.changed.wake()
         self.exchange.wake()
-        if self._store is not None:
-            await self._store.aclose()
+        if self.store is not None:
+            await self.store.aclose()
 
     async def maintain_awareness(self) -> None:
         """Renew our awareness states, and expire those of silent peers, until cancelled."""
@@ -198,7 +190,7 @@ class PeerHost:
     def check_open(self) -> None:
         """Raise what has ended the peer, if it has ended."""
         if self.closed:
-            raise self._background.ended("the peer is closed")
+            raise self.background.ended("the peer is closed")
 
     def check_denied(self) -> None:
         """Raise AccessDenied if a `join` was refused."""
@@ -228,7 +220,7 @@ class PeerHost:
         """Wait until `peers` peers have the current content on disk. Raises TimedOut, EditRefused, AccessDenied."""
         versions = dict(self.open_documents[document.name].copy.replica.versions)
         refused: dict[EditStream, EditRefused] = {}
-        request = Have(self.me, self._options.token, document.name, versions, True, HAVE)
+        request = Have(self.me, self.options.token, document.name, versions, True, HAVE)
         done: set[EditStream] = set()
         asked: set[EditStream] = set()
         with trio.move_on_after(float("inf") if timeout is None else timeout):
@@ -247,7 +239,7 @@ class PeerHost:
                         log.debug("%s did not confirm %s: %s", peer, document.name, error)
                     finally:
                         self.exchange.wake()
-                    await trio.sleep(self._options.retry)
+                    await trio.sleep(self.options.retry)
                     asked.discard(peer)
 
                 while len(done) < peers and not self.closed:
@@ -314,20 +306,20 @@ class PeerHost:
 
     def at(self, document: Document, name: str) -> Document:
         """Return a saved version as a read-only document. Raises NotFound."""
-        old = Document(document.name, engine=self._engine, read_only=True)
+        old = Document(document.name, engine=self.engine, read_only=True)
         old.merge(self._demand_store().version(document.name, name), None)
         return old
 
     def _demand_store(self) -> Store:
-        if self._store is None:
+        if self.store is None:
             raise _no_store()
-        return self._store
+        return self.store
 
     # ------------------------------------------------------------------ exchange.ExchangeHost
 
     def accepts(self, doc: str) -> bool:
         """Open an unknown document announced by a peer, if `accept` agrees."""
-        if self._options.accept is None or self.closed or doc in self.damaged or not self._options.accept(doc):
+        if self.options.accept is None or self.closed or doc in self.damaged or not self.options.accept(doc):
             return False
         try:
             self.open(doc)
@@ -358,7 +350,7 @@ class PeerHost:
         """Remove the awareness states of a peer that has left."""
         for name, known in self.open_documents.items():
             clock = known.document.awareness.bye(peer)
-            if clock is not None and self._options.relay:  # peers behind us hear neither its bye nor its disconnect
+            if clock is not None and self.options.relay:  # peers behind us hear neither its bye nor its disconnect
                 self.exchange.publish(encode(Aware(peer, name, clock, None)))
 
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
@@ -377,7 +369,7 @@ class PeerHost:
         for name in docs & self.open_documents.keys():
             awareness = self.open_documents[name].document.awareness
             awareness.renew()
-            if self._options.relay:
+            if self.options.relay:
                 for source, clock, state in awareness.known():
                     if isinstance(source, EditStream) and source != peer:
                         self.exchange.publish(encode(Aware(source, name, clock, state)))
@@ -409,7 +401,7 @@ class PeerHost:
 
     async def room(self) -> None:
         """Wait until storage takes more: backpressure for peers that send faster than the disk writes."""
-        if (backend := self._storage or self._store) is not None:
+        if (backend := self.storage or self.store) is not None:
             with suppress(NngkitError):  # storage has failed and reported it; editing goes on
                 await backend.room()
 

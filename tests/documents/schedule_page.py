@@ -73,7 +73,7 @@ class Page:
         self.rng = Random(f"{world.seed}/page")
         for node in world.nodes:
             for copy in node.copies.values():
-                copy._relay = True
+                copy.relay = True
         self._command(
             "start", doc=DOC, origin=ORIGIN.hex(), epoch=1, client=self.rng.getrandbits(52) + 1, seed=world.seed
         )

@@ -612,7 +612,7 @@ async def test_store_belongs_to_one_peer(tmp_path: Path) -> None:
 async def test_failed_disk_raises_in_waiters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with DocumentPeer(store=tmp_path / "docs.sqlite") as peer:
         doc = peer.open("minutes")
-        store = peer._host._store
+        store = peer._host.store
         assert store is not None
 
         def broken(*_: object) -> int:

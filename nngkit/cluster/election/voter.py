@@ -52,22 +52,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from nngkit.chance import RandomSource
-from nngkit.cluster.election import messages
+from nngkit.cluster.election import messages, values
 from nngkit.cluster.election.choice import best_voter, time_until_free
 from nngkit.cluster.election.progress import Hosting
 from nngkit.cluster.election.recovery import Recovery
 from nngkit.cluster.election.replica import Replica
-from nngkit.cluster.election.values import (
-    Deposed,
-    Elected,
-    ElectionEffects,
-    ElectionLimits,
-    ElectionStats,
-    HostChanged,
-    Recovered,
-    Restored,
-    Role,
-)
 from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import ConfigError, Full, NngkitError, TooLarge
@@ -105,9 +94,9 @@ class Voter:
         now: float,
         rng: RandomSource,
         preference: int = 0,
-        restored: Restored | None = None,
+        restored: values.Restored | None = None,
         durable: bool = False,
-        limits: ElectionLimits | None = None,
+        limits: values.ElectionLimits | None = None,
     ) -> None:
         self.id, self.voters = id, tuple(sorted(set(voters)))
         if id not in self.voters:
@@ -118,10 +107,10 @@ class Voter:
             check_id(each, "voters")
         if restored is not None and not durable:
             raise ConfigError("restored", "it needs `durable`")
-        self.limits = limits or ElectionLimits()
+        self.limits = limits or values.ElectionLimits()
         self.quorum = len(self.voters) // 2 + 1
         self.preference, self.willing, self.load = preference, True, 0.0
-        self.role: Role = "follower" if durable else "blank"
+        self.role: values.Role = "follower" if durable else "blank"
         self.host: str | None = None
         self.term = restored.term if restored else 0
         self.wake_at = now
@@ -132,7 +121,7 @@ class Voter:
         self._now, self._seen = now, 0.0
         self._replica = Replica(restored, durable=durable, limits=self.limits)
         self._held: deque[tuple[int, str, messages.Message]] = deque()
-        self._count = dict.fromkeys(ElectionStats.__dataclass_fields__, 0)
+        self._count = dict.fromkeys(values.ElectionStats.__dataclass_fields__, 0)
         self._epochs = {voter: known for voter, known in (restored.epochs if restored else ()) if voter in self.voters}
         self.epoch = self._epochs[id] = max(epoch, self._epochs.get(id, -1) + 1)
         self._began: dict[str, int] = {}
@@ -150,11 +139,11 @@ class Voter:
         self._replies: dict[str, messages.SurveyReply] | None = None
         self._due = 0.0  # of the role: heartbeats, the end of a candidacy or survey, the next survey or round
         if durable:
-            if restored is None or restored == Restored():
+            if restored is None or restored == values.Restored():
                 self.term = self.epoch // 1000
                 self._promise_until = 0.0
             else:
-                self._replica.effects.events.append(Recovered("restored"))
+                self._replica.effects.events.append(values.Recovered("restored"))
             self._save_meta()
             self._due = self._promise_until + self._jitter()
         else:
@@ -188,7 +177,7 @@ class Voter:
         return self._replica.log.new_bytes
 
     @property
-    def stats(self) -> ElectionStats:
+    def stats(self) -> values.ElectionStats:
         """The counters."""
         replica, hosting = self._replica, self._hosting
         counted = {
@@ -201,15 +190,15 @@ class Voter:
             "log_bytes": replica.log.bytes,
             "log_entries": replica.log.last - replica.log.base,
         }
-        return ElectionStats(**counted)
+        return values.ElectionStats(**counted)
 
     def holds_lease(self, now: float) -> bool:
         """Return True if this voter is host and no other voter can be."""
         return self.role == "host" and (not self._others or self._now <= now < self._lease_until)
 
-    def take(self) -> ElectionEffects:
+    def take(self) -> values.ElectionEffects:
         """Return what is to be done since the last call."""
-        effects, self._replica.effects = self._replica.effects, ElectionEffects()
+        effects, self._replica.effects = self._replica.effects, values.ElectionEffects()
         return effects
 
     # ---- what the shell tells
@@ -479,7 +468,7 @@ class Voter:
     def _set_host(self, host: str | None) -> None:
         self.host = host
         self._replica.matched = 0
-        self._replica.effects.events.append(HostChanged(self.term, host))
+        self._replica.effects.events.append(values.HostChanged(self.term, host))
 
     def _depose(self, why: str) -> None:
         if self._hosting is None:
@@ -491,7 +480,7 @@ class Voter:
         self._leaving = NEVER
         self._lease_until = 0.0
         self._due = self._seen + self._jitter()
-        self._replica.effects.events.append(Deposed(self.term, why))
+        self._replica.effects.events.append(values.Deposed(self.term, why))
         self._set_host(None)
 
     def _follow(self, host: str, term: int) -> bool:
@@ -582,7 +571,7 @@ class Voter:
         born = max(self._epochs.values()) // 1000
         if born > self.term:
             self.term, self._vote = born, None
-        self._replica.effects.events.append(Recovered("began"))
+        self._replica.effects.events.append(values.Recovered("began"))
 
     def _evaluate(self) -> None:
         """Be blank no longer, if this voter has what the host of the last term had."""
@@ -602,7 +591,7 @@ class Voter:
         self._promise_until = self._seen + self.limits.lease
         self._due = self._promise_until + self._jitter()
         self._count["beyond"] += lost
-        self._replica.effects.events.append(Recovered("beyond" if lost else "recovered"))
+        self._replica.effects.events.append(values.Recovered("beyond" if lost else "recovered"))
 
     # ---- survey
 
@@ -783,7 +772,7 @@ class Voter:
             replica.advance(index)
             hosting.commit = index
             if before < self._first <= index:
-                replica.effects.events.append(Elected(self.term))
+                replica.effects.events.append(values.Elected(self.term))
 
     def _hand_over(self) -> None:
         hosting, last = self._hosting, self._replica.log.last

@@ -46,23 +46,12 @@ from math import ceil, floor
 from typing import Final
 
 from nngkit.chance import RandomSource
-from nngkit.cluster.jobs import messages
+from nngkit.cluster.jobs import messages, values
 from nngkit.cluster.jobs.grants import HostGrants
 from nngkit.cluster.jobs.intake import Intake
 from nngkit.cluster.jobs.operations import Op, cancel_op, end_op, entries_of, forgetting_ops, pause_op, result_ops
 from nngkit.cluster.jobs.states import DEAD, FAILED, NO_TERM, SWEEP, JobStates
 from nngkit.cluster.jobs.table import Job, JobTable
-from nngkit.cluster.jobs.values import (
-    CANCELLED,
-    FINISHING,
-    GRANTED,
-    LOST,
-    UNKNOWN,
-    JobEnd,
-    WorkEffects,
-    WorkLimits,
-    WorkStats,
-)
 
 LOCAL: Final = -1
 """Link between the host's queue and the crew of the same node; links to other nodes count from 0."""
@@ -80,12 +69,12 @@ class WorkHost:
         now: float,
         wall: float,
         rng: RandomSource,
-        limits: WorkLimits | None = None,
+        limits: values.WorkLimits | None = None,
         ahead: float = 0.0,
     ) -> None:
         self.id, self.term, self.table = id, term, table
-        self.limits = limits or WorkLimits()
-        self.stats = WorkStats()
+        self.limits = limits or values.WorkLimits()
+        self.stats = values.WorkStats()
         self.granting = False
         self._rng = rng
         self._wall = wall - now
@@ -99,7 +88,7 @@ class WorkHost:
         self._results: list[tuple[Job, bytes]] = []  # to be proposed
         self._finishing: dict[int, tuple[float, float]] = {}  # start and end, wall clock, by serial
         self._taken: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        self._effects = WorkEffects()
+        self._effects = values.WorkEffects()
         self._sweep_at = now + SWEEP
         self.tell_time(now)
 
@@ -128,12 +117,12 @@ class WorkHost:
 
     # ---- what the node does
 
-    def take(self, now: float) -> WorkEffects:
+    def take(self, now: float) -> values.WorkEffects:
         """Grant what may be granted; return what is to be done since the last call."""
         if self.granting:
             self._grants.grant(now)
         self._propose(now)
-        effects, self._effects = self._effects, WorkEffects()
+        effects, self._effects = self._effects, values.WorkEffects()
         effects.down = self._grants.take()
         effects.unicasts = self._intake.take()
         for worker, (taken, refused) in self._taken.items():
@@ -189,7 +178,9 @@ class WorkHost:
         found: dict[str, list[int]] = {}
         for job in self.table.jobs.values():
             if job.outcome < 0:
-                found.setdefault(job.spec.kind, [0, 0])[job.status in (GRANTED, LOST, UNKNOWN, FINISHING)] += 1
+                found.setdefault(job.spec.kind, [0, 0])[
+                    job.status in (values.GRANTED, values.LOST, values.UNKNOWN, values.FINISHING)
+                ] += 1
         return found
 
     # ---- commits
@@ -223,7 +214,7 @@ class WorkHost:
         for job, payload in zip(jobs, payloads, strict=True):
             outcome, serial, worker = job.outcome, job.serial, job.worker
             started, finished = finishing.pop(serial, (0.0, job.finished))
-            job.status = FINISHING
+            job.status = values.FINISHING
             if outcome == 0:
                 results += 1
                 error = ("", "")
@@ -237,7 +228,7 @@ class WorkHost:
                 taken[worker][0].append(serial)
             spec, source = job.spec, job.source
             ends.append(
-                JobEnd(
+                values.JobEnd(
                     serial,
                     spec.kind,
                     job.key,
@@ -273,10 +264,10 @@ class WorkHost:
         rows = zip(message.serials, message.fences, message.results, message.took, strict=True)
         for serial, fence, result, took in rows:
             job = jobs.get(serial)
-            if job is None or job.status == FINISHING or not self._jobs.counts(job, term, fence):
+            if job is None or job.status == values.FINISHING or not self._jobs.counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
                 continue
-            if job.status == GRANTED:
+            if job.status == values.GRANTED:
                 states.running[job.spec.visibility].pop(serial, None)
             elif states.lost:
                 states.lost.pop(serial, None)
@@ -284,14 +275,14 @@ class WorkHost:
             if len(result) > most:
                 self._jobs.end(job, FAILED, "TooLarge", f"result of {len(result)} bytes, over {most}")
                 continue
-            job.status = FINISHING
+            job.status = values.FINISHING
             job.term, job.fence, job.attempts = term, fence, max(1, job.attempts)
             ready.append((job, result))
             finishing[serial] = wall - took / 1000, wall
         for failed in message.failures:
             serial, fence = failed.serial, failed.fence
             job = jobs.get(serial)
-            if job is None or job.status == FINISHING or not self._jobs.counts(job, term, fence):
+            if job is None or job.status == values.FINISHING or not self._jobs.counts(job, term, fence):
                 self._refuse(worker, serial, job, term, fence)
                 continue
             job.worker = worker
@@ -312,7 +303,12 @@ class WorkHost:
 
     def _refuse(self, worker: str, serial: int, job: Job | None, term: int, fence: int) -> None:
         """Tell the worker that it need not keep a result, unless it, or a failure of the job, is being committed."""
-        if job is not None and job.outcome < 0 and job.status == FINISHING and self._jobs.counts(job, term, fence):
+        if (
+            job is not None
+            and job.outcome < 0
+            and job.status == values.FINISHING
+            and self._jobs.counts(job, term, fence)
+        ):
             return
         if serial in self._failed:
             return
@@ -328,12 +324,12 @@ class WorkHost:
         shared = []
         for number in message.numbers:
             job = source.jobs.get(number)
-            if job is not None and job.outcome < 0 and job.status != FINISHING:
+            if job is not None and job.outcome < 0 and job.status != values.FINISHING:
                 if job.key is not None:
                     shared.append((sender, message.epoch, number, job.attempts, job.worker))
                 else:
                     self._jobs.void(job)
-                    self._jobs.end(job, CANCELLED, "cancelled", f"by {sender}")
+                    self._jobs.end(job, values.CANCELLED, "cancelled", f"by {sender}")
         if shared:
             wall = self._time(now)
             self._operations += [cancel_op(wall, rows) for rows in messages.batches(shared, 500)]  # 100 KB

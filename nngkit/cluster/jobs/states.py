@@ -23,18 +23,9 @@ from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from nngkit.cluster.jobs import values
 from nngkit.cluster.jobs.messages import PRIORITIES, Ref
 from nngkit.cluster.jobs.table import Job, JobTable
-from nngkit.cluster.jobs.values import (
-    DELAYED,
-    FINISHING,
-    GRANTED,
-    LOST,
-    QUEUED,
-    UNKNOWN,
-    WorkLimits,
-    WorkStats,
-)
 
 __all__ = ["DEAD", "FAILED", "NO_TERM", "SWEEP", "JobStates", "WorkQueue"]
 
@@ -47,7 +38,7 @@ class JobStates:
     """The moves of a job between `lost`, `running`, the delayed ones, the queues and its end. Times are monotonic."""
 
     def __init__(
-        self, table: JobTable, *, term: int, now: float, wall: float, limits: WorkLimits, stats: WorkStats
+        self, table: JobTable, *, term: int, now: float, wall: float, limits: values.WorkLimits, stats: values.WorkStats
     ) -> None:
         self.table, self.term, self.limits, self.stats = table, term, limits, stats
         self.wake_at = now
@@ -73,7 +64,7 @@ class JobStates:
             job.term = job.fence = job.grants = 0
             job.suspect = job.counted = False
             if job.outcome >= 0:
-                job.status = FINISHING
+                job.status = values.FINISHING
                 continue
             job.attempts = job.tries
             if (due := job.not_before - self.lead) > now:
@@ -81,7 +72,7 @@ class JobStates:
                     job.term = NO_TERM
                 self.delay(job, due)
             else:
-                job.status = UNKNOWN
+                job.status = values.UNKNOWN
                 self.lost[serial] = now + self.limits.grace, job
             self._set_deadline(job, now)
 
@@ -103,12 +94,12 @@ class JobStates:
         delayed, deadlines = self._delayed, self._deadlines
         while delayed and delayed[0][0] <= now:
             _, _, job = heappop(delayed)
-            if job.status == DELAYED and job.due <= now:
-                job.status = QUEUED
+            if job.status == values.DELAYED and job.due <= now:
+                job.status = values.QUEUED
                 self.queue.add([job])
         while deadlines and deadlines[0][0] <= now:
             _, _, job = heappop(deadlines)
-            if job.outcome < 0 and job.status != FINISHING:
+            if job.outcome < 0 and job.status != values.FINISHING:
                 self.void(job)
                 self.end(job, FAILED, "deadline", f"not finished within {job.spec.deadline} s")
         for heap in (delayed, deadlines):
@@ -129,7 +120,7 @@ class JobStates:
             _, job = lost.pop(serial)
             # Most jobs of an earlier term that no worker reports were only queued: without a recorded start they may
             # run beside others, as may those whose last start has failed.
-            job.suspect = job.status == LOST or bool(job.tries and not job.not_before)
+            job.suspect = job.status == values.LOST or bool(job.tries and not job.not_before)
             self.requeue(job, "lost", "the worker was lost")
         return wake
 
@@ -153,7 +144,7 @@ class JobStates:
 
     def sweep(self) -> None:
         """Drop what is left of jobs that have ended."""
-        for heap, status in ((self._delayed, DELAYED), (self._deadlines, None)):
+        for heap, status in ((self._delayed, values.DELAYED), (self._deadlines, None)):
             live = [row for row in heap if row[2].outcome < 0 and status in (None, row[2].status)]
             if len(live) < len(heap) // 2:
                 heap[:] = live
@@ -170,20 +161,20 @@ class JobStates:
     def present(self, serial: int, term: int, fence: int) -> Job | None:
         """Return the job of a grant that counts, unless it has ended or waits."""
         job = self.table.jobs.get(serial)
-        held = job is not None and job.status in (GRANTED, LOST, UNKNOWN)
+        held = job is not None and job.status in (values.GRANTED, values.LOST, values.UNKNOWN)
         return job if job is not None and held and self.counts(job, term, fence) else None
 
     def leave(self, job: Job) -> None:
         """Take a job out of the table that belongs to its status; queues drop it by themselves."""
-        if job.status == GRANTED:
+        if job.status == values.GRANTED:
             self.running[job.spec.visibility].pop(job.serial, None)
-        elif job.status in (LOST, UNKNOWN):
+        elif job.status in (values.LOST, values.UNKNOWN):
             self.lost.pop(job.serial, None)
 
     def end(self, job: Job, outcome: int, kind: str, text: str) -> None:
         """Have an end proposed."""
         self.leave(job)
-        job.status = FINISHING
+        job.status = values.FINISHING
         self.ends.append((job, outcome, kind, text))
 
     def requeue(self, job: Job, kind: str, text: str) -> None:
@@ -195,12 +186,12 @@ class JobStates:
 
     def queue_first(self, job: Job) -> None:
         """Put a job before the others."""
-        job.status = QUEUED
+        job.status = values.QUEUED
         (self.suspects if job.suspect else self.queue).add_first(job)
 
     def renew(self, job: Job, now: float) -> None:
         """Begin the visibility anew: the worker has reported."""
-        if job.status == GRANTED:
+        if job.status == values.GRANTED:
             running = self.running[job.spec.visibility]
             running.pop(job.serial, None)
             running[job.serial] = job
@@ -208,12 +199,12 @@ class JobStates:
 
     def void(self, job: Job) -> None:
         """Have the worker of a job told to stop it, once its end is committed."""
-        if job.status == GRANTED:
+        if job.status == values.GRANTED:
             self.stopping[job.serial] = job.link, Ref(job.serial, job.term, job.fence, job.attempts)
 
     def delay(self, job: Job, at: float) -> None:
         """Have a job wait until a time."""
-        job.status, job.due = DELAYED, at
+        job.status, job.due = values.DELAYED, at
         heappush(self._delayed, (at, job.serial, job))
         self.wake_at = min(self.wake_at, at)
 
@@ -261,7 +252,7 @@ class WorkQueue:
             priority = max(by_priority)
             ready = by_priority[priority]
             while ready:
-                if ready[0].status == QUEUED:
+                if ready[0].status == values.QUEUED:
                     return ready
                 ready.popleft()
             del by_priority[priority]

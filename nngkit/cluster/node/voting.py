@@ -13,16 +13,7 @@ from typing import Any, Final
 
 from nngkit.chance import RandomSource
 from nngkit.cluster.election import messages as election_messages
-from nngkit.cluster.election.values import (
-    Deposed,
-    Elected,
-    ElectionEvent,
-    ElectionLimits,
-    HostChanged,
-    Persist,
-    Recovered,
-    Restored,
-)
+from nngkit.cluster.election import values
 from nngkit.cluster.election.voter import Voter
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.jobs.table import JobTable
@@ -37,14 +28,14 @@ LOG_BYTES: Final = 32 * 1024 * 1024  # entries since the last snapshot, after wh
 class Store:
     """Store these on disk, in this order, then call `persisted` with the last token."""
 
-    steps: tuple[Persist, ...]
+    steps: tuple[values.Persist, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class VotingEvent:
     """News of the election, for the journal and the log."""
 
-    event: ElectionEvent
+    event: values.ElectionEvent
 
 
 @dataclass(slots=True)
@@ -52,7 +43,7 @@ class VotingEffects:
     """Work for the node: rows for voters, changes of the host for the tree, events for the shell, lines for the log."""
 
     sends: list[tuple[str, list[Any]]] = field(default_factory=list)
-    changes: list[Elected | Deposed | HostChanged] = field(default_factory=list)
+    changes: list[values.Elected | values.Deposed | values.HostChanged] = field(default_factory=list)
     events: list[Store | VotingEvent] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -68,7 +59,7 @@ class VotingPart:
         epoch: int,
         now: float,
         rng: RandomSource,
-        restored: Restored | None,
+        restored: values.Restored | None,
     ) -> None:
         self.id = config.id
         self.voters = dict(config.voters)
@@ -84,7 +75,7 @@ class VotingPart:
             preference=config.preference,
             restored=restored,
             durable=config.durable,
-            limits=ElectionLimits(lease=config.lease, heartbeat=config.lease / 5),
+            limits=values.ElectionLimits(lease=config.lease, heartbeat=config.lease / 5),
         )
         self._unproposed: list[bytes] = []
 
@@ -160,12 +151,12 @@ class VotingPart:
             out.warnings.append(f"the log of jobs cannot be applied: {error}")
             raise
         for event in effects.events:
-            if isinstance(event, Elected):
+            if isinstance(event, values.Elected):
                 self._work.elected(event.term, self.table, self._clock, now)
-            elif isinstance(event, Deposed):
+            elif isinstance(event, values.Deposed):
                 self._work.deposed()
                 self._unproposed.clear()
-            if isinstance(event, Recovered):
+            if isinstance(event, values.Recovered):
                 out.warnings += self._recovered(event)
             else:
                 out.changes.append(event)
@@ -192,7 +183,7 @@ class VotingPart:
         if self.table.compact_bytes > LOG_BYTES:
             self.voter.compact(committed[-1][0], self.table.snapshot())
 
-    def _recovered(self, event: Recovered) -> list[str]:
+    def _recovered(self, event: values.Recovered) -> list[str]:
         if event.how != "beyond":
             return []
         return ["more than a minority of the voters has lost its memory: jobs that were accepted may be lost"]

@@ -52,7 +52,7 @@ from typing import Any, Final
 from nngkit.chance import Chance
 from nngkit.cluster.frames import check_id
 from nngkit.cluster.log_clock import NEVER
-from nngkit.cluster.tree import messages
+from nngkit.cluster.tree import messages, values
 from nngkit.cluster.tree.children import Children
 from nngkit.cluster.tree.links import Link, Neighbours
 from nngkit.cluster.tree.members import MemberTable
@@ -61,24 +61,6 @@ from nngkit.cluster.tree.root import Balance, Doubles, shape_of
 from nngkit.cluster.tree.search import Candidate, Search
 from nngkit.cluster.tree.shape import Shape
 from nngkit.cluster.tree.standbys import Standbys
-from nngkit.cluster.tree.values import (
-    Attached,
-    ChildDown,
-    Detached,
-    Greeted,
-    Left,
-    MemberAdded,
-    MemberRemoved,
-    OtherVoters,
-    ParentDown,
-    ParentUp,
-    PlaceEffects,
-    PlaceLimits,
-    PlaceRefused,
-    PlaceStats,
-    Silent,
-    TermChanged,
-)
 from nngkit.envelope import encode
 from nngkit.errors import ConfigError
 from nngkit.messages import MOST_NUMBER
@@ -107,7 +89,7 @@ class Place:
         may_host: bool,
         now: float,
         rng: Chance,
-        limits: PlaceLimits | None = None,
+        limits: values.PlaceLimits | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         if not 0 <= epoch <= MOST_NUMBER:
@@ -116,8 +98,8 @@ class Place:
             raise ConfigError("fanout", f"{fanout!r} is not a number of children from 1", fanout)
         self.id, self.epoch, self.address = check_id(id), epoch, address
         self.may_host = may_host
-        self.limits = limits or PlaceLimits()
-        self.stats = PlaceStats()
+        self.limits = limits or values.PlaceLimits()
+        self.stats = values.PlaceStats()
         self.fanout = fanout if address is not None else 0
         self._seeds = tuple(seeds)
         self._facts = self._checked(facts or {})
@@ -246,11 +228,11 @@ class Place:
             self._number_at if self._number_wanted else NEVER,
         )
 
-    def take(self) -> PlaceEffects:
+    def take(self) -> values.PlaceEffects:
         """Return what is to be done since the last call."""
         if not self._stopped:
             self._after()
-        effects, self._near.effects = self._near.effects, PlaceEffects()
+        effects, self._near.effects = self._near.effects, values.PlaceEffects()
         return effects
 
     def join(self, now: float) -> None:
@@ -388,7 +370,7 @@ class Place:
             for link in near.heartbeats(now):
                 near.drop(link)
                 if link.id and now - link.heard >= self.limits.silence:
-                    near.effects.events.append(Silent(link.id, link.address or "", now - link.heard))
+                    near.effects.events.append(values.Silent(link.id, link.address or "", now - link.heard))
                 self._ended(link, now, "the link was silent")
         if now >= self._patience_at:
             self._patience_at = NEVER
@@ -397,7 +379,7 @@ class Place:
         self._standbys.step(now)
         if now >= self._leave_at:
             self._leave_at = NEVER
-            near.effects.events.append(Left())
+            near.effects.events.append(values.Left())
             self._stop("the node leaves")
 
     # ---- messages of neighbours
@@ -456,7 +438,7 @@ class Place:
         if link.dialed is None:
             link.purpose = hello.purpose
             link.turn("standby" if hello.purpose == "standby" else "guest", now)
-        self._near.effects.events.append(Greeted(hello.id, hello.term))
+        self._near.effects.events.append(values.Greeted(hello.id, hello.term))
 
     def _answered(
         self, link: Link, answer: messages.Accept | messages.Refer | messages.Refuse | messages.Wait, now: float
@@ -467,7 +449,7 @@ class Place:
             return  # it came after the end of the attempt
         if isinstance(answer, messages.Accept):
             if self.may_host and self._voters != answer.voters.keys():
-                self._near.effects.events.append(OtherVoters(link.id, tuple(sorted(answer.voters))))
+                self._near.effects.events.append(values.OtherVoters(link.id, tuple(sorted(answer.voters))))
             self._children.voters |= answer.voters
             self._offered(link, answer.place, now)
         elif isinstance(answer, messages.Wait):
@@ -477,7 +459,7 @@ class Place:
             self._search.referred(attempt, answer.addresses, now)
         else:
             self._search.end(attempt, now, answered=True)
-            self._near.effects.events.append(PlaceRefused(answer.why, answer.final))
+            self._near.effects.events.append(values.PlaceRefused(answer.why, answer.final))
             if answer.final:
                 self._stop(answer.why)
 
@@ -584,7 +566,7 @@ class Place:
         return f"the id {name[:40]} is in use by {address or 'another node'}"
 
     def _expelled(self, why: str) -> None:
-        self._near.effects.events.append(PlaceRefused(why, final=True))
+        self._near.effects.events.append(values.PlaceRefused(why, final=True))
         self._stop(why)
 
     # ---- parent and path
@@ -600,7 +582,7 @@ class Place:
         elif link.role == "pending":
             self._children.serve_waiters(now)
         elif link.role == "left":
-            self._near.effects.events.append(ParentDown(link.number, link.id))
+            self._near.effects.events.append(values.ParentDown(link.number, link.id))
         elif link is self._parent:
             self._parent_lost(now, why)
         elif link.role == "standby" and link.dialed is not None:
@@ -613,9 +595,9 @@ class Place:
             if link.role in ("parent", "child", "pending", "left"):
                 self._near.send(link, messages.Leave(why))
             if link.role in ("parent", "left"):
-                self._near.effects.events.append(ParentDown(link.number, link.id))
+                self._near.effects.events.append(values.ParentDown(link.number, link.id))
             elif link.role == "child":
-                self._near.effects.events.append(ChildDown(link.number, link.id))
+                self._near.effects.events.append(values.ChildDown(link.number, link.id))
             self._near.drop(link)
         self._parent = None
         self._standing.lose()
@@ -648,7 +630,7 @@ class Place:
         self._search.avoid = link.address
         if old is not None:
             old.turn("left", now)
-        self._near.effects.events.append(ParentUp(link.number, link.id))
+        self._near.effects.events.append(values.ParentUp(link.number, link.id))
         self._path_changed(now)
 
     def _follow_parent(self, now: float) -> None:
@@ -677,7 +659,7 @@ class Place:
         self.stats.lost += 1
         self._lost, self._lost_address = link.id, link.address
         self._search.avoid = None
-        self._near.effects.events.append(ParentDown(link.number, link.id))
+        self._near.effects.events.append(values.ParentDown(link.number, link.id))
         self._path_lost(why, now)
         standbys = self._standbys.candidates()
         back = [Candidate(self._lost_address, hops=1)] if self._lost_address else []
@@ -712,14 +694,14 @@ class Place:
         if not path:
             self._attached = None
             if before is not None:
-                events.append(Detached(why))
+                events.append(values.Detached(why))
             return
         present = self._standing.term, path[0], self.parent
         if present != before:
             self._attached = present
             if before is None or before[0] != present[0]:
-                events.append(TermChanged(present[0], present[1]))
-            events.append(Attached(*present))
+                events.append(values.TermChanged(present[0], present[1]))
+            events.append(values.Attached(*present))
 
     def _update_hint(self) -> None:
         standing = self._standing
@@ -760,9 +742,9 @@ class Place:
             self._follow_parent(now)
         for before, member in self._table.changes():
             if member is not None:
-                near.effects.events.append(MemberAdded(member, before))
+                near.effects.events.append(values.MemberAdded(member, before))
             elif before is not None:
-                near.effects.events.append(MemberRemoved(before))
+                near.effects.events.append(values.MemberRemoved(before))
             if self._standing.leading:
                 self._balance.changed(now)
         if self._table.double:

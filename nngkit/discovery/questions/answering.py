@@ -10,7 +10,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeAlias
 
 import trio
@@ -33,7 +33,7 @@ OPEN: Final = 256  # questions in progress: those over RUNNING are refused, thos
 REMEMBERED: Final = 64  # answers kept for other daemons that ask the same; at most 4 MiB
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Kept:
     """The answer to one id, for all daemons that pass the question on. None: too late for an answer."""
 
@@ -41,27 +41,20 @@ class _Kept:
     answer: bytes | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Answering:
     """Answers questions for a Service. `provider`: its current record; `counters`: of ServiceStats."""
 
-    def __init__(
-        self,
-        *,
-        domain: str,
-        on_question: OnQuestion | None,
-        info: Facts | None,
-        stats: Facts | None,
-        provider: Callable[[], Provider],
-        counters: MutableMapping[str, int],
-        background: Background,
-    ) -> None:
-        self._domain = domain
-        self._on_question = on_question
-        self._info = info
-        self._stats = stats
-        self._provider = provider
-        self._counters = counters
-        self._background = background
+    _: KW_ONLY
+    domain: str
+    on_question: OnQuestion | None
+    info: Facts | None
+    stats: Facts | None
+    provider: Callable[[], Provider]
+    counters: MutableMapping[str, int]
+    background: Background
+
+    def __post_init__(self) -> None:
         self._started = time.monotonic()
         self._open = 0
         self._running = 0
@@ -75,21 +68,21 @@ class Answering:
         try:
             question = parse_survey_question(query.body, query.pipe.address)
         except (BadMessage, TooLarge) as error:
-            self._counters["bad"] += 1
+            self.counters["bad"] += 1
             log.debug("%s", error)
             return True
         if question is None:
             return False
-        self._counters["questions"] += 1
-        if question.domain != self._domain:
-            self._counters["other_domain"] += 1
-        elif question.name not in (None, self._provider().name):
+        self.counters["questions"] += 1
+        if question.domain != self.domain:
+            self.counters["other_domain"] += 1
+        elif question.name not in (None, self.provider().name):
             pass
         elif self._open >= OPEN:
-            self._counters["skipped"] += 1
+            self.counters["skipped"] += 1
         else:
             self._open += 1
-            self._background.start(self._reply, query, question)
+            self.background.start(self._reply, query, question)
         return True
 
     async def _reply(self, query: Query, question: SurveyQuestion) -> None:
@@ -97,7 +90,7 @@ class Answering:
             answer = await (self._asked(question) if question.kind == ASK else self._reserved(question.kind))
             if answer is not None:
                 await query.areply(answer)
-                self._counters["answers"] += 1
+                self.counters["answers"] += 1
         except NngkitError as error:  # closed, or the daemon has disconnected
             log.debug("not answered: %s", error)
         finally:
@@ -106,16 +99,16 @@ class Answering:
     # Reserved questions
 
     async def _reserved(self, kind: str) -> bytes:
-        provider = self._provider()
+        provider = self.provider()
         try:
             if kind == Reserved.PING:
                 return SurveyAnswer(provider.key).encode()
             uptime = round(time.monotonic() - self._started, 3)
             if kind == Reserved.INFO:
-                facts = {**provider.as_map(), "uptime": uptime, "info": _map(self._info)}
+                facts = {**provider.as_map(), "uptime": uptime, "info": _map(self.info)}
             elif kind == Reserved.STATS:
-                counters = dict(self._counters)
-                facts = {"uptime": uptime, "load": provider.load, "discovery": counters, "stats": _map(self._stats)}
+                counters = dict(self.counters)
+                facts = {"uptime": uptime, "load": provider.load, "discovery": counters, "stats": _map(self.stats)}
             else:  # of a later version
                 return SurveyAnswer(provider.key, declined=True).encode()
             return SurveyAnswer(provider.key, envelope.encode(facts)).encode()
@@ -125,8 +118,8 @@ class Answering:
     # Questions of programs
 
     async def _asked(self, question: SurveyQuestion) -> bytes | None:
-        provider = self._provider()
-        if self._on_question is None or provider.draining:
+        provider = self.provider()
+        if self.on_question is None or provider.draining:
             return SurveyAnswer(provider.key, declined=True).encode()
         place = (question.id, question.name or "", question.body)
         kept = self._kept.get(place)
@@ -162,7 +155,7 @@ class Answering:
             return self._failure(provider, error, "on_question")
 
     async def _call(self, question: Question) -> Answered:
-        function = self._on_question
+        function = self.on_question
         assert function is not None
         if inspect.iscoroutinefunction(function):
             found: Answered | Awaitable[Answered] = function(question)

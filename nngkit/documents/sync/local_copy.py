@@ -19,7 +19,7 @@ tried, as each may cost a rebuild of the content.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from nngkit.documents.sync import messages
@@ -80,30 +80,23 @@ class Step:
     refused: bool
 
 
+@dataclass(eq=False, repr=False)
 class LocalCopy:
     """One document. `token` goes into its requests; `relay`: received edits are published again, for other peers.
 
     `refused` is called with (peer, reason) for rejected input, `cut` with a peer whose update damaged the engine.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        content: Content,
-        *,
-        log: EditLog | None = None,
-        token: str | None = None,
-        relay: bool = False,
-        refused: Callable[[EditStream | None, str], None],
-        cut: Callable[[EditStream], None] = lambda _: None,
-    ) -> None:
-        self.replica = replica
-        self.content = content
-        self._log = log
-        self._token = token
-        self._relay = relay
-        self._refused = refused
-        self._cut = cut
+    replica: Replica
+    content: Content
+    _: KW_ONLY
+    log: EditLog | None = None
+    token: str | None = None
+    relay: bool = False
+    refused: Callable[[EditStream | None, str], None]
+    cut: Callable[[EditStream], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._wary_until = float("-inf")
         self._pending: list[messages.BusMessage] = []
         self._pending_bytes = 0  # approximate bytes of the last pending message
@@ -121,8 +114,8 @@ class LocalCopy:
     def edited(self, update: bytes, now: float) -> None:
         """Number, log and publish a local transaction."""
         updates = self.replica.edited(update, now)
-        if self._log is not None:
-            self._log.append(updates.stream, updates.first, updates.edits[0])
+        if self.log is not None:
+            self.log.append(updates.stream, updates.first, updates.edits[0])
         self._changed = self._edited = True
         self._publish(updates)
 
@@ -134,7 +127,7 @@ class LocalCopy:
         elif self._is_wary_of(message.stream, now):
             self.replica.counts.overflow += 1  # heartbeats show that it exists, and it is requested
         elif (why := self.replica.heard(message, via, now)) is not None:
-            self._refused(via, why)
+            self.refused(via, why)
         else:
             self._catch_up(now)
 
@@ -162,9 +155,9 @@ class LocalCopy:
                 self._refuse(one, why)
                 continue
             self._changed = True
-            if self._log is not None:
-                self._log.append(one.stream, one.seq, one.edit)
-            if self._relay:
+            if self.log is not None:
+                self.log.append(one.stream, one.seq, one.edit)
+            if self.relay:
                 self._publish(messages.Updates(one.stream, self.name, one.seq, (one.edit,)))
 
     def _apply(self, payload: bytes, via: EditStream, now: float) -> str | None:
@@ -180,13 +173,13 @@ class LocalCopy:
     def _refuse(self, one: Deliver, why: str) -> None:
         if self.replica.refuse(one.stream, one.seq, why):
             self._news = True
-            self._refused(one.stream, f"edit {one.seq}: {why}")
+            self.refused(one.stream, f"edit {one.seq}: {why}")
 
     def _suspect(self, peer: EditStream, error: ValueError, now: float) -> None:
         """Cut off a peer whose update damaged the engine."""
         if isinstance(error, Harmful):
             self._wary_until = now + WARY
-            self._cut(peer)
+            self.cut(peer)
 
     def _is_wary_of(self, stream: EditStream, now: float) -> bool:
         return now < self._wary_until and stream != self.replica.me and stream not in self.replica.versions
@@ -219,18 +212,18 @@ class LocalCopy:
         me = self.replica.me
         match ask:
             case AskEdits(_, ranges):
-                return messages.Nack(me, self._token, self.name, ranges)
+                return messages.Nack(me, self.token, self.name, ranges)
             case AskAll(_, whole):
                 versions: Versions = {} if whole else self.replica.history.shared_versions()
-                return messages.Want(me, self._token, self.name, None if whole else self.content.state(), versions)
+                return messages.Want(me, self.token, self.name, None if whole else self.content.state(), versions)
             case Offer(peer, whole):
                 edits, brought, needed = (
                     ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
                 )
                 if found := [edit for edit in edits if edit]:  # rejected edits are stored as empty
-                    return messages.Give(me, self._token, self.name, self.content.merge(found), brought, needed)
+                    return messages.Give(me, self.token, self.name, self.content.merge(found), brought, needed)
                 return messages.Give(
-                    me, self._token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
+                    me, self.token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
                 )
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:
@@ -239,14 +232,14 @@ class LocalCopy:
             case AskEdits(peer, _), messages.Resent(_, doc, updates, rest) if doc == self.name:
                 for one in updates:
                     if one.doc != self.name:
-                        self._refused(peer, "the reply is about another document")
+                        self.refused(peer, "the reply is about another document")
                         self.replica.failed(peer, now)
                         return
                     if self._is_wary_of(one.stream, now):
                         self.replica.failed(peer, now)
                         return
                     if (why := self.replica.heard(one, peer, now)) is not None:
-                        self._refused(peer, why)
+                        self.refused(peer, why)
                         self.replica.failed(peer, now)
                         return
                     self._catch_up(now)
@@ -257,7 +250,7 @@ class LocalCopy:
             case Offer(peer, _), messages.Given(_, doc, versions) if doc == self.name:
                 self.replica.offered(peer, versions, now)
             case _:
-                self._refused(ask.peer, "the reply does not match the request")
+                self.refused(ask.peer, "the reply does not match the request")
                 self.replica.failed(ask.peer, now)
 
     def failed(self, ask: Ask, now: float) -> None:
@@ -274,7 +267,7 @@ class LocalCopy:
     def _merge(self, peer: EditStream, update: bytes, versions: Versions, now: float) -> tuple[str, str] | None:
         """Apply an update; return the code and the reason of a refusal, as in Refused."""
         if versions.get(self.replica.me, 0) > self.replica.versions.get(self.replica.me, 0):
-            self._refused(peer, "it claims more edits of this peer than exist")
+            self.refused(peer, "it claims more edits of this peer than exist")
             self.replica.failed(peer, now)
             return "bad", "it claims more edits of this peer than exist"
         if self._is_wary_of(peer, now):
@@ -284,11 +277,11 @@ class LocalCopy:
             changed = self.content.apply(update, peer)
         except ValueError as error:
             self._suspect(peer, error, now)
-            self._refused(peer, f"update: {error}")
+            self.refused(peer, f"update: {error}")
             self.replica.content_refused(peer, now)
             return "refused", str(error)
-        if self._log is not None and (changed or not covers(self.replica.versions, versions)):
-            self._log.append_merge(update, merge(self.replica.versions, versions))
+        if self.log is not None and (changed or not covers(self.replica.versions, versions)):
+            self.log.append_merge(update, merge(self.replica.versions, versions))
         self._changed = self._changed or changed
         self.replica.merged(peer, versions, now, changed=changed)
         self._catch_up(now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import trio
@@ -27,29 +28,21 @@ GRAIN: Final = 0.002  # seconds by which a simulated delay may be exceeded
 TURN: Final = 64  # messages before other tasks run, and storage may apply backpressure
 
 
+@dataclass(eq=False, repr=False)
 class BusReceiver:
     """Receiver of one BUS socket. `room` is awaited after every 64 messages."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        members: Members,
-        *,
-        handle: Callable[[BusMessage, Member, float], None],
-        refused: Callable[[str, str, str], None],
-        room: Callable[[], Awaitable[None]],
-        counts: Counter[str],
-        rng: random.Random,
-        faults: NetworkFaults | None,
-    ) -> None:
-        self._bus = bus
-        self._members = members
-        self._handle = handle
-        self._refused = refused
-        self._room = room
-        self._counts = counts
-        self._rng = rng
-        self._faults = faults
+    bus: Bus
+    members: Members
+    _: KW_ONLY
+    handle: Callable[[BusMessage, Member, float], None]
+    refused: Callable[[str, str, str], None]
+    room: Callable[[], Awaitable[None]]
+    counts: Counter[str]
+    rng: random.Random
+    faults: NetworkFaults | None
+
+    def __post_init__(self) -> None:
         self._delayed: deque[tuple[float, bytes, int, str]] = deque()
         self._last_heartbeats: dict[int, tuple[bytes, Heartbeat]] = {}
 
@@ -58,23 +51,23 @@ class BusReceiver:
         received = 0
         while True:
             try:
-                messages = await self._bus.arecv_msgs(TURN)
+                messages = await self.bus.arecv_msgs(TURN)
             except Closed:
                 return
             for message in messages:
                 if message.pipe is None:
                     continue  # its connection ended before the message was read
-                if self._faults is None or not self._faults.delay:
+                if self.faults is None or not self.faults.delay:
                     self.receive(message, message.pipe.id, message.pipe.address)
                 else:
-                    at = trio.current_time() + self._faults.delay
+                    at = trio.current_time() + self.faults.delay
                     self._delayed.append((at, message, message.pipe.id, message.pipe.address))
                     if len(self._delayed) == 1:
                         background.start(self._receive_delayed)
             received += len(messages)
             if received >= TURN:
                 received = 0
-                await self._room()
+                await self.room()
 
     async def _receive_delayed(self) -> None:
         while self._delayed:
@@ -90,27 +83,27 @@ class BusReceiver:
 
     def receive(self, data: bytes, pipe: int, address: str) -> None:
         """Handle one message from the connection `pipe` at `address`."""
-        self._counts["received"] += 1
-        self._counts["bytes_received"] += len(data)
-        if self._faults is not None and self._faults.loses(self._rng):
+        self.counts["received"] += 1
+        self.counts["bytes_received"] += len(data)
+        if self.faults is not None and self.faults.loses(self.rng):
             return
         message: BusMessage | None = self._repeated_heartbeat(data, pipe)
         if message is None:
             try:
                 message = decode_bus(data, peer=address)
             except (BadMessage, TooLarge) as error:
-                self._refused(address, "BUS message", str(error))
+                self.refused(address, "BUS message", str(error))
                 return
-        if self._faults is not None and self._faults.cuts(_sender(message)):
+        if self.faults is not None and self.faults.cuts(_sender(message)):
             return
         now = trio.current_time()
-        member = self._members.heard(message, pipe, address, now)
+        member = self.members.heard(message, pipe, address, now)
         if isinstance(member, str):
-            self._refused(address, type(message).__name__, member)
+            self.refused(address, type(message).__name__, member)
         elif member is not None:
             if isinstance(message, Heartbeat) and len(data) <= REPEATED:
                 self._last_heartbeats[pipe] = data, message
-            self._handle(message, member, now)
+            self.handle(message, member, now)
 
     def _repeated_heartbeat(self, data: bytes, pipe: int) -> Heartbeat | None:
         """Return the last heartbeat of a connection if `data` repeats it: at rest, nearly all do."""

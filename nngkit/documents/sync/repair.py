@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 import trio
@@ -28,17 +29,18 @@ PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills
 OPEN: Final = 1024  # requests being answered at once; further ones are refused as busy
 
 
+@dataclass(eq=False, repr=False)
 class RepairClient:
     """Requests to other peers; end it with `close`. `count_bytes` is called with the size of each request and reply."""
 
-    def __init__(
-        self, me: EditStream, *, limit: int, tls: TLS | None, token: str | None, count_bytes: Callable[[int], None]
-    ) -> None:
-        self._me = me
-        self._limit = limit
-        self._tls = tls
-        self._token = token
-        self._count_bytes = count_bytes
+    me: EditStream
+    _: KW_ONLY
+    limit: int
+    tls: TLS | None
+    token: str | None
+    count_bytes: Callable[[int], None]
+
+    def __post_init__(self) -> None:
         self._places: dict[EditStream, tuple[str, ...]] = {}
         self._sockets: dict[EditStream, Req] = {}
 
@@ -74,18 +76,18 @@ class RepairClient:
                 dial=self._places[peer],
                 resend=None,
                 recv_max_size=messages.REPLY_LIMIT,
-                tls=self._tls,
+                tls=self.tls,
                 linger=0.0,
                 name="document repair",
             )
-        return await ask(socket, request, timeout, expects=peer, count_bytes=self._count_bytes)
+        return await ask(socket, request, timeout, expects=peer, count_bytes=self.count_bytes)
 
     async def body(self, peer: EditStream, diff: messages.Diff, timeout: float) -> bytes:
         """Return the update of a Diff, assembled from chunks if needed; `timeout` is for each request."""
         if isinstance(diff.body, bytes):
             return diff.body
         manifest = diff.body
-        assembly = Assembly(manifest, limit=self._limit, peer=str(peer))
+        assembly = Assembly(manifest, limit=self.limit, peer=str(peer))
         limiter = trio.CapacityLimiter(PULLS)
         failure: list[NngkitError] = []
 
@@ -95,7 +97,7 @@ class RepairClient:
                 async with limiter:
                     try:
                         reply = await self.ask(
-                            peer, messages.Pull(self._me, self._token, manifest.transfer, indexes), timeout
+                            peer, messages.Pull(self.me, self.token, manifest.transfer, indexes), timeout
                         )
                         if not isinstance(reply, messages.Chunks) or not reply.chunks:
                             raise BadMessage("reply", "no chunks of the transfer", str(peer))
@@ -171,16 +173,17 @@ class RepairHost(Protocol):
         """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
 
 
+@dataclass(eq=False, repr=False)
 class RepairServer:
     """Server of a REP socket. `refused` is called with (peer, what, why) for rejected requests."""
 
-    def __init__(
-        self, rep: Rep, host: RepairHost, *, token: str | None, refused: Callable[[str, str, str], None]
-    ) -> None:
-        self._rep = rep
-        self._host = host
-        self._token = token
-        self._refused = refused
+    rep: Rep
+    host: RepairHost
+    _: KW_ONLY
+    token: str | None
+    refused: Callable[[str, str, str], None]
+
+    def __post_init__(self) -> None:
         self._open = 0
         self.transfers = Transfers()
         self.answered = dict.fromkeys(("Hello", "Nack", "Want", "Pull", "Give", "Have"), 0)
@@ -188,10 +191,10 @@ class RepairServer:
     async def serve(self) -> None:
         """Serve until the socket is closed."""
         async with trio.open_nursery() as nursery:
-            async for question in self._rep:
+            async for question in self.rep:
                 if self._open >= OPEN:
                     nursery.start_soon(
-                        self._say, question, messages.Refused(self._host.me, "busy", f"{OPEN} requests are pending")
+                        self._say, question, messages.Refused(self.host.me, "busy", f"{OPEN} requests are pending")
                     )
                 else:
                     self._open += 1
@@ -211,7 +214,7 @@ class RepairServer:
 
     async def _reply(self, question: Question) -> messages.SyncReply:
         where = "unknown peer" if question.pipe is None else question.pipe.address
-        me = self._host.me
+        me = self.host.me
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
@@ -219,30 +222,30 @@ class RepairServer:
                 code = "version" if error.what == messages.VERSION_WHAT else "bad"
             else:
                 code = "too-large"
-            self._refused(where, "request", str(error))
+            self.refused(where, "request", str(error))
             return messages.Refused(me, code, str(error)[:200])
         if isinstance(request, messages.Hello) and request.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
-            self._refused(where, "request", "it is for another store")
+            self.refused(where, "request", "it is for another store")
             return messages.Refused(me, "store", "another store is served here now")
-        if self._token is not None and not secrets.compare_digest((request.token or "").encode(), self._token.encode()):
-            self._refused(where, "request", "the token is wrong or missing")
+        if self.token is not None and not secrets.compare_digest((request.token or "").encode(), self.token.encode()):
+            self.refused(where, "request", "the token is wrong or missing")
             return messages.Refused(me, "token", "the token is wrong or missing")
-        if self._host.has_cut(request.sender):
+        if self.host.has_cut(request.sender):
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, messages.Hello):
-            return self._host.welcome()
+            return self.host.welcome()
         try:
             if isinstance(request, messages.Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())
                 return messages.Chunks(me, request.transfer, chunks)
-            copy = self._host.find_copy(request.doc)
+            copy = self.host.find_copy(request.doc)
             if copy is None:
-                return messages.Refused(me, "unknown-document", self._host.why_closed(request.doc))
+                return messages.Refused(me, "unknown-document", self.host.why_closed(request.doc))
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
-            self._refused(where, "request", str(error))
+            self.refused(where, "request", str(error))
             return messages.Refused(me, "too-large" if isinstance(error, TooLarge) else "bad", str(error)[:200])
 
     async def _about(
@@ -254,17 +257,17 @@ class RepairServer:
                 return copy.resend(request)
             case messages.Want():
                 update, versions = copy.difference(request)
-                self._host.notify(copy)  # the request reports the versions of the peer
+                self.host.notify(copy)  # the request reports the versions of the peer
                 body: bytes | messages.Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
-                return messages.Diff(self._host.me, copy.name, body, versions)
+                return messages.Diff(self.host.me, copy.name, body, versions)
             case messages.Give():
-                await self._host.room()
+                await self.host.room()
                 given = copy.given(request, trio.current_time())
-                self._host.notify(copy)
+                self.host.notify(copy)
                 return given
             case messages.Have():
-                yes = await self._host.wait_for_versions(copy, request.versions, request.durable, request.wait)
+                yes = await self.host.wait_for_versions(copy, request.versions, request.durable, request.wait)
                 refused = None if yes else copy.refusal(request.versions)
                 if refused is not None:
-                    return messages.Refused(self._host.me, "refused", refused.why)
-                return messages.Has(self._host.me, copy.name, yes)
+                    return messages.Refused(self.host.me, "refused", refused.why)
+                return messages.Has(self.host.me, copy.name, yes)
