@@ -71,87 +71,6 @@ class SurveyResult:
     dropped: int = 0
 
 
-class _Collector:
-    """The replies of one survey. The socket calls it; a ``Survey`` reads from it."""
-
-    def __init__(self, surveyor: Surveyor, waiter: Waiter, timeout: float | None, *, each: bool, early: bool) -> None:
-        self.waiter = waiter
-        self.number = 0
-        self.surveyor = surveyor
-        self.started = time.monotonic()
-        self.deadline = None if timeout is None else self.started + timeout
-        self.expected = 0
-        self.missing: set[int] = set()
-        self.answered: set[int] = set()
-        self.replies: deque[Reply] = deque()  # each is given out once, so that a survey without end does not grow
-        self.size = 0  # bytes of their bodies
-        self.dropped = 0
-        self._each = each
-        self._early = early
-        self._last: object = None
-
-    def expect(self, pipes: set[int]) -> None:
-        """Note the ids of the connections that the survey is sent to."""
-        self.expected = len(pipes)
-        self.missing = pipes
-
-    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
-        """Keep one reply, or drop and count it; return True to wake the waiter. Under the lock."""
-        if message is not self._last:
-            reply = Reply(body, connection.pipe, time.monotonic() - self.started)
-            surveyor, inbox = self.surveyor, self.surveyor._inbox
-            kept, size = len(self.replies), self.size + len(body)
-            # no calls from here: no signal handler can run between keeping a reply and noting it
-            if not kept or (kept < surveyor._recv_buffer and size <= surveyor._recv_window):
-                self.replies += (reply,)
-                self.size = size
-            else:
-                self.dropped += 1
-                inbox.dropped += 1
-                connection.dropped += 1
-            self._last = message
-        self.answered.add(connection.number)
-        self.missing.discard(connection.number)
-        return self._each or self.complete
-
-    def peer_left(self, pipe: int) -> None:
-        """Stop expecting a reply from this connection. On any thread."""
-        if pipe in self.missing:
-            self.missing.discard(pipe)
-            self.waiter.wake()
-
-    @property
-    def complete(self) -> bool:
-        """True if the survey may end before its deadline, and every peer has replied or left."""
-        return self._early and not self.missing
-
-    def fresh(self) -> list[Reply]:
-        """Return the replies that were not given out yet. Raises Closed."""
-        self.surveyor._check_open()
-        if not self.replies:
-            return []
-        empty: deque[Reply] = deque()
-        with self.surveyor._state.lock:  # replies come in under it
-            taken, self.replies, self.size = self.replies, empty, 0
-        return list(taken)
-
-    def result(self) -> SurveyResult:
-        """Return the replies that were not given out, and the counts."""
-        elapsed = time.monotonic() - self.started
-        with self.surveyor._state.lock:  # replies and counts of one moment
-            return SurveyResult(tuple(self.replies), self.expected, len(self.answered), elapsed, self.dropped)
-
-    def waits(self) -> Iterator[float | None]:
-        """Yield until when to wait for more replies; end with the survey."""
-        while True:
-            # Checked after the deadline too: replies that arrived by then count, even if the program was busy.
-            late = self.deadline is not None and time.monotonic() >= self.deadline
-            self.surveyor._check_open()
-            if late or self.complete:
-                return
-            yield self.deadline
-
-
 class Survey:
     """A survey in progress, from ``Surveyor.start`` or ``astart``: its replies as they arrive, until its deadline.
 
@@ -159,50 +78,112 @@ class Survey:
     arrived. Closing it, also by ``with``, drops the other replies.
     """
 
-    def __init__(self, collector: _Collector) -> None:
-        self._collector = collector
+    def __init__(self, surveyor: Surveyor, waiter: Waiter, timeout: float | None, *, each: bool, early: bool) -> None:
+        self.waiter = waiter
+        self.number = 0
+        self.dropped = 0
+        """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were unread."""
+        self._surveyor = surveyor
+        self._started = time.monotonic()
+        self._deadline = None if timeout is None else self._started + timeout
+        self._expected = 0
+        self._missing: set[int] = set()
+        self._answered: set[int] = set()
+        self._replies: deque[Reply] = deque()  # each is given out once, so that a survey without end does not grow
+        self._size = 0  # bytes of their bodies
+        self._each = each
+        self._early = early
+        self._last: object = None
+
+    # ---- for the socket
+
+    def _expect(self, pipes: set[int]) -> None:
+        """Note the ids of the connections that the survey is sent to."""
+        self._expected = len(pipes)
+        self._missing = pipes
+
+    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
+        """Keep one reply, or drop and count it; return True to wake the waiter. Under the lock."""
+        if message is not self._last:
+            reply = Reply(body, connection.pipe, time.monotonic() - self._started)
+            surveyor, inbox = self._surveyor, self._surveyor._inbox
+            kept, size = len(self._replies), self._size + len(body)
+            # no calls from here: no signal handler can run between keeping a reply and noting it
+            if not kept or (kept < surveyor._recv_buffer and size <= surveyor._recv_window):
+                self._replies += (reply,)
+                self._size = size
+            else:
+                self.dropped += 1
+                inbox.dropped += 1
+                connection.dropped += 1
+            self._last = message
+        self._answered.add(connection.number)
+        self._missing.discard(connection.number)
+        return self._each or self._complete
+
+    def _peer_left(self, pipe: int) -> None:
+        """Stop expecting a reply from this connection. On any thread."""
+        if pipe in self._missing:
+            self._missing.discard(pipe)
+            self.waiter.wake()
+
+    @property
+    def _complete(self) -> bool:
+        """True if the survey may end before its deadline, and every peer has replied or left."""
+        return self._early and not self._missing
+
+    def _waits(self) -> Iterator[float | None]:
+        """Yield until when to wait for more replies; end with the survey."""
+        while True:
+            # Checked after the deadline too: replies that arrived by then count, even if the program was busy.
+            late = self._deadline is not None and time.monotonic() >= self._deadline
+            self._surveyor._check_open()
+            if late or self._complete:
+                return
+            yield self._deadline
+
+    # ---- for the program
 
     def fresh(self) -> list[Reply]:
         """Return the replies that have arrived and were not returned before, without waiting. Raises Closed."""
-        return self._collector.fresh()
-
-    @property
-    def dropped(self) -> int:
-        """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were unread."""
-        return self._collector.dropped
+        self._surveyor._check_open()
+        if not self._replies:
+            return []
+        empty: deque[Reply] = deque()
+        with self._surveyor._state.lock:  # replies come in under it
+            taken, self._replies, self._size = self._replies, empty, 0
+        return list(taken)
 
     def result(self) -> SurveyResult:
         """Return the replies that neither ``fresh`` nor an iteration has returned, and the counts of all."""
-        return self._collector.result()
+        elapsed = time.monotonic() - self._started
+        with self._surveyor._state.lock:  # replies and counts of one moment
+            return SurveyResult(tuple(self._replies), self._expected, len(self._answered), elapsed, self.dropped)
 
     def __iter__(self) -> Iterator[Reply]:
-        collector = self._collector
-        waiter = collector.waiter
+        waiter, poller = self.waiter, self._surveyor._core.poller
         if not isinstance(waiter, ThreadWaiter):
             raise TypeError("this survey was started by a task: use `async for`")
-        poller = collector.surveyor._core.poller
-        for until in collector.waits():
-            yield from collector.fresh()
+        for until in self._waits():
+            yield from self.fresh()
             poller.wait(waiter, until)
-        yield from collector.fresh()
+        yield from self.fresh()
 
     async def __aiter__(self) -> AsyncGenerator[Reply, None]:
-        collector = self._collector
-        waiter = collector.waiter
+        waiter, poller = self.waiter, self._surveyor._core.poller
         if isinstance(waiter, ThreadWaiter):
             raise TypeError("this survey was started by a thread: use `for`")
-        poller = collector.surveyor._core.poller
-        for until in collector.waits():
-            for reply in collector.fresh():
+        for until in self._waits():
+            for reply in self.fresh():
                 yield reply
             poller.watch_for(waiter)
             await waiter.wait(until)
-        for reply in collector.fresh():
+        for reply in self.fresh():
             yield reply
 
     def close(self) -> None:
         """Drop replies from now on; they count as late. Idempotent."""
-        self._collector.surveyor._asking.leave(self._collector)
+        self._surveyor._asking.leave(self)
 
     def __enter__(self) -> Self:
         return self
@@ -249,21 +230,19 @@ class Surveyor(Socket):
         """
         waiter = ThreadWaiter()
         with self._begin(waiter, data, timeout, each=False, early=early) as survey:
-            collector = survey._collector
-            for until in collector.waits():
+            for until in survey._waits():
                 self._core.poller.wait(waiter, until)
-        return collector.result()
+        return survey.result()
 
     async def asurvey(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> SurveyResult:
         """Like ``survey``, for a task. If cancelled, replies are dropped; later ones count in ``stats.late``."""
         await checkpoint_before()
         waiter = task_waiter()
         with self._begin(waiter, data, timeout, each=False, early=early) as survey:
-            collector = survey._collector
-            for until in collector.waits():
+            for until in survey._waits():
                 self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
-        return collector.result()
+        return survey.result()
 
     def start(self, data: Payload, timeout: Timeout = DEFAULT, *, early: bool = False) -> Survey:
         """Send a survey and return it without waiting for replies. Arguments as for ``survey``."""
@@ -302,18 +281,18 @@ class Surveyor(Socket):
         """Send a survey to all peers, or ``to`` some. ``each``: wake ``waiter`` for each reply, not at the end."""
         self._check_open()
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
-        survey = Survey(collector := _Collector(self, waiter, seconds, each=each, early=early))
+        survey = Survey(self, waiter, seconds, each=each, early=early)
         try:
-            message = self._asking.enter(collector) + as_bytes(data)
+            message = self._asking.enter(survey) + as_bytes(data)
             lanes = self._outbox.lanes
             present = {pipe.id for pipe in self.pipes} if lanes is None else {one.number for one in lanes.best()}
-            collector.expect(present if to is None else present.intersection(to))
+            survey._expect(present if to is None else present.intersection(to))
             if to is None:
                 self._outbox.add_many((message,))
             else:
                 self._outbox.to_some(message, to)
             # a peer that left after it was counted could not be taken off yet
-            collector.missing &= self._state.present.keys()
+            survey._missing &= self._state.present.keys()
         except BaseException:
             survey.close()
             raise
@@ -321,9 +300,9 @@ class Surveyor(Socket):
 
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":
-            for collector in self._asking.requesters():
-                if isinstance(collector, _Collector):
-                    collector.peer_left(event.pipe.id)
+            for survey in self._asking.requesters():
+                if isinstance(survey, Survey):
+                    survey._peer_left(event.pipe.id)
 
     def _counters(self) -> dict[str, int]:
         # the inbox of a Surveyor drops nothing but replies

@@ -17,7 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -29,10 +29,10 @@ from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.refused import RefusedEdit
-from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
+from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServer, ask
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
-from nngkit.documents.versions import EditStream, Versions
+from nngkit.documents.versions import EditStream
 from nngkit.errors import (
     AccessDenied,
     BadMessage,
@@ -55,40 +55,6 @@ DENIED_RETRY: Final = 5.0  # seconds after a refused one
 CONNECTING: Final = 10.0  # seconds for the BUS of a peer that was joined; then it is asked again
 REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 KiB at 50 KB/s
 QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, and repaired later
-
-
-class ExchangeHost(Protocol):
-    """Interface of the peer that holds the documents."""
-
-    def accepts(self, doc: str) -> bool:
-        """Return True after opening an unknown document that a peer announced; False to ignore it."""
-
-    def why_closed(self, doc: str) -> str:
-        """Return why a document is not open, for peers that ask for it."""
-
-    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
-        """Report that something happened to a document; `content`: its content changed."""
-
-    def receive_awareness(self, message: messages.Aware) -> bool:
-        """Take an awareness message. Returns True if it should be relayed. Raises BadMessage."""
-
-    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
-        """Report that a peer has just opened `docs`, and knows no awareness state of them yet."""
-
-    def peer_left(self, peer: EditStream) -> None:
-        """Report that a peer has left."""
-
-    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
-        """Report that `peer` refuses a local edit."""
-
-    def record_refusal(self, peer: str, what: str, why: str, *, level: int = logging.WARNING) -> None:
-        """Report rejected input, logged at `level`."""
-
-    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
-        """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
-
-    async def room(self) -> None:
-        """Wait until storage takes more."""
 
 
 class Exchange:
@@ -144,7 +110,15 @@ class Exchange:
         except BaseException:
             self.bus.close(0.0)
             raise
-        self.repair_server = RepairServer(self.rep, self, token=token, refused=host.record_refusal)
+        self.repair_server = RepairServer(
+            self.rep,
+            host,
+            self.members,
+            token=token,
+            welcome=self._welcome,
+            find_copy=self._find_copy,
+            step=self.wake,
+        )
         self._repair_client = RepairClient(me, limit=limit, tls=tls, token=token, count_bytes=self._count_bytes)
         self.receiver = BusReceiver(
             self.bus,
@@ -439,24 +413,17 @@ class Exchange:
             copy.replied(question, reply, trio.current_time(), body=body)
         self.wake(copy.name)
 
-    # ------------------------------------------------------------------ repair.RepairHost
+    # ------------------------------------------------------------------ for requests of others
 
-    def welcome(self) -> messages.Welcome:
-        """Return our BUS addresses and documents, for a peer that joins."""
+    def _welcome(self) -> messages.Welcome:
         bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
-        return messages.Welcome(
-            self.me, bus, tuple(sorted(self._copies))[: messages.MANY_DOCUMENTS], messages.REQUEST_LIMIT, self._name
-        )
+        docs = tuple(sorted(self._copies))[: messages.MANY_DOCUMENTS]
+        return messages.Welcome(self.me, bus, docs, messages.REQUEST_LIMIT, self._name)
 
-    def find_copy(self, doc: str) -> LocalCopy | None:
-        """Return a document, opened if the host accepts it; else None."""
+    def _find_copy(self, doc: str) -> LocalCopy | None:
         if doc not in self._copies and not self._host.accepts(doc):
             return None
         return self._copies.get(doc)
-
-    def why_closed(self, doc: str) -> str:
-        """Return why a document is not open."""
-        return self._host.why_closed(doc)
 
     def cut(self, peer: EditStream) -> None:
         """Cut off a peer: end its connections, and ignore it from now on."""
@@ -465,22 +432,6 @@ class Exchange:
         for pipe in self.bus.pipes:
             if pipe.id in pipes:
                 self.bus.disconnect(pipe)
-
-    def has_cut(self, peer: EditStream) -> bool:
-        """Return True if `peer` was cut off."""
-        return self.members.has_cut(peer)
-
-    def notify(self, copy: LocalCopy) -> None:
-        """Have a document stepped."""
-        self.wake(copy.name)
-
-    async def room(self) -> None:
-        """Wait until storage takes more."""
-        await self._host.room()
-
-    async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
-        """Wait up to `wait` seconds until the document has `versions`."""
-        return await self._host.wait_for_versions(copy, versions, durable, wait)
 
     # ------------------------------------------------------------------ joining
 

@@ -16,6 +16,7 @@ import trio
 
 from nngkit.documents.sync import messages
 from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.members import Members
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
@@ -146,42 +147,55 @@ async def ask(
     return reply
 
 
-class RepairHost(Protocol):
-    """Interface of the peer, for RepairServer."""
+class ExchangeHost(Protocol):
+    """Interface of the peer that holds the documents."""
 
-    me: EditStream
-
-    def has_cut(self, peer: EditStream) -> bool:
-        """Return True if the peer was cut off."""
-
-    def welcome(self) -> messages.Welcome:
-        """Return our addresses and documents."""
-
-    def find_copy(self, doc: str) -> LocalCopy | None:
-        """Return a document, opened if the peer accepts it; else None."""
+    def accepts(self, doc: str) -> bool:
+        """Return True after opening an unknown document that a peer announced; False to ignore it."""
 
     def why_closed(self, doc: str) -> str:
-        """Return why a document is not open."""
+        """Return why a document is not open, for peers that ask for it."""
 
-    def notify(self, copy: LocalCopy) -> None:
-        """Schedule a step of a document."""
+    def document_changed(self, copy: LocalCopy, *, content: bool) -> None:
+        """Report that something happened to a document; `content`: its content changed."""
 
-    async def room(self) -> None:
-        """Wait until storage takes more."""
+    def receive_awareness(self, message: messages.Aware) -> bool:
+        """Take an awareness message. Returns True if it should be relayed. Raises BadMessage."""
+
+    def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
+        """Report that a peer has just opened `docs`, and knows no awareness state of them yet."""
+
+    def peer_left(self, peer: EditStream) -> None:
+        """Report that a peer has left."""
+
+    def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
+        """Report that `peer` refuses a local edit."""
+
+    def record_refusal(self, peer: str, what: str, why: str, *, level: int = logging.WARNING) -> None:
+        """Report rejected input, logged at `level`."""
 
     async def wait_for_versions(self, copy: LocalCopy, versions: Versions, durable: bool, wait: float) -> bool:
         """Wait up to `wait` seconds until the document has `versions`, with `durable` on disk."""
 
+    async def room(self) -> None:
+        """Wait until storage takes more."""
+
 
 @dataclass(eq=False, repr=False)
 class RepairServer:
-    """Server of a REP socket. `refused` is called with (peer, what, why) for rejected requests."""
+    """Server of a REP socket. `find_copy` returns a document, opened if the host accepts it; `step` has one stepped.
+
+    `welcome` returns our BUS addresses and documents, for a peer that joins.
+    """
 
     rep: Rep
-    host: RepairHost
+    host: ExchangeHost
+    members: Members
     _: KW_ONLY
     token: str | None
-    refused: Callable[[str, str, str], None]
+    welcome: Callable[[], messages.Welcome]
+    find_copy: Callable[[str], LocalCopy | None]
+    step: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self._open = 0
@@ -194,7 +208,7 @@ class RepairServer:
             async for question in self.rep:
                 if self._open >= OPEN:
                     nursery.start_soon(
-                        self._say, question, messages.Refused(self.host.me, "busy", f"{OPEN} requests are pending")
+                        self._say, question, messages.Refused(self.members.me, "busy", f"{OPEN} requests are pending")
                     )
                 else:
                     self._open += 1
@@ -214,7 +228,7 @@ class RepairServer:
 
     async def _reply(self, question: Question) -> messages.SyncReply:
         where = "unknown peer" if question.pipe is None else question.pipe.address
-        me = self.host.me
+        me = self.members.me
         try:
             request = decode_request(question.body, peer=where)
         except (BadMessage, TooLarge) as error:
@@ -222,30 +236,30 @@ class RepairServer:
                 code = "version" if error.what == messages.VERSION_WHAT else "bad"
             else:
                 code = "too-large"
-            self.refused(where, "request", str(error))
+            self.host.record_refusal(where, "request", str(error))
             return messages.Refused(me, code, str(error)[:200])
         if isinstance(request, messages.Hello) and request.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
-            self.refused(where, "request", "it is for another store")
+            self.host.record_refusal(where, "request", "it is for another store")
             return messages.Refused(me, "store", "another store is served here now")
         if self.token is not None and not secrets.compare_digest((request.token or "").encode(), self.token.encode()):
-            self.refused(where, "request", "the token is wrong or missing")
+            self.host.record_refusal(where, "request", "the token is wrong or missing")
             return messages.Refused(me, "token", "the token is wrong or missing")
-        if self.host.has_cut(request.sender):
+        if self.members.has_cut(request.sender):
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, messages.Hello):
-            return self.host.welcome()
+            return self.welcome()
         try:
             if isinstance(request, messages.Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())
                 return messages.Chunks(me, request.transfer, chunks)
-            copy = self.host.find_copy(request.doc)
+            copy = self.find_copy(request.doc)
             if copy is None:
                 return messages.Refused(me, "unknown-document", self.host.why_closed(request.doc))
             return await self._about(copy, request)
         except (BadMessage, TooLarge, ValueError) as error:
-            self.refused(where, "request", str(error))
+            self.host.record_refusal(where, "request", str(error))
             return messages.Refused(me, "too-large" if isinstance(error, TooLarge) else "bad", str(error)[:200])
 
     async def _about(
@@ -257,17 +271,17 @@ class RepairServer:
                 return copy.resend(request)
             case messages.Want():
                 update, versions = copy.difference(request)
-                self.host.notify(copy)  # the request reports the versions of the peer
+                self.step(copy.name)  # the request reports the versions of the peer
                 body: bytes | messages.Manifest = self.transfers.offer(update, name=secrets.token_bytes(16), now=now)
-                return messages.Diff(self.host.me, copy.name, body, versions)
+                return messages.Diff(self.members.me, copy.name, body, versions)
             case messages.Give():
                 await self.host.room()
                 given = copy.given(request, trio.current_time())
-                self.host.notify(copy)
+                self.step(copy.name)
                 return given
             case messages.Have():
                 yes = await self.host.wait_for_versions(copy, request.versions, request.durable, request.wait)
                 refused = None if yes else copy.refusal(request.versions)
                 if refused is not None:
-                    return messages.Refused(self.host.me, "refused", refused.why)
-                return messages.Has(self.host.me, copy.name, yes)
+                    return messages.Refused(self.members.me, "refused", refused.why)
+                return messages.Has(self.members.me, copy.name, yes)
