@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from nngkit import envelope
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds
@@ -198,7 +199,7 @@ class Provider:
 
 
 class Record(Fields, frozen=True, omit_defaults=True):
-    """Provider on the wire. Names, addresses and ids are checked by Provider."""
+    """Provider on the wire: the same fields, in the same order. Names, addresses and ids are checked by Provider."""
 
     name: ServiceText
     addr: Annotated[str, Meta(min_length=1, max_length=MAX_ADDRESS, extra=ANY_TEXT)]
@@ -231,19 +232,7 @@ class Record(Fields, frozen=True, omit_defaults=True):
 
     def provider(self) -> Provider:
         """Return the provider. Raises ValueError."""
-        return Provider(
-            self.name,
-            self.addr,
-            self.id,
-            self.epoch,
-            self.version,
-            self.zone,
-            self.priority,
-            self.weight,
-            frozenset(self.tags),
-            self.load,
-            self.draining,
-        )
+        return Provider(*astuple(self))
 
 
 RECORDS: Final = Maps[Record]("provider record", Record)

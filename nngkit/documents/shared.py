@@ -23,8 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Mutable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, Self, SupportsIndex, overload
 
-from nngkit.documents.engine.interface import EngineArray, EngineMap, EngineText, Node
-from nngkit.documents.engine.prelim import Prelim
+from nngkit.documents.engine.interface import EngineArray, EngineMap, EngineText, Node, Prelim
 from nngkit.envelope import MAX_DEPTH
 from nngkit.errors import NngkitError
 

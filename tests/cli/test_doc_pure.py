@@ -18,11 +18,12 @@ from nngkit.cli.doc.editor.rows import DELETIONS, MOVES, Other, Rows, pressed, s
 from nngkit.cli.doc.folders import name_of, path_of, walk, write
 from nngkit.cli.doc.log import sittings
 from nngkit.cli.doc.values import delta_text, from_json, to_json
-from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, patched
+from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep
 from nngkit.documents.names import check_name
 from nngkit.documents.records import Entry
 from nngkit.documents.versions import EditStream
 from nngkit.errors import ConfigError
+from tests.documents.deltas import patched
 
 TEXTS = st.text("ab\nö😀", max_size=25)
 SCREENS = st.text("ab\n\tö漢😀\u0301\x1b\u200d\u202e🇩", max_size=40)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nngkit.documents.engine.interface import Engine, EngineDocument, load_engine
-from nngkit.documents.engine.prelim import Prelim
+from nngkit.documents.engine.interface import Engine, EngineDocument, Prelim, load_engine
 
 LETTERS = ["a", "é", "漢", "😀", "xyz", "a😀é", "👨‍👩", "e\u0301"]
 

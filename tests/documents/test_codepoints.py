@@ -17,8 +17,8 @@ from nngkit.documents.engine.codepoints import (
     compose,
     composed,
     delta_of,
-    patched,
 )
+from tests.documents.deltas import patched
 
 TEXTS = st.text(st.sampled_from("ab\néß漢😀🇬👨‍👩\u0301\u200d\U0010ffff\x00"), max_size=12)
 PLACES = st.floats(0, 1)

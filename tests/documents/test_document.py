@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from nngkit.documents import changes
 from nngkit.documents.changes import MISSING, ArrayChange, Change, Delete, Insert, Keep, MapChange, TextChange
 from nngkit.documents.document import Document
-from nngkit.documents.engine.codepoints import patched
 from nngkit.documents.records import Saved
 from nngkit.documents.shared import Array, Map, Text
 from nngkit.errors import Closed, ConfigError, EditRefused, Full, NngkitError
+from tests.documents.deltas import patched
 
 LETTERS = st.text(st.sampled_from("ab\néß漢😀🇬👨‍👩\u0301\u200d\U0010ffff\x00"), max_size=8)
 PLACES = st.floats(0, 1)

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nngkit.documents.engine import yjs_update
-from nngkit.documents.engine.interface import Engine, EngineDocument, content_digest, load_engine
-from nngkit.documents.engine.prelim import Prelim
+from nngkit.documents.engine.interface import Engine, EngineDocument, Prelim, content_digest, load_engine
 from nngkit.errors import Broken, ConfigError
 from tests.documents import networks
 

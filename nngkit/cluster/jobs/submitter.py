@@ -105,7 +105,6 @@ class Submitter:
         self.limits = limits or SubmitLimits()
         self.wake_at = NEVER
         self.floor = 1
-        self.resent = 0
         self._next = 1
         self._jobs: dict[int, _Job] = {}
         self._unsent: deque[_Job] = deque()
@@ -292,7 +291,6 @@ class Submitter:
         """Send those jobs again that were sent `age` seconds ago and not accepted, and ask for the ends of others."""
         if self._unaccepted:
             again = [job for job in self._jobs.values() if not job.accepted and 0 <= job.sent <= now - age]
-            self.resent += len(again)
             self._send(again, now)
         waiting = [number for number, job in self._jobs.items() if job.accepted]
         if waiting:

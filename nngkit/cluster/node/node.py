@@ -419,6 +419,7 @@ class Node:
         if self._tree and now >= self.mesh.wake_at:
             self.mesh.tick(now)
         self.letters.tick(now)
+        self.stats.given_up = self.letters.given_up
         self.work.tick(now)
         if now >= self.documents.wake_at:
             self.documents.tick(now)

@@ -63,6 +63,7 @@ class NodeStats:
     early: int = 0  # messages on links that were not part of the tree yet; the mesh asks for them
     forwarded: int = 0  # routed frames for other nodes
     unroutable: int = 0  # routed frames without a way to their node; their senders repeat what matters
+    given_up: int = 0  # messages to one node that it has not acknowledged in time
 
 
 @dataclass(frozen=True, slots=True)

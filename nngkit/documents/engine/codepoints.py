@@ -230,22 +230,6 @@ def delta_of(edit: Splice) -> Delta:
     return tuple(delta)
 
 
-def patched(text: str, delta: Delta) -> str:
-    """Apply a delta to `text`."""
-    out: list[str] = []
-    at = 0
-    for part in delta:
-        match part:
-            case Keep(count):
-                out.append(text[at : at + count])
-                at += count
-            case Insert(value):
-                out.append(value)
-            case Delete(count):
-                at += count
-    return "".join(out) + text[at:]
-
-
 def composed(edits: Sequence[Splice]) -> Delta:
     """Compose consecutive splices into one delta. Joins halves, so n splices cost n log n."""
     if len(edits) <= 1:

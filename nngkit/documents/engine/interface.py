@@ -43,6 +43,17 @@ MISSING: Final = _Missing()
 
 
 @dataclass(frozen=True, slots=True)
+class Prelim:
+    """Initial content of a shared type that is not in a document yet; the engine creates the type from it.
+
+    `value`: a str; or a dict or list of plain values and nested Prelims.
+    """
+
+    kind: Kind
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class TextChange:
     """`path`: the root's name, then keys and indices down to the text. `delta` counts code points."""
 

@@ -26,21 +26,30 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pycrdt
 
 from nngkit.documents.engine import yjs_update
-from nngkit.documents.engine.interface import Engine, Kind, Part, content_digest
+from nngkit.documents.engine.codepoints import Delete, Insert, Keep
+from nngkit.documents.engine.interface import (
+    MISSING,
+    ArrayChange,
+    Engine,
+    Kind,
+    MapChange,
+    Part,
+    TextChange,
+    content_digest,
+)
 from nngkit.documents.engine.weak_callbacks import weakly
-from nngkit.documents.engine.yjs_changes import Follower
 from nngkit.documents.engine.yjs_cursors import Cursors
 from nngkit.documents.engine.yjs_nodes import ArrayNode, MapNode, TextNode, plain_node
-from nngkit.documents.engine.yjs_undo import YjsUndo
 from nngkit.documents.versions import Harmful
 
 LOCAL: Final = 1  # pycrdt's origins are hashes; ours separate local edits, which undo tracks, from remote ones
 REMOTE: Final = 2
+Callback: TypeAlias = Callable[[tuple[Part, ...], object], None]
 _SLACK: Final = 1 << 20  # bytes of updates kept beside the last full update before it is encoded again
 _FOUR_BYTES: Final = re.compile(rb"[\xf0-\xf4]")  # may begin a character of two UTF-16 units
 _OVERHEAD: Final = 64  # bytes of Python overhead for each update kept
@@ -169,7 +178,7 @@ class YjsDocument:
             self._settle()
 
     def undo(self, nodes: Sequence[Any], window: float, origin: object, clock: Callable[[], float]) -> YjsUndo:
-        undo = YjsUndo(self, nodes, window, origin, clock, LOCAL)
+        undo = YjsUndo(self, nodes, window, origin, clock)
         self._undos.append(undo)
         return undo
 
@@ -290,6 +299,160 @@ class YjsDocument:
         for callback in self._callbacks:
             callback(update, origin)
         self._follower.notify(parts, origin)
+
+
+class YjsUndo:
+    """See interface.EngineUndo. Its manager tracks the local origin only. A document rebuilt after damage has none."""
+
+    def __init__(
+        self, owner: YjsDocument, nodes: Sequence[Any], window: float, origin: object, clock: Callable[[], float]
+    ) -> None:
+        self._owner = owner
+        self._nodes = tuple(nodes)
+        self._window = round(window * 1000)
+        self._origin = origin
+        self._clock = clock
+        self.renew()
+
+    def renew(self) -> None:
+        clock = self._clock  # not self, see weak_callbacks.py
+        self._manager = pycrdt.UndoManager(
+            scopes=[node.raw for node in self._nodes],
+            capture_timeout_millis=self._window,
+            timestamp=lambda: int(clock() * 1000),
+        )
+        self._manager.include_origin(LOCAL)
+
+    @property
+    def can_undo(self) -> bool:
+        return self._manager.can_undo()
+
+    @property
+    def can_redo(self) -> bool:
+        return self._manager.can_redo()
+
+    def undo(self) -> bool:
+        with self._owner.committing(self._origin):
+            return self._manager.undo()
+
+    def redo(self) -> bool:
+        with self._owner.committing(self._origin):
+            return self._manager.redo()
+
+    def clear(self) -> None:
+        self._manager.clear()
+
+
+class Follower:
+    """Subscribers of changes, and pycrdt's deep events for them; read only while subscribed, as reading is costly.
+
+    Events are read while the transaction commits (later they are gone), and converted to Parts after it. Text deltas in
+    code points come from the mirrors (TextNode); nested texts are found by their path.
+    """
+
+    def __init__(self, owner: YjsDocument) -> None:
+        self._owner = owner
+        self._callbacks: list[Callback] = []
+        self._subscriptions: list[tuple[Any, Any]] = []
+        self._events: list[tuple[tuple[str | int, ...], Any]] = []
+
+    @property
+    def active(self) -> bool:
+        return bool(self._callbacks)
+
+    def add(self, callback: Callback) -> Callable[[], None]:
+        """Subscribe. Returns a function that unsubscribes."""
+        self._callbacks.append(callback)
+        if len(self._callbacks) == 1:
+            for name, node in self._owner.roots.items():
+                self._watch(name, node)
+
+        def end() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+            if not self._callbacks:
+                for raw, subscription in self._subscriptions:
+                    raw.unobserve(subscription)
+                self._subscriptions.clear()
+
+        return end
+
+    def opened(self, name: str, node: Any) -> None:
+        if self._callbacks:
+            self._watch(name, node)
+
+    def dropped(self) -> None:
+        """Drop all events and subscriptions: the document is about to be rebuilt."""
+        self._subscriptions.clear()
+        self._events.clear()
+
+    def _watch(self, name: str, node: Any) -> None:
+        raw = node.raw
+
+        kept = self._events  # not self, see weak_callbacks.py
+
+        def changed(events: Any) -> None:
+            for event in events if isinstance(events, list) else [events]:
+                kept.append(((name, *event.path), event))
+
+        self._subscriptions.append((raw, raw.observe_deep(changed)))
+        self._open_nested(node)
+
+    def _open_nested(self, node: Any) -> None:
+        """Create the mirrors of nested texts before they change: deleted text cannot be read afterwards."""
+        if isinstance(node, TextNode):
+            node.freshen()  # from now on it follows events
+        elif isinstance(node, MapNode):
+            for key in node.keys():  # noqa: SIM118
+                self._open_nested(node.get(key))
+        elif isinstance(node, ArrayNode):
+            for index in range(len(node)):
+                self._open_nested(node.get(index))
+
+    def collected(self) -> tuple[Part, ...]:
+        """Return the parts of the transaction that just ended."""
+        events = self._events[:]
+        self._events.clear()  # keep the list object: the callbacks reference it
+        parts: list[Part] = []
+        for path, event in events:
+            if isinstance(event, pycrdt.TextEvent):
+                node = self._find(path)
+                if isinstance(node, TextNode) and node.delta is not None:
+                    parts.append(TextChange(path, node.delta))
+            elif isinstance(event, pycrdt.MapEvent):
+                keys = event.keys  # type: ignore[attr-defined]
+                parts.append(MapChange(path, {key: self._key(change) for key, change in keys.items()}))
+            else:
+                parts.append(ArrayChange(path, tuple(self._item(part) for part in event.delta)))
+        return tuple(parts)
+
+    def notify(self, parts: tuple[Part, ...], origin: object) -> None:
+        for callback in tuple(self._callbacks):
+            callback(parts, origin)
+
+    def _find(self, path: tuple[str | int, ...]) -> Any:
+        node: Any = self._owner.roots.get(str(path[0]))
+        for step in path[1:]:
+            try:
+                node = node.get(step)
+            except (KeyError, IndexError, AttributeError):  # deleted in the same transaction
+                return None
+        return node
+
+    def _new(self, raw: Any) -> Any:
+        self._open_nested(self._owner.wrapped(raw))
+        return plain_node(raw)
+
+    def _key(self, change: dict[str, Any]) -> tuple[Any, Any]:
+        old, new = change.get("oldValue", MISSING), change.get("newValue", MISSING)
+        if isinstance(old, pycrdt.Text | pycrdt.Map | pycrdt.Array):
+            old = None
+        return plain_node(old), self._new(new) if new is not MISSING else MISSING
+
+    def _item(self, part: dict[str, Any]) -> Keep | Insert | Delete:
+        if "insert" in part:
+            return Insert(tuple(self._new(item) for item in part["insert"]))
+        return Keep(int(part["retain"])) if "retain" in part else Delete(int(part["delete"]))
 
 
 class Yjs:

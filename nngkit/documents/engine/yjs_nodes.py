@@ -17,8 +17,7 @@ from typing import Any, Final, Protocol
 import pycrdt
 
 from nngkit.documents.engine.codepoints import Delete, Delta, Insert, Keep, Positions, Splice, append, composed
-from nngkit.documents.engine.interface import DEEPEST, Kind
-from nngkit.documents.engine.prelim import Prelim
+from nngkit.documents.engine.interface import DEEPEST, Kind, Prelim
 from nngkit.documents.engine.weak_callbacks import weakly
 from nngkit.errors import Broken
 
