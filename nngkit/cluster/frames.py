@@ -23,8 +23,8 @@ from msgspec import Meta
 
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, ConfigError
-from nngkit.mesh.wire import MOST_NUMBER, MOST_ORIGIN
-from nngkit.messages import ANY_TEXT, Flag, Natural, Row, Rows
+from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import ANY_TEXT, MOST_NUMBER, Flag, Natural, Row, Rows
 
 VERSION: Final = 1
 ROUTED: Final = 0xD2  # first byte; the mesh has D1

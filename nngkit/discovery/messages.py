@@ -46,25 +46,6 @@ from nngkit.discovery.provider import (
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
-__all__ = [
-    "FIRST_VERSION",
-    "FLAG_REASK",
-    "FLAG_TEXT",
-    "MAX_RECORDS",
-    "PROTOCOL_VERSION",
-    "QUERIES",
-    "REPLIES",
-    "TEXT_QUERY",
-    "ReplyMessage",
-    "SurveyQuery",
-    "SurveyReply",
-    "TextReply",
-    "is_cbor",
-    "parse_survey_query",
-    "parse_survey_reply",
-    "read",
-]
-
 FIRST_VERSION: Final = 1
 """Version of queries, and of replies without records: they have not changed since."""
 TEXT_QUERY: Final = b"service query"

@@ -34,6 +34,7 @@ from itertools import islice
 from msgspec import UNSET
 
 from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.mesh import wire
 from nngkit.mesh.limits import (
     ANSWER_BYTES,
     ANSWERS_A_DIGEST,
@@ -55,23 +56,7 @@ from nngkit.mesh.limits import (
 )
 from nngkit.mesh.stream import Claim, Link, Stream
 from nngkit.mesh.values import GapReason, MeshGap, MeshMessage, MeshStats
-from nngkit.mesh.wire import (
-    CONTROL,
-    DATA,
-    MOST_LINES,
-    MOST_NUMBER,
-    MOST_ORIGIN,
-    MOST_RANGES,
-    PREFIX,
-    Answer,
-    Ask,
-    Digest,
-    Line,
-    control,
-    data_frame,
-    key_of,
-    read_key,
-)
+from nngkit.messages import MOST_NUMBER
 from nngkit.silence import PERIOD, Silence
 
 
@@ -84,8 +69,8 @@ class MeshState:
     def __init__(
         self, id: str, epoch: int, now: float, limits: MeshLimits | None = None, *, history: bool = False
     ) -> None:
-        if not id or len(id.encode()) > MOST_ORIGIN or not id.isprintable():
-            raise ConfigError("id", f"{id!r} is not printable text of 1 to {MOST_ORIGIN} bytes", id)
+        if not id or len(id.encode()) > wire.MOST_ORIGIN or not id.isprintable():
+            raise ConfigError("id", f"{id!r} is not printable text of 1 to {wire.MOST_ORIGIN} bytes", id)
         if not 0 <= epoch <= MOST_NUMBER:
             raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)
         self.id, self.epoch = id, epoch
@@ -96,7 +81,7 @@ class MeshState:
         self.wake_at = now
         self._digest_at = self._check_at = self._checked = now
         self._silence: Silence[str] = Silence()
-        self._key = key_of(id, epoch)
+        self._key = wire.key_of(id, epoch)
         self._own = Stream(key=self._key, origin=id, epoch=epoch, next=1, born=now, changed=now)
         self._streams: dict[bytes, Stream] = {}  # without the own stream
         self._behind: dict[bytes, Stream] = {}
@@ -136,7 +121,7 @@ class MeshState:
 
     def position(self, origin: str, epoch: int) -> int | None:
         """Return the lowest number of a stream that is neither delivered nor given up; None for an unknown one."""
-        stream = self._streams.get(key_of(origin, epoch))
+        stream = self._streams.get(wire.key_of(origin, epoch))
         return None if stream is None else stream.next
 
     def neighbour_ids(self) -> dict[int, str | None]:
@@ -166,7 +151,7 @@ class MeshState:
         if own.next == 1:
             own.born = now
         for body in bodies:
-            frame = data_frame(self._key, own.next, body)
+            frame = wire.data_frame(self._key, own.next, body)
             frames.append(frame)
             self._keep(own, own.next, frame)
             own.head = own.next
@@ -181,14 +166,15 @@ class MeshState:
         if there is not None:
             there.heard = now
         streams, relays, events, window = self._streams, self._effects.relays, self._effects.events, self.limits.window
+        data, prefix = wire.DATA, wire.PREFIX
         delivered = duplicates = 0
         before = len(relays)
         for frame in frames:
-            if not frame or frame[0] != DATA:
+            if not frame or frame[0] != data:
                 self._control(link, frame, now)
                 continue
-            end = PREFIX + frame[1] if len(frame) > PREFIX else 0
-            if not PREFIX < end <= len(frame):
+            end = prefix + frame[1] if len(frame) > prefix else 0
+            if not prefix < end <= len(frame):
                 self._count["bad"] += 1
                 continue
             key = frame[10:end]
@@ -230,7 +216,7 @@ class MeshState:
                 self._count["duplicates"] += 1
             return None
         try:
-            origin, epoch = read_key(key)
+            origin, epoch = wire.read_key(key)
         except BadMessage:
             self._count["bad"] += 1
             return None
@@ -315,7 +301,7 @@ class MeshState:
 
     def _deliver_held(self, stream: Stream, now: float) -> None:
         """Deliver the held messages that are next."""
-        start = PREFIX + len(stream.key) - 8
+        start = wire.PREFIX + len(stream.key) - 8
         for number, frame in stream.release():
             self._held_bytes -= len(frame) + OVERHEAD
             self._keep(stream, number, frame)
@@ -354,27 +340,27 @@ class MeshState:
     def _control(self, link: int, frame: bytes, now: float) -> None:
         there = self._links.get(link)
         try:
-            content = control(frame)
+            content = wire.control(frame)
         except (BadMessage, TooLarge):
             self._count["bad"] += 1
             return
         if there is None:
             return
-        if isinstance(content, Ask):
+        if isinstance(content, wire.Ask):
             self._answer(link, there, content, now)
-        elif isinstance(content, Digest):
+        elif isinstance(content, wire.Digest):
             greeting = not there.greeted
             there.id, there.greeted = content.id, there.greeted or content.last
             if content.every is not UNSET:
                 self._silence.expect(content.id, content.every)
             for line in content.lines:
-                self._read_line(link, line, isinstance(content, Answer), now)
+                self._read_line(link, line, isinstance(content, wire.Answer), now)
                 if greeting:
                     self._ask_new(link, line, now)
             self.greeted = self.greeted or content.last
 
-    def _read_line(self, link: int, line: Line, answer: bool, now: float) -> None:
-        key = key_of(line.origin, line.epoch)
+    def _read_line(self, link: int, line: wire.Line, answer: bool, now: float) -> None:
+        key = wire.key_of(line.origin, line.epoch)
         if key == self._key:
             if line.head > self._own.head:
                 self._clash()
@@ -402,27 +388,27 @@ class MeshState:
                 stream.pause = FIRST_PAUSE
                 self._ask_soon(stream, now)
 
-    def _ask_new(self, link: int, line: Line, now: float) -> None:
+    def _ask_new(self, link: int, line: wire.Line, now: float) -> None:
         """Ask at once for what a new neighbour has: it was sent before, so it is on no other way."""
-        stream = self._behind.get(key_of(line.origin, line.epoch))
+        stream = self._behind.get(wire.key_of(line.origin, line.epoch))
         if stream is not None and stream.asked is None and link in stream.claims:
             self._ask_soon(stream, now)
 
-    def _described(self, key: bytes, line: Line, now: float) -> Stream | None:
+    def _described(self, key: bytes, line: wire.Line, now: float) -> Stream | None:
         """Return a new stream that a digest describes. Where it begins: see invariant 3."""
         older = line.age / 1000 > min(now - self.started, self.limits.forget)
         start = 1 if not older else line.floor if self.history else line.head + 1
         return self._new_stream(key, line.origin, line.epoch, next=start, born=now - line.age / 1000, now=now)
 
-    def _answer(self, link: int, there: Link, ask: Ask, now: float) -> None:
-        key = key_of(ask.origin, ask.epoch)
+    def _answer(self, link: int, there: Link, ask: wire.Ask, now: float) -> None:
+        key = wire.key_of(ask.origin, ask.epoch)
         stream = self._own if key == self._key else self._streams.get(key)
         if stream is None or there.answers >= ANSWERS_A_DIGEST:
             return
         there.answers += 1
         frames = stream.answer(ask.ranges, ASK_MESSAGES, ANSWER_BYTES)
-        end = Answer(self.id, self.epoch, (self._line(stream, now),), every=self.limits.digest)
-        frames.append(CONTROL.encode(end))
+        end = wire.Answer(self.id, self.epoch, (self._line(stream, now),), every=self.limits.digest)
+        frames.append(wire.CONTROL.encode(end))
         self._effects.sends += [(link, frame) for frame in frames]
         self._count["answered"] += len(frames) - 1
 
@@ -457,9 +443,9 @@ class MeshState:
         stream.ask_at = at
         self.wake_at = min(self.wake_at, at)
 
-    def _line(self, stream: Stream, now: float) -> Line:
+    def _line(self, stream: Stream, now: float) -> wire.Line:
         age = int(max(0.0, now - stream.born) * 1000)
-        return Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.head, age)
+        return wire.Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.head, age)
 
     def _send_digest(self, now: float) -> None:
         """Describe the streams with recent changes, and some of the others in turn."""
@@ -475,12 +461,14 @@ class MeshState:
         lines = [self._line(stream, now) for stream in (self._own, *chosen.values()) if stream.head]
         self._effects.digests += self._digests(lines)
 
-    def _digests(self, lines: Sequence[Line], *, whole: bool = False) -> Iterator[bytes]:
+    def _digests(self, lines: Sequence[wire.Line], *, whole: bool = False) -> Iterator[bytes]:
         """Yield digests of these lines. `whole`: the lines are about all streams, which the last one says."""
-        for begin in range(0, max(1, len(lines)), MOST_LINES):
-            end = begin + MOST_LINES
+        for begin in range(0, max(1, len(lines)), wire.MOST_LINES):
+            end = begin + wire.MOST_LINES
             part = tuple(lines[begin:end])
-            yield CONTROL.encode(Digest(self.id, self.epoch, part, whole and end >= len(lines), self.limits.digest))
+            yield wire.CONTROL.encode(
+                wire.Digest(self.id, self.epoch, part, whole and end >= len(lines), self.limits.digest)
+            )
 
     def _pursue(self, stream: Stream, now: float) -> None:
         """Ask for what is missing, or give it up."""
@@ -495,7 +483,7 @@ class MeshState:
             last = min(stream.held, default=stream.head + 1) - 1
             self._give_up(stream, last, "patience", now)
             return
-        ranges = tuple(stream.missing(MOST_RANGES, self.limits.window))
+        ranges = tuple(stream.missing(wire.MOST_RANGES, self.limits.window))
         first = ranges[0][0]
         link = stream.provider(first, {number: there.heard for number, there in self._links.items()})
         if link is None:
@@ -509,7 +497,7 @@ class MeshState:
         stream.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, stream.pause * 2))
         stream.ask_at = now + stream.pause
         self._count["asked"] += 1
-        self._effects.sends.append((link, CONTROL.encode(Ask(stream.origin, stream.epoch, ranges))))
+        self._effects.sends.append((link, wire.CONTROL.encode(wire.Ask(stream.origin, stream.epoch, ranges))))
 
     def _give_up(self, stream: Stream, last: int, reason: GapReason, now: float) -> None:
         """Report the messages from `next` to `last` as missing, and go on after them."""

@@ -19,24 +19,6 @@ from msgspec import UNSET, Meta, UnsetType
 from nngkit.errors import BadMessage
 from nngkit.messages import MOST_NUMBER, Fields, Flag, Maps, Natural, Row, Seconds
 
-__all__ = [
-    "CONTROL",
-    "DATA",
-    "MOST_LINES",
-    "MOST_NUMBER",
-    "MOST_ORIGIN",
-    "MOST_RANGES",
-    "PREFIX",
-    "Answer",
-    "Ask",
-    "Digest",
-    "Line",
-    "control",
-    "data_frame",
-    "key_of",
-    "read_key",
-]
-
 DATA: Final = 0xD1  # first byte of a data frame; a CBOR map begins with A0 to BF
 MOST_ORIGIN: Final = 64  # bytes of an id
 MOST_LINES: Final = 400  # 64 KiB of CBOR with ids of 64 bytes hold them

@@ -15,7 +15,8 @@ from nngkit.errors import BadMessage, TooLarge
 from nngkit.mesh.limits import MeshLimits
 from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshMessage, MeshStats
-from nngkit.mesh.wire import CONTROL, MOST_NUMBER, Answer, Ask, Digest, Line, control, data_frame, key_of
+from nngkit.mesh.wire import CONTROL, Answer, Ask, Digest, Line, control, data_frame, key_of
+from nngkit.messages import MOST_NUMBER
 
 NOW = 1000.0
 

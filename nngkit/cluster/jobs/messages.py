@@ -111,45 +111,44 @@ class SubmitGroup(Row, frozen=True):
         _spread(self, len(numbers), "payloads", *(() if self.keys is None else ("keys",)))
 
 
-class Submit(Message, frozen=True, tag=1):
+class _OfRun(Message, frozen=True):
+    epoch: Natural  # of the submitter: its run
+
+
+class Submit(_OfRun, frozen=True, tag=1):
     """Jobs to accept. Numbers ascend in a group; ``floor``: the submitter waits for no number below it."""
 
-    epoch: Natural
     floor: Natural
     groups: Annotated[list[SubmitGroup], ROWS]
 
 
-class Received(Message, frozen=True, tag=2):
+class Received(_OfRun, frozen=True, tag=2):
     """Results have arrived at the submitter: they may be forgotten."""
 
-    epoch: Natural
     floor: Natural
     numbers: Numbers
 
 
-class Cancel(Message, frozen=True, tag=3):
+class Cancel(_OfRun, frozen=True, tag=3):
     """The submitter wants no results of these jobs."""
 
-    epoch: Natural
     numbers: Numbers
 
 
-class Waiting(Message, frozen=True, tag=4):
+class Waiting(_OfRun, frozen=True, tag=4):
     """Accepted jobs without a result: asks for those results that exist, and for the numbers that are unknown."""
 
-    epoch: Natural
     floor: Natural
     numbers: Numbers
 
 
-class Accepted(Message, frozen=True, tag=10):
+class Accepted(_OfRun, frozen=True, tag=10):
     """Jobs that a majority of the voters has, with their serials: 0 for one that ended and was forgotten.
 
     ``jobs`` and ``bytes`` are the window: unfinished jobs at most. Serials that ascend one by one are written as the
     first of them.
     """
 
-    epoch: Natural
     term: Natural
     numbers: Numbers
     serials: OneOr
@@ -175,10 +174,9 @@ class Ended(Row, frozen=True):
     worker: Name
 
 
-class Finished(Message, frozen=True, tag=11):
+class Finished(_OfRun, frozen=True, tag=11):
     """Results, and jobs that ended otherwise."""
 
-    epoch: Natural
     numbers: Numbers
     results: Blobs
     others: Annotated[list[Ended], ROWS]
@@ -188,10 +186,9 @@ class Finished(Message, frozen=True, tag=11):
         _spread(self, len(self.numbers), "results")
 
 
-class Missing(Message, frozen=True, tag=12):
+class Missing(_OfRun, frozen=True, tag=12):
     """Numbers of a Waiting that the host of ``term`` does not know. If it is not an old host, all voters lost them."""
 
-    epoch: Natural
     term: Natural
     numbers: Numbers
 
@@ -203,10 +200,9 @@ class NotAccepted(Row, frozen=True):
     why: ErrorText
 
 
-class Refused(Message, frozen=True, tag=13):
+class Refused(_OfRun, frozen=True, tag=13):
     """Submissions that are never accepted."""
 
-    epoch: Natural
     rows: Annotated[list[NotAccepted], ROWS]
 
 
@@ -219,10 +215,9 @@ class JobPart(Row, frozen=True):
     data: bytes
 
 
-class JobParts(Message, frozen=True, tag=14):
+class JobParts(_OfRun, frozen=True, tag=14):
     """Parts of results, for their submitter."""
 
-    epoch: Natural
     rows: Annotated[list[JobPart], ROWS]
 
 
@@ -234,10 +229,9 @@ class JobProgressed(Row, frozen=True):
     fraction: Fraction
 
 
-class JobProgress(Message, frozen=True, tag=15):
+class JobProgress(_OfRun, frozen=True, tag=15):
     """Progress of jobs, for their submitter."""
 
-    epoch: Natural
     rows: Annotated[list[JobProgressed], ROWS]
 
 
