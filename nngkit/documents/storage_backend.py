@@ -12,17 +12,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from nngkit.documents.records import Loaded
-from nngkit.documents.versions import Edit, EditStream, Versions
+from nngkit.documents.versions import EditLog, EditStream
 
 
-class DocumentLog(Protocol):
-    """Log of one document. `append` and `append_merge` never wait and never raise."""
-
-    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        """Append an edit."""
-
-    def append_merge(self, update: bytes, versions: Versions) -> None:
-        """Append an update after which the document has all of `versions`."""
+class DocumentLog(EditLog, Protocol):
+    """Log of one document on disk."""
 
     async def synced(self) -> None:
         """Wait until everything appended before is on disk. Raises the error if it could not be written."""

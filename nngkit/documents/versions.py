@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Meta
 
@@ -84,6 +84,16 @@ class Edit(Row, frozen=True):
 
     payload: bytes
     deps: WireVersions
+
+
+class EditLog(Protocol):
+    """Log of one document's edits. Its methods never wait and never raise."""
+
+    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
+        """Append an edit."""
+
+    def append_merge(self, update: bytes, versions: Versions) -> None:
+        """Append an update after which the document has all of `versions`."""
 
 
 def covers(a: Mapping[EditStream, int], b: Mapping[EditStream, int]) -> bool:

@@ -79,7 +79,7 @@ def read(data: bytes) -> list[Name]:
 
 
 class Disk:
-    """A `local_copy.EditLog`: the written edits of one document, and how many are synced."""
+    """An `EditLog`: the written edits of one document, and how many are synced."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from nngkit.documents.sync import messages
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.replica import Ask, AskAll, AskEdits, Deliver, Offer, Replica
-from nngkit.documents.versions import Edit, EditStream, Harmful, Versions, covers, merge
+from nngkit.documents.versions import EditLog, EditStream, Harmful, Versions, covers, merge
 
 GIVEN: Final = messages.REQUEST_LIMIT - 128 * 1024  # bytes of edits in one request; leaves room for a version vector
 MANY_GIVEN: Final = 256  # edits in one request: an engine's merge is superlinear
@@ -52,16 +52,6 @@ class Content(Protocol):
 
     def digest(self) -> bytes:
         """Return 16 bytes that are equal for equal content."""
-
-
-class EditLog(Protocol):
-    """Interface of storage."""
-
-    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        """Append an edit."""
-
-    def append_merge(self, update: bytes, versions: Versions) -> None:
-        """Append an update after which the document has all of `versions`."""
 
 
 @dataclass(frozen=True, slots=True)

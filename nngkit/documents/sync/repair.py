@@ -28,6 +28,7 @@ log = logging.getLogger("nngkit.documents")
 
 PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills the round trip of a fast network
 OPEN: Final = 1024  # requests being answered at once; further ones are refused as busy
+_REFUSALS: Final = {"token": AccessDenied, "behind": Broken, "busy": TimedOut, "unknown-document": NotFound}
 
 
 @dataclass(eq=False, repr=False)
@@ -133,16 +134,10 @@ async def ask(
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} has left: {reply.sender} replied")
     if isinstance(reply, messages.Refused):
-        if reply.code == "token":
-            raise AccessDenied(f"{reply.sender}: {reply.why}")
-        if reply.code == "behind":
-            raise Broken(f"{reply.sender}: {reply.why}")
-        if reply.code == "busy":
-            raise TimedOut(f"{reply.sender}: {reply.why}")
         if reply.code == "refused":
             raise EditRefused(str(reply.sender), reply.why)
-        if reply.code == "unknown-document":
-            raise NotFound(f"{reply.sender}: {reply.why}")
+        if reply.code in _REFUSALS:
+            raise _REFUSALS[reply.code](f"{reply.sender}: {reply.why}")
         raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
     return reply
 
