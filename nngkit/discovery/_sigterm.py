@@ -45,11 +45,6 @@ def install() -> None:
         signal.signal(signal.SIGTERM, _handle)
 
 
-def covered() -> bool:
-    """Return True while our handler is installed."""
-    return signal.getsignal(signal.SIGTERM) is _handle
-
-
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 

@@ -136,7 +136,7 @@ class ServiceDiscovery(UnderTrio):
             domain=self.domain,
             every=None if self.interval is None else max(self.interval, SHORTEST) + self.deadline,
             background=self._background,
-            on_peers=self._peers_changed,
+            on_peers=self._joined.wake,
             clock=self._clock,
             tls=self._tls,
             admit=self._admit,
@@ -185,9 +185,6 @@ class ServiceDiscovery(UnderTrio):
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` services are connected. Raises TimedOut, Closed."""
         await self._surveys.socket.await_for_peers(n, timeout)
-
-    def _peers_changed(self) -> None:
-        self._joined.wake()
 
     # State
 

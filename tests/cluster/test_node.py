@@ -49,3 +49,11 @@ def test_nodes_with_a_way_to_them_are_in_reach(host: Run) -> None:
     assert not host.node.reach("stranger")
     member = host.network.nodes[min(others)].node
     assert member.reach("stranger")  # by its parent, which may know it
+
+
+def test_messages_that_a_node_never_acknowledges_are_counted_in_the_status(host: Run) -> None:
+    now = host.network.clock.now
+    host.node.letter("stranger", "greeting", b"hello", now)
+    later = now + host.node.letters.limits.patience
+    host.node.tick(later, later)
+    assert host.node.questions.status(later).counters["given_up"] == 1
