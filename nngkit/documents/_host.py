@@ -3,7 +3,7 @@
 A `PeerHost` implements two internal interfaces, so that DocumentPeer shows only what belongs to its users:
 
 - `document.DocumentHost`: a Document reports local edits and asks for durability, synchronization, saved versions.
-- `exchange.ExchangeHost`: the exchange reports what arrived, and asks which documents to open.
+- `repair.ExchangeHost`: the exchange reports what arrived, and asks which documents to open.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class PeerHost:
             raise _no_store()
         return self.store
 
-    # ------------------------------------------------------------------ exchange.ExchangeHost
+    # ------------------------------------------------------------------ repair.ExchangeHost
 
     def accepts(self, doc: str) -> bool:
         """Open an unknown document announced by a peer, if `accept` agrees."""
