@@ -493,7 +493,7 @@ class ClusterDocuments:
                 self._replied(sender, message, now)
             case ChunkRequest(transfer, index):
                 chunks = self._transfers.chunks(transfer, (index,), now)
-                data = chunks[0][1] if chunks else b""
+                data = chunks[0].data if chunks else b""
                 self._send(sender, Chunk(transfer, index, data))
             case Chunk():
                 if len(message.data) > CHUNK:

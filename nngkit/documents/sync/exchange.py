@@ -32,13 +32,19 @@ from nngkit.documents.sync.messages import (
     DOCUMENTS,
     MANY_DOCUMENTS,
     REQUEST_LIMIT,
+    VERSION,
+    About,
     Aware,
     BusMessage,
     Bye,
+    Client,
     Diff,
     DocumentHeartbeat,
     Heartbeat,
     Hello,
+    Introduction,
+    Invitation,
+    Refusal,
     SyncReply,
     SyncRequest,
     Updates,
@@ -50,6 +56,7 @@ from nngkit.documents.sync.repair import RepairClient, RepairServer, ask
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream, Versions
+from nngkit.envelope import shown
 from nngkit.errors import (
     AccessDenied,
     BadMessage,
@@ -321,7 +328,11 @@ class Exchange:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
-        refused = {doc: one for doc, one in reversed(heartbeat.refused) if one.stream.origin == self.me.origin}
+        refused = {
+            one.doc: RefusedEdit(EditStream(one.origin, one.epoch), one.seq, shown(one.why))
+            for one in reversed(heartbeat.about.refused)
+            if one.origin == self.me.origin
+        }
         for one in heartbeat.docs:
             if one.doc in self._copies:
                 self._refused_by(self._copies[one.doc], member.stream, refused.get(one.doc))
@@ -413,18 +424,24 @@ class Exchange:
             size += 40 + len(name) + 32 * len(docs[-1].heads)
             if size > BUS_LIMIT // 4:
                 break
-        clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
+        clients = tuple(Client(one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
         refused = self._refusals([one.doc for one in docs])
-        self.publish(encode(Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused)))
+        about = About(VERSION, self._name, repair, self._relay, clients, refused)
+        self.publish(encode(Heartbeat(self.me, about, tuple(docs))))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
-    def _refusals(self, docs: Iterable[str]) -> tuple[tuple[str, RefusedEdit], ...]:
+    def _refusals(self, docs: Iterable[str]) -> tuple[Refusal, ...]:
         """Return the refused edits of present peers, and of their earlier streams."""
         origins = {member.stream.origin for member in self.members.present()}
-        found = ((doc, one) for doc in docs for one in self._copies[doc].replica.history.refused)
-        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), DOCUMENTS))
+        found = (
+            Refusal(doc, *one.stream, one.seq, one.why)
+            for doc in docs
+            for one in self._copies[doc].replica.history.refused
+            if one.stream.origin in origins
+        )
+        return tuple(islice(found, DOCUMENTS))
 
     async def _ask_for(self, copy: LocalCopy, question: Ask, request: SyncRequest) -> None:
         await self._host.room()  # a reply may be large
@@ -457,7 +474,8 @@ class Exchange:
     def welcome(self) -> Welcome:
         """Return our BUS addresses and documents, for a peer that joins."""
         bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
-        return Welcome(self.me, bus, tuple(sorted(self._copies))[:MANY_DOCUMENTS], REQUEST_LIMIT, self._name)
+        docs = tuple(sorted(self._copies))[:MANY_DOCUMENTS]
+        return Welcome(self.me, Invitation(REQUEST_LIMIT, VERSION, bus, docs, self._name))
 
     def find_copy(self, doc: str) -> LocalCopy | None:
         """Return a document, opened if the host accepts it; else None."""
@@ -505,12 +523,13 @@ class Exchange:
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
-                    reply = await ask(req, Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT)
+                    about = Introduction(VERSION, self._name, tuple(self._copies))
+                    reply = await ask(req, Hello(self.me, self._token, about), REPLY_TIMEOUT)
                 if not isinstance(reply, Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)
                 pause, level = JOIN_RETRY, logging.WARNING
-                found = [addresses.resolved(url, address) for url in reply.bus]
+                found = [addresses.resolved(url, address) for url in reply.about.bus]
                 for bus in found:
                     if bus is not None:
                         self.dial(bus)

@@ -35,6 +35,7 @@ from nngkit.documents.sync.messages import (
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
+from nngkit.envelope import shown
 from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
@@ -145,17 +146,20 @@ async def ask(
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} has left: {reply.sender} replied")
     if isinstance(reply, Refused):
-        if reply.code == "token":
-            raise AccessDenied(f"{reply.sender}: {reply.why}")
-        if reply.code == "behind":
-            raise Broken(f"{reply.sender}: {reply.why}")
-        if reply.code == "busy":
-            raise TimedOut(f"{reply.sender}: {reply.why}")
-        if reply.code == "refused":
-            raise EditRefused(str(reply.sender), reply.why)
-        if reply.code == "unknown-document":
-            raise NotFound(f"{reply.sender}: {reply.why}")
-        raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
+        why = shown(reply.why)
+        told = f"{reply.sender}: {why}"
+        match reply.code:
+            case "token":
+                raise AccessDenied(told)
+            case "behind":
+                raise Broken(told)
+            case "busy":
+                raise TimedOut(told)
+            case "refused":
+                raise EditRefused(str(reply.sender), why)
+            case "unknown-document":
+                raise NotFound(told)
+        raise BadMessage("request", f"refused ({shown(reply.code)}): {why}", str(reply.sender))
     return reply
 
 
@@ -236,7 +240,7 @@ class RepairServer:
                 code = "too-large"
             self._refused(where, "request", str(error))
             return Refused(me, code, str(error)[:200])
-        if isinstance(request, Hello) and request.store not in (None, me.origin):
+        if isinstance(request, Hello) and request.about.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
             self._refused(where, "request", "it is for another store")
             return Refused(me, "store", "another store is served here now")
