@@ -47,6 +47,8 @@ PAGES: Final = {
         "nngkit.fanout.durable.messages:REQUESTS",
         "nngkit.fanout.durable.messages:REPLIES",
     ],
+    "documents-bus": ["nngkit.documents.sync.wire:BUS"],
+    "documents-requests": ["nngkit.documents.sync.wire:REQUESTS", "nngkit.documents.sync.wire:REPLIES"],
     "outbox": ["nngkit.fanout.outbox.entries:ENTRIES"],
 }
 NAMED: Final = {(0, (1 << 53) - 1): "uint53", (0, (1 << 63) - 1): "uint63"}
@@ -60,7 +62,7 @@ class Block:
     def __init__(self, told: dict[tuple[str, str], str], done: set[type[Any]]) -> None:
         self._told = told
         self._done = done
-        self._waiting: list[types.StructType] = []
+        self._waiting: list[types.StructType | types.NamedTupleType | types.CustomType] = []
         self._used: set[str] = set()
         self.lines: list[str] = []
 
@@ -78,14 +80,21 @@ class Block:
         self.lines += [f"{name} = {low}..{high}" for (low, high), name in NAMED.items() if name in self._used]
         self.lines += ["seconds = number .ge 0"] if "seconds" in self._used else []
 
-    def _rule(self, info: types.StructType, head: list[tuple[str, str]]) -> None:
+    def _rule(
+        self, info: types.StructType | types.NamedTupleType | types.CustomType, head: list[tuple[str, str]]
+    ) -> None:
         if info.cls in self._done:
             return
         self._done.add(info.cls)
         name = _kebab(info.cls)
-        begin, rest, end = "[", "* any", "]"
-        if not info.array_like:
-            begin, rest, end = "{", "* tstr => any", "}"
+        if isinstance(info, types.CustomType):
+            self._line(f"{name} = {self._type(types.type_info(info.cls.form))}", name, "")
+            self.lines.append("")
+            return
+        is_map = isinstance(info, types.StructType) and not info.array_like
+        begin, end, rest = ("{", "}", ["  * tstr => any,"]) if is_map else ("[", "]", ["  * any,"])
+        if isinstance(info, types.NamedTupleType):
+            rest = []  # a value, which does not grow
         self._line(f"{name} = {begin}", name, "")
         for key, value in head:
             self._line(f"  {key}: {value},", name, key)
@@ -93,10 +102,10 @@ class Block:
             if field.encode_name == "v" and head:
                 continue
             optional, kind = _is_optional(info, field), self._type(field.type)
-            if optional and not info.array_like:
+            if optional and is_map:
                 kind = kind.removesuffix(" / null")  # it is left out instead
             self._line(f"  {'? ' if optional else ''}{field.encode_name}: {kind},", name, field.encode_name)
-        self.lines += [f"  {rest},", end, ""]
+        self.lines += [*rest, end, ""]
 
     def _line(self, text: str, rule: str, field: str) -> None:
         comment = self._told.get((rule, field))
@@ -106,7 +115,7 @@ class Block:
         match info:
             case types.Metadata():
                 return self._type(info.type)
-            case types.StructType():
+            case types.StructType() | types.NamedTupleType() | types.CustomType():
                 self._waiting.append(info)
                 return _kebab(info.cls)
             case types.IntType():
@@ -144,7 +153,7 @@ class Block:
             return name
         if high is None:
             return "int" if low is None else "uint" if low == 0 else f"uint .ge {low}"
-        return f"{low}..{high}"
+        return str(low) if low == high else f"{low}..{high}"
 
     def _float(self, info: types.FloatType) -> str:
         limits = [(".ge", info.ge), (".gt", info.gt), (".le", info.le), (".lt", info.lt)]
@@ -155,9 +164,9 @@ class Block:
         return " ".join(["number", *said]) if len(said) < 2 else f"(number {said[0]}) {said[1]}"
 
 
-def _is_optional(info: types.StructType, field: types.Field) -> bool:
+def _is_optional(info: types.StructType | types.NamedTupleType, field: types.Field) -> bool:
     """Return True if a field may be left out: of a row, one that has a default; of a map, one that we leave out."""
-    if field.required or info.array_like:
+    if field.required or isinstance(info, types.NamedTupleType) or info.array_like:
         return not field.required
     unset = field.default is NODEFAULT and field.default_factory is NODEFAULT
     return unset or (info.cls.__struct_config__.omit_defaults and field.default is not NODEFAULT)
@@ -177,7 +186,8 @@ def _head(family: Maps[Any] | Rows[Any], info: types.StructType) -> Iterator[tup
 
 
 def _kebab(kind: type[Any]) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__.lstrip("_")).lower()
+    name = kind.__name__.lstrip("_").removeprefix("Wire")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 def _quoted(value: object) -> str:

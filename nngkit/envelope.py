@@ -85,7 +85,7 @@ def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None
     `leaves` need no further check: most items are leaves, and a call for each would cost more than all the rest.
     """
     kind = type(value)
-    if kind is str or kind is bytes or kind is float or kind is bool or value is None:
+    if kind in _LEAVES:
         return
     if kind is int:
         if not _INT_LOW <= value <= _INT_HIGH:  # type: ignore[operator]
@@ -97,14 +97,17 @@ def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None
             return
         for item in value:  # type: ignore[attr-defined]
             kind = type(item)
-            if kind in leaves or (kind is list and depth + 1 < MAX_DEPTH and leaves.issuperset(map(type, item))):
+            if kind in leaves or (kind is int and _INT_LOW <= item <= _INT_HIGH):
+                continue
+            if kind is list and depth + 1 < MAX_DEPTH and leaves.issuperset(map(type, item)):
                 continue
             _check(item, depth + 1, leaves)
     elif kind is dict:
         for key, item in value.items():  # type: ignore[attr-defined]
             if type(key) is not str:
                 raise TypeError(f"map key must be text, not {type(key).__name__}")
-            if type(item) not in leaves:
+            kind = type(item)
+            if not (kind in leaves or (kind is int and _INT_LOW <= item <= _INT_HIGH)):
                 _check(item, depth + 1, leaves)
     else:
         raise TypeError(f"type {kind.__name__} is not supported")

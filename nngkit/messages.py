@@ -40,7 +40,7 @@ import math
 import re
 from abc import ABC
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, field, msgpack, to_builtins
@@ -58,9 +58,9 @@ ANY_TEXT: Final = {"text": "any"}
 """`extra` of text that may have control characters, such as line ends."""
 
 
-def always(value: Any) -> Any:
+def always(value: Any, name: str | None = None) -> Any:
     """Return the default of a field that is written even if it has that value, in a class with `omit_defaults`."""
-    return field(default_factory=lambda: value)
+    return field(default_factory=lambda: value, name=name)
 
 
 def packed(most: int) -> dict[str, Any]:
@@ -87,29 +87,20 @@ class Fields(Struct, frozen=True):
 class Wired(ABC):
     """Type of a field whose value is of another class, which is registered: `Name.register(dict)`.
 
-    `row`: the declared row on the wire; `make` takes its fields and returns the value, `write` returns the row's items.
-    A class without a row has a `read` of its own, which raises ValueError.
+    `form`: the declared type of what is on the wire.
     """
 
-    row: ClassVar[type[Row]]
-
-    @classmethod
-    def read(cls, value: Any) -> Any:
-        """Return the value of a decoded row."""
-        row = convert(value, cls.row, builtin_types=(bytes,), dec_hook=_read_wired)
-        if (check := _check_once(cls.row)) is not None:
-            check(row)
-        return cls.make(*astuple(row))
+    form: ClassVar[Any]
 
     @staticmethod
-    def make(*fields: Any) -> Any:
-        """Return the value of a row's fields."""
-        return fields
+    def read(value: Any) -> Any:
+        """Return the value of what was decoded. Raises ValueError."""
+        raise NotImplementedError
 
     @staticmethod
     def write(value: Any) -> Any:
         """Return the items on the wire for a value."""
-        return value
+        raise NotImplementedError
 
 
 def _read_wired(kind: type[Wired], value: Any) -> Any:
@@ -131,12 +122,11 @@ class Rows(Generic[M]):
         self.kinds = {kind.__struct_config__.tag: kind for base in kinds for kind in _tagged(base)}
         self.version = version
         self._readers = {tag: _Reader(kind) for tag, kind in self.kinds.items()}
-        self._writers = {kind: _row_writer(types.type_info(kind)) for kind in self.kinds.values()}
+        self._writers = {kind: _row_writer(_info(kind)) for kind in self.kinds.values()}
 
     def pack(self, message: M) -> list[Any]:
         """Return the row of a message, for `envelope.encode`."""
-        write = self._writers[type(message)]
-        row: list[Any] = to_builtins(message, builtin_types=(bytes,)) if write is None else write(message)
+        row = self._writers[type(message)](message)
         return row if self.version is None else [self.version, *row]
 
     def encode(self, message: M) -> bytes:
@@ -257,7 +247,7 @@ class _Reader:
 
     def __init__(self, kind: type[Any]) -> None:
         self._kind = kind
-        self._check = _check_of(kind)
+        self._check = _struct(_info(kind), ())
         # bytes are bytes, never base64 in text; said only where it matters, as it costs more than small messages do
         self._native: tuple[type, ...] | None = (bytes,) if _has(types.type_info(kind), types.BytesType) else None
         self._hook = _read_wired if _has(types.type_info(kind), types.CustomType) else None
@@ -282,8 +272,7 @@ class _Writer:
     """Writer of one class of maps. `version`: the value of `v`, unless the class declares it."""
 
     def __init__(self, kind: type[Any], version: int | None) -> None:
-        info = types.type_info(kind)
-        assert isinstance(info, types.StructType)
+        info = _info(kind)
         config = kind.__struct_config__
         said = [each.default for each in info.fields if each.encode_name == "v"]
         version = said[0] if said else version
@@ -309,67 +298,50 @@ class _Writer:
         return self._head | written
 
 
-def _row_writer(info: types.Type) -> Callable[[Any], list[Any]] | None:
-    """Return a writer of rows whose items need no change; None for others.
+_CHANGED: Final = (types.StructType, types.NamedTupleType, types.EnumType, types.FrozenSetType, types.SetType)
+_builtins: Final = partial(to_builtins, builtin_types=(bytes,))
 
-    It takes long lists of bytes as they are, where to_builtins would look at each.
+
+def _writer(info: types.Type) -> Callable[[Any], Any] | None:
+    """Return a writer of the values of a declared type; None if they need no change.
+
+    msgspec writes a row whose parts need a change, unless it cannot, or they are lists with bytes, at each of which it
+    would look.
     """
-    assert isinstance(info, types.StructType)
-    if _has(info, types.CustomType) or _has(info, types.NamedTupleType):
-        return _item_writer(info)
-    changed = (types.StructType, types.EnumType, types.FrozenSetType, types.SetType)
-    tag = [] if info.tag is None else [info.tag]
-    rows: list[tuple[int, Callable[[Any], list[Any]]]] = []
-    for at, each in enumerate(info.fields, len(tag)):
-        if any(_has(each.type, kind) for kind in changed):
-            part = each.type.item_type if isinstance(each.type, types.VarTupleType) else None
-            if not isinstance(part, types.StructType) or not part.array_like or not _has(part, types.BytesType):
-                return None
-            if (write := _row_writer(part)) is None:
-                return None
-            rows.append((at, write))
+    while isinstance(info, types.Metadata):
+        info = info.type
+    match info:
+        case types.CustomType():
+            return cast(type[Wired], info.cls).write
+        case types.NamedTupleType():
+            return list
+        case types.VarTupleType():
+            item = _writer(info.item_type)
+            return None if item is None else lambda values: list(map(item, values))
+        case types.UnionType():
+            found = {_type_of(each): write for each in info.types if (write := _writer(each)) is not None}
+            return _union_writer(found) if found else None
+        case types.StructType():
+            return _row_writer(info) if info.array_like else _map_writer(info)
+    return _builtins if _has(info, _CHANGED) else None
 
-    def written(message: Any) -> list[Any]:
-        row = [*tag, *astuple(message)]
-        for at, write in rows:
-            row[at] = list(map(write, row[at]))
-        return row
+
+def _union_writer(writers: dict[type[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def written(value: Any) -> Any:
+        write = writers.get(type(value))
+        return value if write is None else write(value)
 
     return written
 
 
-def _item_writer(info: types.Type) -> Callable[[Any], Any] | None:
-    """Return a writer of the values of a declared type; None if they need no change."""
-    while isinstance(info, types.Metadata):
-        info = info.type
-    if isinstance(info, types.CustomType):
-        wired: type[Wired] = info.cls
-        return wired.write
-    if isinstance(info, types.NamedTupleType):
-        return list
-    if isinstance(info, types.VarTupleType):
-        item = _item_writer(info.item_type)
-        return None if item is None else partial(_written, item)
-    if isinstance(info, types.UnionType):
-        found = {_type_of(each): write for each in info.types if (write := _item_writer(each)) is not None}
-        return partial(_written_as, found) if found else None
-    if isinstance(info, types.StructType):
-        return _rows(info) if info.array_like else _map_writer(info)
-    return None
-
-
-def _written(write: Callable[[Any], Any], values: Any) -> list[Any]:
-    return list(map(write, values))
-
-
-def _written_as(writers: dict[type[Any], Callable[[Any], Any]], value: Any) -> Any:
-    write = writers.get(type(value))
-    return value if write is None else write(value)
-
-
-def _rows(info: types.StructType) -> Callable[[Any], list[Any]]:
+def _row_writer(info: types.StructType) -> Callable[[Any], list[Any]]:
     tag = [] if info.tag is None else [info.tag]
-    writers = [(at, each) for at, f in enumerate(info.fields, len(tag)) if (each := _item_writer(f.type)) is not None]
+    found = [(at, f.type, _writer(f.type)) for at, f in enumerate(info.fields, len(tag))]
+    changed = [(at, kind, write) for at, kind, write in found if write is not None]
+    lists = all(isinstance(kind, types.VarTupleType) and _has(kind, types.BytesType) for _, kind, _ in changed)
+    if not lists and not _has(info, (types.CustomType, types.NamedTupleType)):
+        return _builtins
+    writers = [(at, write) for at, _, write in changed]
 
     def written(message: Any) -> list[Any]:
         row = [*tag, *astuple(message)]
@@ -382,7 +354,7 @@ def _rows(info: types.StructType) -> Callable[[Any], list[Any]]:
 
 def _map_writer(info: types.StructType) -> Callable[[Any], dict[str, Any]]:
     omits = info.cls.__struct_config__.omit_defaults
-    fields = [(f.name, f.encode_name, f.default if omits else NODEFAULT, _item_writer(f.type)) for f in info.fields]
+    fields = [(f.name, f.encode_name, f.default if omits else NODEFAULT, _writer(f.type)) for f in info.fields]
 
     def written(message: Any) -> dict[str, Any]:
         found = {}
@@ -395,7 +367,13 @@ def _map_writer(info: types.StructType) -> Callable[[Any], dict[str, Any]]:
     return written
 
 
-def _has(info: types.Type, wanted: type[types.Type]) -> bool:
+def _info(kind: type[Any]) -> types.StructType:
+    info = types.type_info(kind)
+    assert isinstance(info, types.StructType)
+    return info
+
+
+def _has(info: types.Type, wanted: type[types.Type] | tuple[type[types.Type], ...]) -> bool:
     """Return True if a declared type is, or contains, a `wanted` one."""
     if isinstance(info, wanted):
         return True
@@ -424,15 +402,6 @@ def _reason(kind: type[Any], text: str) -> str:
 
 # What an annotation says beyond msgspec's own limits is compiled, once for each class, into a function that looks only
 # at fields of which it says something.
-
-
-def _check_of(kind: type[Any], inside: tuple[type[Any], ...] = ()) -> _Check | None:
-    info = types.type_info(kind)
-    assert isinstance(info, types.StructType)
-    return _struct(info, inside)
-
-
-_check_once: Final = lru_cache(_check_of)  # a Wired is read often, and needs the same check
 
 
 def _struct(info: types.StructType, inside: tuple[type[Any], ...]) -> _Check | None:

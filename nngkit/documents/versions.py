@@ -31,11 +31,14 @@ EPOCHS: Final = 2**53 - 1  # the largest integer that JavaScript represents exac
 STREAMS: Final = 1024  # streams that a vector keeps, the newest: 20 KiB on the wire
 EPOCHS_KEPT: Final = 16  # streams that a vector keeps of one origin, the newest; a script adds one at each run
 
+Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+Seq: TypeAlias = Annotated[int, Meta(ge=1, le=EPOCHS)]
+
 
 class EditStream(NamedTuple):
     """The edits of one peer between two starts. `origin` belongs to its store; `epoch` is new at each start."""
 
-    origin: Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+    origin: Origin
     epoch: Natural
 
     def __str__(self) -> str:
@@ -57,17 +60,14 @@ else:
     class WireVersions(Wired):
         """Versions that are `to_wire` in a message."""
 
-        MOST: Final = STREAMS + 1
+        form = Annotated[tuple[tuple[Origin, Natural, Seq], ...], Meta(max_length=STREAMS + 1)]
 
-        @classmethod
-        def read(cls, value):
+        @staticmethod
+        def read(value):
             try:
-                versions = from_wire(value, what="versions")
+                return from_wire(value, what="versions")
             except BadMessage as error:
                 raise ValueError(error.why) from None
-            if len(versions) > cls.MOST:
-                raise ValueError(f"{len(versions)} streams, over the limit of {cls.MOST}")
-            return versions
 
         @staticmethod
         def write(value):

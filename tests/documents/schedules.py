@@ -42,6 +42,7 @@ from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request,
 from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
 from nngkit.testing import network
 from nngkit.testing.network import Network, Partition
+from tests.documents.greetings import heartbeat
 
 DOCS = ("minutes", "table")
 CALM = 30.0  # seconds after the last edit within which all peers must converge
@@ -237,7 +238,7 @@ class Node:
             wake = min(wake, step.wake)
         if self.pace.due <= now:
             heartbeats = tuple(copy.replica.make_heartbeat(now) for copy in self.copies.values())
-            self._publish(encode(Heartbeat(self.me, heartbeats)))
+            self._publish(encode(heartbeat(self.me, heartbeats)))
             self.pace.sent(now, self.rng.uniform(0.7, 1.0))
         self.world.network.wake(self.name, min(wake, self.pace.due))
 

@@ -148,7 +148,7 @@ def test_requests_carry_the_token_and_our_versions() -> None:
     world.step()
     ((ask, request),) = world.step(0.02).ask
     assert isinstance(ask, AskEdits)
-    assert request == Nack(ME, "secret", "minutes", (Range(BOB, 1, 2),))
+    assert request == Nack(ME, "secret", "minutes", (Range(*BOB, 1, 2),))
     world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2000}), BOB, world.now)
     world.copy.replied(ask, Resent(BOB, "minutes", (), True), world.now)
     ((_, request),) = world.step(2.0).ask
@@ -197,7 +197,7 @@ def test_invalid_diff_is_rejected_with_its_versions() -> None:
 )
 def test_mismatched_reply_counts_as_a_failure(reply: object) -> None:
     world = World()
-    world.copy.replied(AskEdits(ADA, (Range(ADA, 1, 1),)), reply, world.now)
+    world.copy.replied(AskEdits(ADA, (Range(*ADA, 1, 1),)), reply, world.now)
     assert [who for who, _ in world.refusals] == [ADA]
     assert world.replica._peers[ADA].failures == 1
     assert world.replica.versions == {}

@@ -17,8 +17,6 @@ from nngkit.documents.sync.addresses import with_token
 from nngkit.documents.sync.messages import (
     Aware,
     DocumentHeartbeat,
-    Heartbeat,
-    Hello,
     Manifest,
     Nack,
     Range,
@@ -30,6 +28,7 @@ from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
 from nngkit.protocols import Bus, Req
 from nngkit.testing import aeventually
+from tests.documents.greetings import heartbeat, hello
 
 HERE = "tcp://127.0.0.1:0"
 PATIENCE = 20.0  # seconds per operation on a busy machine; events are awaited, not times
@@ -451,7 +450,7 @@ async def stranger(peer: DocumentPeer, me: EditStream = STRANGER) -> AsyncIterat
     """A connection to the BUS that sends an honest heartbeat first."""
     async with Bus(dial=peer.address) as bus:
         await bus.await_for_peers(1, PATIENCE)
-        bus.send(encode(Heartbeat(me)))
+        bus.send(encode(heartbeat(me)))
         await aeventually(lambda: any(info.stream == me for info in peer.peers))
         yield bus
 
@@ -480,7 +479,7 @@ async def test_messages_in_the_name_of_another_peer_are_refused() -> None:
             before = doc.digest()
             bus.send(encode(Updates(b.me, "minutes", 2, (Edit(b"\0\0", {}),))))
             await refused(a, f"it sends for {b.me}")
-            bus.send(encode(Heartbeat(b.me)))
+            bus.send(encode(heartbeat(b.me)))
             await aeventually(lambda: sum("it sends for" in one.why for one in a.refusals) == 2)
             assert doc.digest() == before
 
@@ -507,8 +506,8 @@ async def test_messages_before_the_first_heartbeat_are_ignored() -> None:
 async def test_name_that_would_leave_its_folder_is_refused() -> None:
     async with DocumentPeer(listen=HERE, accept=lambda name: True) as peer:
         async with stranger(peer) as bus:
-            heartbeat = encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
-            bus.send(heartbeat.replace(b"gminutes", b"g../etc."))
+            wire = encode(heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, {}),)))
+            bus.send(wire.replace(b"gminutes", b"g../etc."))
             await refused(peer, "segment")
         assert not peer.documents
 
@@ -539,7 +538,7 @@ async def test_announced_gigabyte_is_not_fetched() -> None:
             nursery.start_soon(lie)
             heads = {STRANGER: 1000}
             bus.send(
-                encode(Heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, heads),), repair=(rep.address,)))
+                encode(heartbeat(STRANGER, (DocumentHeartbeat("minutes", None, None, heads),), repair=(rep.address,)))
             )
             await refused(peer, "over the limit")
             nursery.cancel_scope.cancel()
@@ -555,14 +554,14 @@ async def test_requests_are_refused_with_a_reason() -> None:
         doc.text("body").insert(0, "x")
         reply = await ask(req, b"\xff")
         assert reply.code == "bad"
-        newer = encode(Hello(STRANGER)).replace(b"\xa1\x61v\x01", b"\xa1\x61v\x02")
+        newer = encode(hello(STRANGER)).replace(b"\xa1\x61v\x01", b"\xa1\x61v\x02")
         reply = await ask(req, newer)
         assert (reply.code, "version 2" in reply.why) == ("version", True)
         reply = await ask(req, Want(STRANGER, None, "elsewhere", None, {}))
         assert reply.code == "unknown-document"
         reply = await ask(req, Want(STRANGER, None, "minutes", b"\xff\xff\xff\xff\xff", {}))
         assert reply.code == "bad"
-        reply = await ask(req, Nack(STRANGER, None, "minutes", (Range(STRANGER, 1, 2**53 - 1),)))
+        reply = await ask(req, Nack(STRANGER, None, "minutes", (Range(*STRANGER, 1, 2**53 - 1),)))
         assert (reply.updates, reply.rest) == ((), True)
 
 
@@ -570,12 +569,12 @@ async def test_request_for_another_store_is_refused_before_the_token_is_checked(
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
         with Req(dial=peer.repair_addresses[0]) as req:
             for token in ("secret", "of the other store", None):
-                reply = await ask(req, Hello(STRANGER, token, store=b"another_"))
+                reply = await ask(req, hello(STRANGER, token, store=b"another_"))
                 assert (reply.code, reply.why) == ("store", "another store is served here now")
-            reply = await ask(req, Hello(STRANGER, "secret", store=peer.me.origin))
+            reply = await ask(req, hello(STRANGER, "secret", store=peer.me.origin))
             assert reply.sender == peer.me
-            assert reply.bus
-            reply = await ask(req, Hello(STRANGER, "wrong", store=peer.me.origin))
+            assert reply.about.bus
+            reply = await ask(req, hello(STRANGER, "wrong", store=peer.me.origin))
             assert reply.code == "token"
 
 

@@ -14,7 +14,7 @@ from nngkit.documents.engine import yjs
 from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.engine.yjs_update import uint
 from nngkit.documents.sync.local_copy import WARY, LocalCopy, Step
-from nngkit.documents.sync.messages import Diff, DocumentHeartbeat, Give, Heartbeat, Refused, Updates
+from nngkit.documents.sync.messages import Diff, DocumentHeartbeat, Give, Refusal, Refused, Updates
 from nngkit.documents.sync.refused import FOLLOWS
 from nngkit.documents.sync.replica import AskAll, Replica
 from nngkit.documents.sync.wire import encode
@@ -22,6 +22,7 @@ from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import EditRefused
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually
+from tests.documents.greetings import UNPRINTABLE, heartbeat
 from tests.documents.schedules import Watched
 
 ME, ADA, BOB, EVE = (EditStream(bytes([n]) * 8, n) for n in range(4))
@@ -205,7 +206,7 @@ async def test_flood_of_damaging_updates_costs_one_rebuild_and_its_sender_the_co
         await aeventually(lambda: len(body) == 606, timeout=PATIENCE)
         async with Bus(dial=home.address, linger=0.0) as bus:
             await bus.await_for_peers(1, PATIENCE)
-            bus.send(encode(Heartbeat(EVE)))
+            bus.send(encode(heartbeat(EVE)))
             for seq in range(1, 201):
                 payload = INSIDE_A_NUMBER if known else inside_a_letter(doc.client_id, seq)
                 bus.send(encode(Updates(EVE, "minutes", seq, (Edit(payload, {}),))))
@@ -240,6 +241,20 @@ async def test_author_is_told_at_once_and_a_third_peer_gets_what_came_before() -
         assert str(docs[1].text("body")) == str(docs[2].text("body")) == "cy before"
         assert cy.versions("minutes").get(ada.me) == 1
         assert cy.refusals == ()
+
+
+@pytest.mark.parametrize("text", UNPRINTABLE)
+async def test_reason_of_a_refusal_is_escaped(text: str) -> None:
+    async with DocumentPeer(listen=HERE) as home, Bus(dial=home.address, linger=0.0) as bus:
+        doc = home.open("minutes")
+        doc.text("body").insert(0, "x")
+        await bus.await_for_peers(1, PATIENCE)
+        docs = (DocumentHeartbeat("minutes", None, None, {}),)
+        bus.send(encode(heartbeat(EVE, docs, refused=(Refusal("minutes", *home.me, 1, text),))))
+        await aeventually(lambda: bool(doc.refused), timeout=PATIENCE)
+        (refusal,) = doc.refused
+        assert refusal.why.isprintable()
+        assert len(refusal.why) <= 200
 
 
 async def test_synced_raises_at_once_while_an_edit_is_refused_and_after_a_restart_of_the_other(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_small_gap_is_requested_from_a_peer_that_has_it_after_a_delay() -> None:
     assert world.asks() == []
     assert world.replica.evaluate(world.now).wake == pytest.approx(world.now + 0.01)
     (ask,) = world.asks(0.01)
-    assert ask == AskEdits(ADA, (Range(ADA, 1, 3),))  # BOB has only a part of it
+    assert ask == AskEdits(ADA, (Range(*ADA, 1, 3),))  # BOB has only a part of it
 
 
 def test_edit_that_arrives_within_the_delay_is_not_requested() -> None:
@@ -159,7 +159,7 @@ def test_next_gap_is_requested_without_the_delay_of_the_first() -> None:
     assert world.soon() == []  # one request at a time
     world.hear(ADA, 1, via=ask.peer)
     world.replica.answered(ask.peer, world.now)
-    assert world.soon() == [AskEdits(ADA, (Range(ADA, 3, 3),))]
+    assert world.soon() == [AskEdits(ADA, (Range(*ADA, 3, 3),))]
 
 
 def test_several_gaps_at_one_peer_are_one_request() -> None:
@@ -169,7 +169,7 @@ def test_several_gaps_at_one_peer_are_one_request() -> None:
     world.hear(CY, 5, via=ADA)
     (ask,) = world.soon()
     assert isinstance(ask, AskEdits)
-    assert set(ask.ranges) == {Range(BOB, 1, 1), Range(CY, 1, 2), Range(CY, 4, 4)}
+    assert set(ask.ranges) == {Range(*BOB, 1, 1), Range(*CY, 1, 2), Range(*CY, 4, 4)}
 
 
 def test_requests_are_spread_over_peers_not_sent_to_the_author() -> None:
@@ -301,7 +301,7 @@ def test_partial_reply_is_followed_by_further_requests() -> None:
     assert len(world.soon()) == 1
     world.hear(ADA, 1, 5)
     world.replica.answered(ADA, world.now, rest=True)
-    assert world.asks(0.01) == [AskEdits(ADA, (Range(ADA, 6, 9),))]
+    assert world.asks(0.01) == [AskEdits(ADA, (Range(*ADA, 6, 9),))]
 
 
 def test_merged_update_closes_gaps_and_drops_held_edits() -> None:
@@ -522,7 +522,7 @@ def test_new_versions_in_the_reply_to_an_offer_are_requested() -> None:
     world.replica.edited(b"1", world.now)
     assert offers(world) == [Offer(ADA)]
     world.replica.offered(ADA, {ME: 1, BOB: 2}, world.now)
-    assert world.soon() == [AskEdits(ADA, (Range(BOB, 1, 2),))]
+    assert world.soon() == [AskEdits(ADA, (Range(*BOB, 1, 2),))]
 
 
 def test_offered_edits_follow_their_dependencies() -> None:
@@ -557,10 +557,10 @@ def test_rejected_offer_is_not_repeated_forever() -> None:
 def test_resend_returns_kept_edits_and_reports_the_rest() -> None:
     world = World(settings=Settings(log_edits=4))
     world.hear(ADA, 1, 6)
-    updates, rest = world.replica.resend([Range(ADA, 4, 6)])
+    updates, rest = world.replica.resend([Range(*ADA, 4, 6)])
     assert [(one.first, len(one.edits)) for one in updates] == [(4, 3)]
     assert not rest
-    for asked in (Range(ADA, 1, 6), Range(ADA, 1, 2), Range(ADA, 6, 7), Range(BOB, 1, 1)):
+    for asked in (Range(*ADA, 1, 6), Range(*ADA, 1, 2), Range(*ADA, 6, 7), Range(*BOB, 1, 1)):
         assert world.replica.resend([asked])[1], asked
 
 
@@ -569,14 +569,14 @@ def test_resend_fits_one_reply() -> None:
     world.replica.history.settings = settings = Settings(log_edits=100_000, log_bytes=1 << 30)
     for seq in range(1, 3000):
         world.replica.history.take(ADA, seq, Edit(b"x" * (seq % 7), {}), None, 0.0)
-    ranges = [Range(ADA, 1, EPOCHS)] * RANGES
+    ranges = [Range(*ADA, 1, EPOCHS)] * RANGES
     updates, rest = world.replica.resend(ranges)
     assert rest
     assert len(encode(Resent(ME, "x" * 200, updates, rest))) < 2 * BUS_LIMIT
     assert all(len(one.edits) <= EDITS for one in updates)
     for size in (BUS_LIMIT, REPLY_LIMIT):
         world.replica.edited(b"x" * size, 0.0)
-        updates, rest = world.replica.resend([Range(ME, 1, 10)])
+        updates, rest = world.replica.resend([Range(*ME, 1, 10)])
         assert len(encode(Resent(ME, "x" * 200, updates, rest))) < REPLY_LIMIT
     assert settings is world.replica.settings or rest
 

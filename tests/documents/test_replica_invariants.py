@@ -20,6 +20,7 @@ from nngkit.documents.sync.replica import Ask, AskAll, Replica, Settings
 from nngkit.documents.sync.timing import RoundTrips
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
+from tests.documents.greetings import heartbeat
 from tests.documents.plain import Disk, Name, Plain, read
 
 DOCS = ("minutes", "table")
@@ -237,7 +238,7 @@ class Anything(RuleBasedStateMachine):
                     replica = node.copies[one.doc].replica
                     assert one.content == node.contents[one.doc].digest()
                     assert self.now - replica.history.changed_at > replica.settings.quiet - 1e-9
-            self._publish(node, encode(Heartbeat(node.me, docs)))
+            self._publish(node, encode(heartbeat(node.me, docs)))
 
     @precondition(lambda self: self.questions)
     @rule(at=st.integers(0, 10**6), works=st.sampled_from([True, True, True, False]))

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from nngkit.documents.sync.messages import CHUNKS, MOST_CHUNKS, Chunks, Manifest
+from nngkit.documents.sync.messages import CHUNKS, MOST_CHUNKS, Chunk, Chunks, Manifest
 from nngkit.documents.sync.transfers import CHUNK, KEPT, MOST_KEPT, Assembly, Transfers
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, TooLarge
@@ -82,10 +82,10 @@ def test_chunk_with_a_wrong_hash_rejects_the_whole_reply(how: str) -> None:
     manifest = offer(transfers, data(3 * CHUNK))
     good = transfers.chunks(NAME, (0, 1, 2), 0.0)
     bad = {
-        "another's bytes": (1, data(CHUNK, seed=2)),
-        "cut short": (1, good[1][1][:-1]),
-        "another chunk": (1, good[0][1]),
-        "a chunk too many": (3, good[1][1]),
+        "another's bytes": Chunk(1, data(CHUNK, seed=2)),
+        "cut short": Chunk(1, good[1].data[:-1]),
+        "another chunk": Chunk(1, good[0].data),
+        "a chunk too many": Chunk(3, good[1].data),
     }[how]
     assembly = Assembly(manifest, limit=LIMIT, peer="ada")
     with pytest.raises(BadMessage, match="ada"):

@@ -29,10 +29,10 @@ from nngkit.cluster.content.transfers import Means
 from nngkit.cluster.log_clock import NEVER
 from nngkit.documents.sync import wire
 from nngkit.documents.sync.local_copy import Content, LocalCopy
-from nngkit.documents.sync.messages import BUS_LIMIT, Diff, Manifest, Nack, Resent, Updates, Want
+from nngkit.documents.sync.messages import BUS_LIMIT, About, Diff, Manifest, Nack, Resent, Updates, Want
 from nngkit.documents.sync.messages import Heartbeat as WireHeartbeat
 from nngkit.documents.sync.replica import Ask, AskAll, Replica
-from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions, to_wire
+from nngkit.documents.versions import ORIGIN, Edit, EditStream, Versions
 from nngkit.errors import BadMessage, TooLarge
 
 PEERS: Final = 16  # nodes that the replica may ask: the partner, and authors of what is missing
@@ -129,10 +129,8 @@ class ClusterCopy:
         if len(pieces) > messages.MOST_PARTS:
             return  # other nodes get it as a full document
         for index, data in enumerate(pieces):
-            deps = () if index else tuple(messages.Version(*each) for each in to_wire(edit.deps))
-            self._send(
-                None, messages.FragmentPart(self.name, messages.Stream(*stream), seq, index, len(pieces), deps, data)
-            )
+            deps = {} if index else edit.deps
+            self._send(None, messages.FragmentPart(self.name, stream, seq, index, len(pieces), deps, data))
 
     def append_merge(self, update: bytes, versions: Versions) -> None:
         """Record an applied full document. Interface of EditLog; a cluster keeps no log of its own."""
@@ -164,14 +162,13 @@ class ClusterCopy:
 
     def fragment_part(self, node: str, part: messages.FragmentPart, now: float) -> None:
         """Take a part of a large edit. Parts come in order, or there is a gap and the edit is requested."""
-        stream = EditStream(part.stream.origin, part.stream.epoch)
+        stream = part.stream
         if stream.origin != origin_of(node):
             self._refused(node, "an edit in the name of another node")
             return
         parts = self._parts.get(stream)
         if part.part == 0:
-            deps = {EditStream(each.origin, each.epoch): each.seq for each in part.deps}
-            parts = self._parts[stream] = _Parts(part.seq, part.parts, deps, [], 0)
+            parts = self._parts[stream] = _Parts(part.seq, part.parts, part.deps, [], 0)
         elif parts is None or (parts.seq, parts.count, len(parts.data)) != (part.seq, part.parts, part.part):
             self._parts.pop(stream, None)
             return
@@ -405,7 +402,7 @@ class ClusterCopy:
     def _send_heartbeat(self, node: str, answer: bool, now: float) -> None:
         if (mine := self.copy).replica.is_quiet(now):
             mine.replica.settled(mine.content.digest())
-        content = wire.encode(WireHeartbeat(self.me, (self.replica.make_heartbeat(now),)))
+        content = wire.encode(WireHeartbeat(self.me, About(), (self.replica.make_heartbeat(now),)))
         self._send(node, messages.Heartbeat(self.name, content, answer))
 
     def _changed(self, now: float) -> None:

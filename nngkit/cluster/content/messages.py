@@ -28,9 +28,8 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta
 
 from nngkit import envelope
-from nngkit.documents.names import LONGEST, check_name
-from nngkit.documents.versions import ORIGIN, STREAMS
-from nngkit.errors import ConfigError
+from nngkit.documents.sync.messages import Doc, TransferId
+from nngkit.documents.versions import EditStream, WireVersions
 from nngkit.messages import MOST_NUMBER, Flag, Natural, Row, Rows
 
 BODY_LIMIT: Final = 1 << 20  # bytes of a message: the largest, a reply with fragments, has two of 256 KiB and room
@@ -41,18 +40,8 @@ MOST_POSITIONS: Final = 512  # shared objects in one message of the host
 MOST_NODE: Final = 64  # bytes of a node's id, as in the mesh
 
 
-def _name(value: str) -> None:
-    try:
-        check_name(value)
-    except ConfigError as refused:
-        raise ValueError(envelope.shown(refused)) from None
-
-
-Name: TypeAlias = Annotated[str, Meta(max_length=LONGEST, extra={"check": _name})]
 Node: TypeAlias = Annotated[str, Meta(max_length=MOST_NODE)]
 Nth: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
-Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
-Transfer: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Message(Row, frozen=True):
@@ -86,51 +75,34 @@ class Entry(Row, frozen=True):
     data: bytes
 
 
-class Stream(Row, frozen=True):
-    """The edits of one node since it has opened a document."""
-
-    origin: Origin
-    epoch: Natural
-
-
-class Version(Row, frozen=True):
-    """The number of the last edit of a stream."""
-
-    origin: Origin
-    epoch: Natural
-    seq: Nth
-
-
 class Fragment(Message, frozen=True, tag=0):
     """Edits of a document; content: Updates."""
 
-    name: Name
+    name: Doc
     content: bytes
 
 
 class FragmentPart(Message, frozen=True, tag=1):
     """One part of an edit that is too large for a Fragment. Part 0 has the dependencies."""
 
-    name: Name
-    stream: Stream
+    name: Doc
+    stream: EditStream
     seq: Nth
     part: Natural
     parts: Annotated[int, Meta(ge=1, le=MOST_PARTS)]
-    deps: Annotated[tuple[Version, ...], Meta(max_length=STREAMS + 1)]
+    deps: WireVersions
     data: bytes
 
     def check(self) -> None:
-        """Raise ValueError unless it is one of its parts, and each stream is named once."""
+        """Raise ValueError unless it is one of its parts."""
         if self.part >= self.parts:
             raise ValueError("the index of a part is out of range")
-        if len({(each.origin, each.epoch) for each in self.deps}) < len(self.deps):
-            raise ValueError("a stream is named twice")
 
 
 class Presence(Message, frozen=True, tag=2):
     """Awareness state; content: Aware."""
 
-    name: Name
+    name: Doc
     content: bytes
 
 
@@ -140,7 +112,7 @@ class Opened(Message, frozen=True, tag=3):
     `filled`: it has compared with one before, or was the one that others compared with.
     """
 
-    name: Name
+    name: Doc
     parent: Node
     avoid: Node
     filled: Flag
@@ -149,7 +121,7 @@ class Opened(Message, frozen=True, tag=3):
 class Partner(Message, frozen=True, tag=4):
     """The node to compare with; "": the receiver is the one that others compare with. `holders`: nodes that have it."""
 
-    name: Name
+    name: Doc
     node: Node
     holders: Natural
 
@@ -157,20 +129,20 @@ class Partner(Message, frozen=True, tag=4):
 class Closing(Message, frozen=True, tag=5):
     """The sender closes the document."""
 
-    name: Name
+    name: Doc
 
 
 class Heartbeat(Message, frozen=True, tag=6):
     """State of the sender's copy; content: a Heartbeat with one document. `answer`: one is wanted."""
 
-    name: Name
+    name: Doc
     content: bytes
     answer: Flag
 
 
 class _Numbered(Message, frozen=True):
     number: Natural
-    name: Name
+    name: Doc
     content: bytes
 
 
@@ -194,20 +166,20 @@ class NotOpen(Message, frozen=True, tag=11):
     """Reply: the node does not have the document, or the shared object."""
 
     number: Natural
-    name: Name
+    name: Doc
 
 
 class ChunkRequest(Message, frozen=True, tag=12):
     """Request for a chunk of a large document, by the name of its transfer."""
 
-    transfer: Transfer
+    transfer: TransferId
     chunk: Natural
 
 
 class Chunk(Message, frozen=True, tag=13):
     """A chunk; empty if the transfer is not kept any more."""
 
-    transfer: Transfer
+    transfer: TransferId
     chunk: Natural
     data: bytes
 
@@ -215,7 +187,7 @@ class Chunk(Message, frozen=True, tag=13):
 class Changes(Message, frozen=True, tag=20):
     """Changes `first`, `first + 1` ... of a writer, for the host of `reign`. `after`: those already in its content."""
 
-    name: Name
+    name: Doc
     reign: Position
     epoch: Natural
     after: Natural
@@ -228,7 +200,7 @@ class Changes(Message, frozen=True, tag=20):
 class Behind(Message, frozen=True, tag=21):
     """The host has the writer's changes up to `last`, and received later ones."""
 
-    name: Name
+    name: Doc
     epoch: Natural
     last: Natural
 
@@ -236,7 +208,7 @@ class Behind(Message, frozen=True, tag=21):
 class Run(Row, frozen=True):
     """Changes in the order of a reign, from `first` on. Number 0 has no entry: it begins the reign, at `base`."""
 
-    name: Name
+    name: Doc
     first: Position
     base: Position | None
     entries: Annotated[tuple[Entry, ...], Meta(max_length=MOST_ENTRIES)]
@@ -255,7 +227,7 @@ class FullObjectRequest(Message, frozen=True, tag=23):
     """Request for what is missing at `position`; START: for the full state."""
 
     number: Natural
-    name: Name
+    name: Doc
     position: Position
 
 
@@ -263,7 +235,7 @@ class MissingFragments(Message, frozen=True, tag=24):
     """The changes that were missing, up to some size; `head`: the sender's position."""
 
     number: Natural
-    name: Name
+    name: Doc
     head: Position
     runs: Annotated[tuple[Run, ...], Meta(max_length=MOST_ENTRIES)]
 
@@ -277,7 +249,7 @@ class FullObject(Message, frozen=True, tag=25):
     """The full state of a shared object; content: a Diff without versions."""
 
     number: Natural
-    name: Name
+    name: Doc
     position: Position
     content: bytes
 
@@ -285,7 +257,7 @@ class FullObject(Message, frozen=True, tag=25):
 class Gather(Message, frozen=True, tag=26):
     """A new host is at `position`, and asks the nodes that are ahead of it, before it begins the reign."""
 
-    name: Name
+    name: Doc
     term: Natural
     epoch: Natural
     position: Position
@@ -294,14 +266,14 @@ class Gather(Message, frozen=True, tag=26):
 class Offer(Message, frozen=True, tag=27):
     """The sender's copy is at `position`, ahead of the new host's."""
 
-    name: Name
+    name: Doc
     position: Position
 
 
 class ObjectPosition(Row, frozen=True):
     """Position of a shared object."""
 
-    name: Name
+    name: Doc
     position: Position
 
 

@@ -463,7 +463,7 @@ class ClusterDocuments:
                 self._replied(sender, message, now)
             case messages.ChunkRequest(transfer, index):
                 chunks = self._transfers.chunks(transfer, (index,), now)
-                data = chunks[0][1] if chunks else b""
+                data = chunks[0].data if chunks else b""
                 self._send(sender, messages.Chunk(transfer, index, data))
             case messages.Chunk():
                 if len(message.data) > CHUNK:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from nngkit.chance import Chance
 from nngkit.cluster.content.messages import Chunk, ChunkRequest, Send
 from nngkit.cluster.log_clock import NEVER
+from nngkit.documents.sync.messages import Chunk as WireChunk
 from nngkit.documents.sync.messages import Chunks, Manifest
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.versions import EditStream
@@ -72,7 +73,7 @@ class Downloads:
             self._end(chunk.transfer, None, now)
             return
         try:
-            download.assembly.take(Chunks(_ANY, chunk.transfer, ((chunk.chunk, chunk.data),)))
+            download.assembly.take(Chunks(_ANY, chunk.transfer, (WireChunk(chunk.chunk, chunk.data),)))
             download.left.discard(chunk.chunk)
             download.requested.pop(chunk.chunk, None)
             download.progress = now

@@ -33,6 +33,7 @@ from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServe
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream
+from nngkit.envelope import shown
 from nngkit.errors import (
     AccessDenied,
     BadMessage,
@@ -278,7 +279,11 @@ class Exchange:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
             copy.replica.joined(member.stream, askable)
-        refused = {doc: one for doc, one in reversed(heartbeat.refused) if one.stream.origin == self.me.origin}
+        refused = {
+            one.doc: RefusedEdit(EditStream(one.origin, one.epoch), one.seq, shown(one.why))
+            for one in reversed(heartbeat.about.refused)
+            if one.origin == self.me.origin
+        }
         for one in heartbeat.docs:
             if one.doc in self._copies:
                 self._refused_by(self._copies[one.doc], member.stream, refused.get(one.doc))
@@ -372,20 +377,24 @@ class Exchange:
             size += 40 + len(name) + 32 * len(docs[-1].heads)
             if size > messages.BUS_LIMIT // 4:
                 break
-        clients = tuple((one.doc, self._clients[one.doc]) for one in docs)
+        clients = tuple(messages.Client(one.doc, self._clients[one.doc]) for one in docs)
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
         refused = self._refusals([one.doc for one in docs])
-        self.publish(
-            encode(messages.Heartbeat(self.me, tuple(docs), self._name, repair, self._relay, clients, refused))
-        )
+        about = messages.About(messages.VERSION, self._name, repair, self._relay, clients, refused)
+        self.publish(encode(messages.Heartbeat(self.me, about, tuple(docs))))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
 
-    def _refusals(self, docs: Iterable[str]) -> tuple[tuple[str, RefusedEdit], ...]:
+    def _refusals(self, docs: Iterable[str]) -> tuple[messages.Refusal, ...]:
         """Return the refused edits of present peers, and of their earlier streams."""
         origins = {member.stream.origin for member in self.members.present()}
-        found = ((doc, one) for doc in docs for one in self._copies[doc].replica.history.refused)
-        return tuple(islice((pair for pair in found if pair[1].stream.origin in origins), messages.DOCUMENTS))
+        found = (
+            messages.Refusal(doc, *one.stream, one.seq, one.why)
+            for doc in docs
+            for one in self._copies[doc].replica.history.refused
+            if one.stream.origin in origins
+        )
+        return tuple(islice(found, messages.DOCUMENTS))
 
     async def _ask_for(self, copy: LocalCopy, question: Ask, request: messages.SyncRequest) -> None:
         await self._host.room()  # a reply may be large
@@ -418,7 +427,8 @@ class Exchange:
     def _welcome(self) -> messages.Welcome:
         bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
         docs = tuple(sorted(self._copies))[: messages.MANY_DOCUMENTS]
-        return messages.Welcome(self.me, bus, docs, messages.REQUEST_LIMIT, self._name)
+        invitation = messages.Invitation(messages.REQUEST_LIMIT, messages.VERSION, bus, docs, self._name)
+        return messages.Welcome(self.me, invitation)
 
     def _find_copy(self, doc: str) -> LocalCopy | None:
         if doc not in self._copies and not self._host.accepts(doc):
@@ -445,14 +455,13 @@ class Exchange:
         while True:
             try:
                 with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
-                    reply = await ask(
-                        req, messages.Hello(self.me, self._token, self._name, tuple(self._copies)), REPLY_TIMEOUT
-                    )
+                    about = messages.Introduction(messages.VERSION, self._name, tuple(self._copies))
+                    reply = await ask(req, messages.Hello(self.me, self._token, about), REPLY_TIMEOUT)
                 if not isinstance(reply, messages.Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)
                 pause, level = JOIN_RETRY, logging.WARNING
-                found = [addresses.resolved(url, address) for url in reply.bus]
+                found = [addresses.resolved(url, address) for url in reply.about.bus]
                 for bus in found:
                     if bus is not None:
                         self.dial(bus)

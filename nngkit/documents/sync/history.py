@@ -379,10 +379,10 @@ class History:
         here = self.versions.get(stream, 0)
         for seq in sorted(self.held.get(stream, ())):
             if seq > here + 1:
-                yield Range(stream, here + 1, seq - 1)
+                yield Range(*stream, here + 1, seq - 1)
             here = seq
         if here < self.heads.get(stream, 0):
-            yield Range(stream, here + 1, min(self.heads[stream], here + FARTHEST))
+            yield Range(*stream, here + 1, min(self.heads[stream], here + FARTHEST))
 
     # ------------------------------------------------------------------ edits for other peers
 
@@ -391,7 +391,8 @@ class History:
         runs: list[tuple[EditStream, int, list[Edit]]] = []
         size, rest = 0, False
         for one in ranges:
-            end = min(one.last, self.versions.get(one.stream, 0))
+            stream = one.stream
+            end = min(one.last, self.versions.get(stream, 0))
             start = max(one.first, end - self.settings.log_edits + 1)  # the log keeps none before it
             rest = rest or start > one.first or end < one.last
             following = 0  # the number that would continue the last run
@@ -399,12 +400,12 @@ class History:
                 if size > BUS_LIMIT:
                     rest = True
                     break
-                edit = self._log.get((one.stream, seq))
+                edit = self._log.get((stream, seq))
                 if edit is None or len(edit.payload) > LONGEST:
                     rest = True
                     continue
                 if seq != following or len(runs[-1][2]) == EDITS:
-                    runs.append((one.stream, seq, []))
+                    runs.append((stream, seq, []))
                     size += PER_UPDATES
                 runs[-1][2].append(edit)
                 size += len(edit.payload) + 28 * len(edit.deps) + PER_EDIT

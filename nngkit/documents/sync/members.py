@@ -13,6 +13,7 @@ from typing import Final
 from nngkit.documents.sync.addresses import resolved
 from nngkit.documents.sync.messages import MANY_DOCUMENTS, Aware, BusMessage, Bye, DocumentHeartbeat, Heartbeat, Updates
 from nngkit.documents.versions import EditStream
+from nngkit.envelope import shown
 
 SILENT: Final = 3.0  # seconds of silence after which a peer is not asked any more: 15 heartbeats of 0.2 s
 LATELY: Final = 1.0  # seconds after an edit for which a peer counts as editing
@@ -102,8 +103,9 @@ class Members:
             member = self.known[heartbeat.sender] = Member(heartbeat.sender, address=address)
         member.pipes.add(pipe)
         member.heard, member.present = now, True
-        member.name, member.relay = heartbeat.name, heartbeat.relay
-        places = (resolved(place, address) for place in heartbeat.repair)
+        about = heartbeat.about
+        member.name, member.relay = about.name and shown(about.name), about.relay
+        places = (resolved(place, address) for place in about.repair)
         member.repair = tuple(place for place in places if place is not None)
         member.opened = {one.doc for one in heartbeat.docs} - member.docs.keys()
         for one in heartbeat.docs:
@@ -111,8 +113,8 @@ class Members:
             member.docs[one.doc] = one
         while len(member.docs) > MANY_DOCUMENTS:
             del member.docs[next(iter(member.docs))]
-        if len(member.clients) + len(heartbeat.clients) <= MANY_DOCUMENTS:
-            member.clients.update(heartbeat.clients)
+        if len(member.clients) + len(about.clients) <= MANY_DOCUMENTS:
+            member.clients.update((each.doc, each.client) for each in about.clients)
         return member
 
     def left(self, pipe: int) -> Member | None:

@@ -8,18 +8,16 @@ limits below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from collections.abc import Sized
+from typing import Annotated, Final, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType, field
-from msgspec.structs import astuple
+from msgspec import Meta, field
 
-from nngkit.documents.names import check_name
-from nngkit.documents.sync.refused import RefusedEdit
-from nngkit.documents.versions import EPOCHS, ORIGIN, Edit, EditStream, WireVersions
+from nngkit.documents.names import LONGEST, check_name
+from nngkit.documents.versions import Edit, EditStream, Origin, Seq, WireVersions
 from nngkit.envelope import shown
 from nngkit.errors import ConfigError
-from nngkit.messages import ADDRESS, ANY_TEXT, Fields, Natural, Row, Wired, always
+from nngkit.messages import ADDRESS, ANY_TEXT, Fields, Natural, Row, always
 
 VERSION: Final = 1
 BUS_LIMIT: Final = 256 * 1024  # bytes of a BUS message; larger edits are transferred over REQ/REP
@@ -45,10 +43,17 @@ def _check_doc(name: str) -> None:
         raise ValueError(shown(refused)) from None
 
 
-Doc: TypeAlias = Annotated[str, Meta(extra={"check": _check_doc})]
-Seq: TypeAlias = Annotated[int, Meta(ge=1, le=EPOCHS)]
-Token: TypeAlias = Annotated[str, Meta(max_length=TEXT, extra=ANY_TEXT)] | None
-Origin: TypeAlias = Annotated[bytes, Meta(min_length=ORIGIN, max_length=ORIGIN)]
+def _check_heads(versions: Sized) -> None:
+    if len(versions) > HEADS:
+        raise ValueError(f"{len(versions)} streams, over the limit of {HEADS}")
+
+
+Doc: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST, extra={"check": _check_doc})]
+Text: TypeAlias = Annotated[str, Meta(max_length=TEXT, extra=ANY_TEXT)]
+"""Text for people, of a peer: `envelope.shown` makes a printable line of it."""
+Version: TypeAlias = Annotated[int, Meta(ge=1, le=VERSION)]
+Token: TypeAlias = Text | None
+Heads: TypeAlias = Annotated[WireVersions, Meta(extra={"check": _check_heads})]
 TransferId: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Sha256: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Index: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_CHUNKS - 1)]
@@ -57,114 +62,23 @@ Addresses: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Edits `first` to `last` of `stream`."""
-
-    stream: EditStream
-    first: int
-    last: int
-
-
-class RangeRow(Row, frozen=True):
-    """A range on the wire."""
+class Range(Row, frozen=True):
+    """Edits `first` to `last` of a stream."""
 
     origin: Origin
     epoch: Natural
     first: Seq
     last: Seq
 
+    @property
+    def stream(self) -> EditStream:
+        """The stream of the edits."""
+        return EditStream(self.origin, self.epoch)
+
     def check(self) -> None:
         """Refuse one that ends before it begins."""
         if self.first > self.last:
             raise ValueError("a range ends before it begins")
-
-
-class ChunkRow(Row, frozen=True):
-    """A chunk on the wire."""
-
-    index: Index
-    data: bytes
-
-
-class ClientRow(Row, frozen=True):
-    """A document, and the engine's client id in it, on the wire."""
-
-    doc: Doc
-    client: Natural
-
-
-if TYPE_CHECKING:
-    Line: TypeAlias = str
-    Heads: TypeAlias = WireVersions
-    WireRange: TypeAlias = Range
-    Chunk: TypeAlias = tuple[int, bytes]
-    Client: TypeAlias = tuple[str, int]
-    Refusal: TypeAlias = tuple[str, RefusedEdit]
-else:
-
-    class Line(Wired):
-        """Text for people; as read, it is one printable line."""
-
-        @classmethod
-        def read(cls, value):
-            if type(value) is not str or len(value.encode(errors="replace")) > TEXT:
-                raise ValueError(f"it is no text of at most {TEXT} bytes")
-            return shown(value)
-
-    class Heads(WireVersions):
-        """Versions of the streams that changed recently."""
-
-        MOST = HEADS
-
-    class WireRange(Wired):
-        """A range among the items of a message."""
-
-        row = RangeRow
-
-        @staticmethod
-        def make(origin, epoch, first, last):
-            return Range(EditStream(origin, epoch), first, last)
-
-        @staticmethod
-        def write(value):
-            return [*value.stream, value.first, value.last]
-
-    class Chunk(Wired):
-        """A chunk and its index."""
-
-        row = ChunkRow
-
-    class Client(Wired):
-        """A document and a client id."""
-
-        row = ClientRow
-
-    class RefusalRow(Row, frozen=True):
-        """A refused edit on the wire."""
-
-        doc: Doc
-        origin: Origin
-        epoch: Natural
-        seq: Seq
-        why: Line
-
-    class Refusal(Wired):
-        """A document and a refused edit."""
-
-        row = RefusalRow
-
-        @staticmethod
-        def make(doc, origin, epoch, seq, why):
-            return doc, RefusedEdit(EditStream(origin, epoch), seq, why)
-
-        @staticmethod
-        def write(value):
-            doc, one = value
-            return [doc, *one.stream, one.seq, one.why]
-
-    for kind, of in ((Line, str), (Heads, dict), (WireRange, Range), (Chunk, tuple), (Client, tuple), (Refusal, tuple)):
-        kind.register(of)
 
 
 class Updates(Row, frozen=True, tag=0):
@@ -190,21 +104,43 @@ class DocumentHeartbeat(Row, frozen=True):
     heads: Heads
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """Presence of the sender, its REP addresses in `repair`, and its state of some documents.
+class Client(Row, frozen=True):
+    """The sender's engine client id in a document, to attribute edits."""
 
-    `relay`: it forwards messages of others. `clients`: its engine client id in each document, to attribute edits.
-    `refused`: documents, and the first edit of a present peer that the sender's content could not take.
+    doc: Doc
+    client: Natural
+
+
+class Refusal(Row, frozen=True):
+    """The first edit of a present peer's stream that the sender's content could not take."""
+
+    doc: Doc
+    origin: Origin
+    epoch: Natural
+    seq: Seq
+    why: Text
+
+
+class About(Fields, frozen=True, omit_defaults=True):
+    """Description of the sender in a heartbeat.
+
+    `repair`: its REP addresses. `relay`: it forwards messages of others.
     """
 
-    sender: EditStream
-    docs: tuple[DocumentHeartbeat, ...] = ()
-    name: str | None = None
-    repair: tuple[str, ...] = ()
+    v: Version = always(VERSION)
+    name: Text | None = None
+    repair: Addresses = ()
     relay: bool = False
-    clients: tuple[tuple[str, int], ...] = ()
-    refused: tuple[tuple[str, RefusedEdit], ...] = ()
+    clients: Annotated[tuple[Client, ...], Meta(max_length=DOCUMENTS)] = field(name="client", default=())
+    refused: Annotated[tuple[Refusal, ...], Meta(max_length=DOCUMENTS)] = ()
+
+
+class Heartbeat(Row, frozen=True, tag=1):
+    """Presence of the sender, and its state of some documents."""
+
+    sender: EditStream
+    about: About
+    docs: Annotated[tuple[DocumentHeartbeat, ...], Meta(max_length=DOCUMENTS)]
 
 
 class Aware(Row, frozen=True, tag=2):
@@ -222,15 +158,21 @@ class Bye(Row, frozen=True, tag=3):
     sender: EditStream
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Request BUS addresses and document names. `store`: the origin that has to answer, None: any."""
+class Introduction(Fields, frozen=True, omit_defaults=True):
+    """Description of the sender in a hello. `store`: the origin that has to answer, None: any."""
+
+    v: Version = always(VERSION)
+    name: Text | None = None
+    docs: Annotated[tuple[Doc, ...], Meta(max_length=DOCUMENTS)] = field(name="documents", default=())
+    store: Origin | None = None
+
+
+class Hello(Row, frozen=True, tag=4):
+    """Request BUS addresses and document names."""
 
     sender: EditStream
-    token: str | None = None
-    name: str | None = None
-    docs: tuple[str, ...] = ()
-    store: bytes | None = None
+    token: Token
+    about: Introduction
 
 
 class Nack(Row, frozen=True, tag=5):
@@ -239,7 +181,7 @@ class Nack(Row, frozen=True, tag=5):
     sender: EditStream
     token: Token
     doc: Doc
-    ranges: Annotated[tuple[WireRange, ...], Meta(min_length=1, max_length=RANGES)]
+    ranges: Annotated[tuple[Range, ...], Meta(min_length=1, max_length=RANGES)]
 
 
 class Want(Row, frozen=True, tag=6):
@@ -283,15 +225,21 @@ class Have(Row, frozen=True, tag=12):
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Invitation(Fields, frozen=True, omit_defaults=True):
     """`bus`: addresses to dial; `docs`: documents of the sender; `max_update`: bytes accepted in a Give."""
 
+    max_update: Annotated[int, Meta(ge=1)]
+    v: Version = always(VERSION)
+    bus: Addresses = always(())
+    docs: Annotated[tuple[Doc, ...], Meta(max_length=MANY_DOCUMENTS)] = always((), name="documents")
+    name: Text | None = None
+
+
+class Welcome(Row, frozen=True, tag=4):
+    """Reply to a Hello."""
+
     sender: EditStream
-    bus: tuple[str, ...]
-    docs: tuple[str, ...]
-    max_update: int
-    name: str | None = None
+    about: Invitation
 
 
 class Resent(Row, frozen=True, tag=5):
@@ -307,7 +255,7 @@ class Manifest(Row, frozen=True):
     """Description of a transfer: `size` bytes in chunks of `chunk_size`, the hash of each, and of the whole."""
 
     transfer: TransferId
-    size: Seq
+    size: Annotated[int, Meta(ge=1, le=MOST_CHUNKS * BUS_LIMIT)]
     chunk_size: Annotated[int, Meta(ge=1024, le=BUS_LIMIT)]
     sha256: Sha256
     chunks: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=MOST_CHUNKS)]
@@ -325,6 +273,13 @@ class Diff(Row, frozen=True, tag=7):
     doc: Doc
     body: bytes | Manifest
     versions: WireVersions
+
+
+class Chunk(Row, frozen=True):
+    """A chunk of a transfer."""
+
+    index: Index
+    data: bytes
 
 
 class Chunks(Row, frozen=True, tag=9):
@@ -359,95 +314,8 @@ class Refused(Row, frozen=True, tag=15):
     """
 
     sender: EditStream
-    code: Line
-    why: Line
-
-
-class About(Fields, frozen=True, omit_defaults=True):
-    """Description of the sender in a heartbeat."""
-
-    v: int = always(VERSION)
-    name: Line | None = None
-    repair: Addresses = ()
-    relay: bool = False
-    clients: Annotated[tuple[Client, ...], Meta(max_length=DOCUMENTS)] = field(name="client", default=())
-    refused: Annotated[tuple[Refusal, ...], Meta(max_length=DOCUMENTS)] = ()
-
-
-class HeartbeatRow(Row, frozen=True, tag=1):
-    """A heartbeat on the wire."""
-
-    sender: EditStream
-    about: About
-    docs: Annotated[tuple[DocumentHeartbeat, ...], Meta(max_length=DOCUMENTS)]
-
-    @classmethod
-    def of(cls, value: Heartbeat) -> HeartbeatRow:
-        """Return the row of a heartbeat."""
-        about = About(VERSION, value.name, value.repair, value.relay, value.clients, value.refused)
-        return cls(value.sender, about, value.docs)
-
-    def value(self) -> Heartbeat:
-        """Return the heartbeat."""
-        _, *about = astuple(self.about)
-        return Heartbeat(self.sender, self.docs, *about)
-
-
-class Introduction(Fields, frozen=True, omit_defaults=True):
-    """Description of the sender in a hello."""
-
-    v: int = always(VERSION)
-    name: Line | None = None
-    docs: Annotated[tuple[Doc, ...], Meta(max_length=DOCUMENTS)] = field(name="documents", default=())
-    store: Origin | UnsetType = UNSET
-
-
-class HelloRow(Row, frozen=True, tag=4):
-    """A hello on the wire."""
-
-    sender: EditStream
-    token: Token
-    about: Introduction
-
-    @classmethod
-    def of(cls, value: Hello) -> HelloRow:
-        """Return the row of a hello."""
-        store = UNSET if value.store is None else value.store
-        return cls(value.sender, value.token, Introduction(VERSION, value.name, value.docs, store))
-
-    def value(self) -> Hello:
-        """Return the hello."""
-        about = self.about
-        return Hello(self.sender, self.token, about.name, about.docs, None if about.store is UNSET else about.store)
-
-
-class Invitation(Fields, frozen=True):
-    """Description of the sender in a welcome."""
-
-    max_update: Annotated[int, Meta(ge=1)]
-    v: int = VERSION
-    bus: Addresses = ()
-    docs: Annotated[tuple[Doc, ...], Meta(max_length=MANY_DOCUMENTS)] = field(name="documents", default=())
-    name: Line | UnsetType = UNSET
-
-
-class WelcomeRow(Row, frozen=True, tag=4):
-    """A welcome on the wire."""
-
-    sender: EditStream
-    about: Invitation
-
-    @classmethod
-    def of(cls, value: Welcome) -> WelcomeRow:
-        """Return the row of a welcome."""
-        name = UNSET if value.name is None else value.name
-        return cls(value.sender, Invitation(value.max_update, VERSION, value.bus, value.docs, name))
-
-    def value(self) -> Welcome:
-        """Return the welcome."""
-        about = self.about
-        name = None if about.name is UNSET else about.name
-        return Welcome(self.sender, about.bus, about.docs, about.max_update, name)
+    code: Text
+    why: Text
 
 
 VERSION_WHAT: Final = "documents protocol version"

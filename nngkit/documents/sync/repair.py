@@ -20,6 +20,7 @@ from nngkit.documents.sync.members import Members
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
+from nngkit.envelope import shown
 from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
@@ -134,11 +135,12 @@ async def ask(
     if expects is not None and reply.sender != expects:
         raise Broken(f"{expects} has left: {reply.sender} replied")
     if isinstance(reply, messages.Refused):
+        why = shown(reply.why)
         if reply.code == "refused":
-            raise EditRefused(str(reply.sender), reply.why)
+            raise EditRefused(str(reply.sender), why)
         if reply.code in _REFUSALS:
-            raise _REFUSALS[reply.code](f"{reply.sender}: {reply.why}")
-        raise BadMessage("request", f"refused ({reply.code}): {reply.why}", str(reply.sender))
+            raise _REFUSALS[reply.code](f"{reply.sender}: {why}")
+        raise BadMessage("request", f"refused ({shown(reply.code)}): {why}", str(reply.sender))
     return reply
 
 
@@ -233,7 +235,7 @@ class RepairServer:
                 code = "too-large"
             self.host.record_refusal(where, "request", str(error))
             return messages.Refused(me, code, str(error)[:200])
-        if isinstance(request, messages.Hello) and request.store not in (None, me.origin):
+        if isinstance(request, messages.Hello) and request.about.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
             self.host.record_refusal(where, "request", "it is for another store")
             return messages.Refused(me, "store", "another store is served here now")

@@ -120,7 +120,7 @@ class Replica(ReplicaState):
             best = [name for name in free if self._peers[name].claims[stream] >= last] or free
             name = next((name for name in best if name in chosen), None) or self._rng.choice(best)
             has = self._peers[name].claims[stream]
-            wanted = [Range(stream, one.first, min(one.last, has)) for one in ranges if one.first <= has]
+            wanted = [Range(*stream, one.first, min(one.last, has)) for one in ranges if one.first <= has]
             chosen.setdefault(name, []).extend(wanted)
             self._gaps[stream].peer = name
             yield self._postpone(stream, self._round_trips.patience(name), now)

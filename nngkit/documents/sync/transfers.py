@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from nngkit.documents.sync.messages import BUS_LIMIT, CHUNKS, MOST_CHUNKS, Chunks, Manifest
+from nngkit.documents.sync.messages import BUS_LIMIT, CHUNKS, MOST_CHUNKS, Chunk, Chunks, Manifest
 from nngkit.errors import BadMessage, TooLarge
 
 CHUNK: Final = BUS_LIMIT  # bytes: 8 of them in one reply keep a fast network busy, and a slow one not for seconds
@@ -58,7 +58,7 @@ class Transfers:
             self._kept.popitem(last=False)
         return manifest
 
-    def chunks(self, transfer: bytes, indexes: tuple[int, ...], now: float) -> tuple[tuple[int, bytes], ...]:
+    def chunks(self, transfer: bytes, indexes: tuple[int, ...], now: float) -> tuple[Chunk, ...]:
         """Return the requested chunks; empty if the transfer is not kept. Raises BadMessage for an invalid index."""
         self.expire(now)
         kept = self._kept.get(transfer)
@@ -69,7 +69,7 @@ class Transfers:
         for index in indexes:
             if index >= len(manifest.chunks):
                 raise BadMessage("request", f"the transfer has {len(manifest.chunks)} chunks, not {index + 1}")
-        return tuple((index, data[index * CHUNK : (index + 1) * CHUNK]) for index in indexes)
+        return tuple(Chunk(index, data[index * CHUNK : (index + 1) * CHUNK]) for index in indexes)
 
     def expire(self, now: float) -> None:
         """Drop transfers that were not used recently."""
@@ -103,11 +103,11 @@ class Assembly:
 
     def take(self, chunks: Chunks) -> None:
         """Add chunks. Raises BadMessage, and takes none of them, if one does not match the manifest."""
-        for index, data in chunks.chunks:
-            if index >= len(self._chunks) or sha256(data).digest() != self.manifest.chunks[index]:
-                raise BadMessage("chunk", f"chunk {index} has a wrong hash", self._peer)
-        for index, data in chunks.chunks:
-            self._chunks[index] = data
+        for each in chunks.chunks:
+            if each.index >= len(self._chunks) or sha256(each.data).digest() != self.manifest.chunks[each.index]:
+                raise BadMessage("chunk", f"chunk {each.index} has a wrong hash", self._peer)
+        for each in chunks.chunks:
+            self._chunks[each.index] = each.data
 
     def whole(self) -> bytes:
         """Return the update. Raises BadMessage if it is incomplete or does not match the manifest."""
