@@ -66,7 +66,7 @@ TESTS: Final = (
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
     *(f"test_{name}.py" for name in ("caps", "cddl", "doctests", "envelope", "histogram", "messages")),
-    *(f"test_{name}.py" for name in ("histories", "redial", "silence", "upgrading", "wire_of_0_1")),
+    *(f"test_{name}.py" for name in ("decisions", "histories", "redial", "silence", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
 OF_CONSTANTS: Final = tuple(f"tests/test_{name}.py" for name in ("caps", "cddl"))  # of all modules
