@@ -21,6 +21,7 @@ import pytest
 from tests.calls import decisions as calls
 from tests.discovery import decisions as discovery
 from tests.fanout import decisions as fanout
+from tests.protocols import decisions as protocols
 
 RECORD: Final = Path(__file__).parent / "decisions.json"
 PART: Final = 50  # steps
@@ -38,6 +39,14 @@ HISTORIES: Final[tuple[Callable[[int], Iterator[Any]], ...]] = (
     fanout.join,
     fanout.last_messages,
     fanout.received,
+    protocols.sp,
+    protocols.websocket,
+    protocols.scanned,
+    protocols.topics,
+    protocols.turns,
+    protocols.races,
+    protocols.silences,
+    protocols.batch,
 )
 ALL: Final = {f"{play.__name__} {seed}": (play, seed) for play in HISTORIES for seed in range(SEEDS)}
 
