@@ -22,6 +22,7 @@ from tests.calls import decisions as calls
 from tests.discovery import decisions as discovery
 from tests.fanout import decisions as fanout
 from tests.protocols import decisions as protocols
+from tests.spark import decisions as spark
 
 RECORD: Final = Path(__file__).parent / "decisions.json"
 PART: Final = 50  # steps
@@ -47,6 +48,15 @@ HISTORIES: Final[tuple[Callable[[int], Iterator[Any]], ...]] = (
     protocols.races,
     protocols.silences,
     protocols.batch,
+    spark.reads,
+    spark.options,
+    spark.causes,
+    spark.recorded,
+    spark.columns,
+    spark.plots,
+    spark.tables,
+    spark.exports,
+    spark.journal,
 )
 ALL: Final = {f"{play.__name__} {seed}": (play, seed) for play in HISTORIES for seed in range(SEEDS)}
 
