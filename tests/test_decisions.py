@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.calls import decisions as calls
+from tests.cli import decisions as cli
 from tests.discovery import decisions as discovery
 from tests.fanout import decisions as fanout
 from tests.protocols import decisions as protocols
@@ -40,6 +41,8 @@ HISTORIES: Final[tuple[Callable[[int], Iterator[Any]], ...]] = (
     fanout.join,
     fanout.last_messages,
     fanout.received,
+    fanout.mesh,
+    fanout.stream,
     protocols.sp,
     protocols.websocket,
     protocols.scanned,
@@ -57,6 +60,16 @@ HISTORIES: Final[tuple[Callable[[int], Iterator[Any]], ...]] = (
     spark.tables,
     spark.exports,
     spark.journal,
+    cli.diagnoses,
+    cli.edits,
+    cli.rows,
+    cli.changes,
+    cli.traffic,
+    cli.split,
+    cli.codes,
+    cli.rings,
+    cli.heartbeats,
+    cli.measured,
 )
 ALL: Final = {f"{play.__name__} {seed}": (play, seed) for play in HISTORIES for seed in range(SEEDS)}
 

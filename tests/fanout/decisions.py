@@ -12,6 +12,10 @@ from nngkit.fanout.numbered.joining import Join
 from nngkit.fanout.numbered.keeping import Keep, LastMessages
 from nngkit.fanout.numbered.lag import HEARTBEAT, Accounts, Gap, Heartbeat, Published, Restarted, pack_trailer, stamp
 from nngkit.fanout.outbox.entries import OutboxReceiver, encode_entries
+from nngkit.mesh.limits import MeshLimits
+from nngkit.mesh.state import MeshState
+from nngkit.mesh.stream import Claim, Stream
+from nngkit.mesh.wire import CONTROL, Answer, Ask, Digest, Line, data_frame, key_of
 
 
 def partition(seed: int) -> Iterator[Any]:
@@ -153,3 +157,80 @@ def received(seed: int) -> Iterator[Any]:
         yield made.accept(encode_entries(outbox, first, values)), made.duplicates, made.missing, list(
             made.positions.items()
         )  # fmt: skip
+
+
+def mesh(seed: int) -> Iterator[Any]:
+    """Play one node, with small limits, whose neighbours send any messages, digests and asks."""
+    rng, now = Random(seed), 10.0
+    limits = MeshLimits(buffer_bytes=6000, window=8, digest=0.5, patience=3.0, streams=3, forget=4.0)
+    made = MeshState("me", 5, now, limits, history=seed == 1)
+    highest: dict[tuple[str, int], int] = {}
+    for step in range(500):
+        link, origin, epoch = rng.randrange(3), rng.choice(("a", "a", "b", "me", "c", "d")), rng.choice((7, 7, 7, 3, 9))
+        here = highest.get((origin, epoch), 0)
+        number = max(0, here + rng.choice((1, 1, 1, 1, 2, 3, 0, -1, -3, 9)))
+        floor = max(1, here - rng.randrange(4))
+        line = Line(
+            origin, epoch, floor, max(floor, here), max(floor, here) + rng.randrange(4), rng.choice((0, 500, 9000))
+        )
+        match rng.choices(
+            ("data", "digest", "ask", "bad", "up", "down", "send", "absurd"), (9, 4, 2, 0.3, 1, 0.3, 1, 0.2)
+        )[0]:
+            case "data":
+                highest[origin, epoch] = max(here, min(number, here + 3))
+                made.receive(link, [data_frame(key_of(origin, epoch), number, bytes(rng.choice((1, 300))))], now)
+            case "digest":
+                name = f"n{link}"
+                last, every = rng.random() < 0.5, rng.choice((0.5, 2.0))
+                kind = rng.choice((Digest, Answer))
+                made.receive(link, [CONTROL.encode(kind(name, 1, (line,), last, every))], now)
+            case "ask":
+                mine, at = (("me", 5), made.sent) if rng.random() < 0.3 else ((origin, epoch), here)
+                first = max(1, at - rng.randrange(6))
+                ranges = ((first, first + rng.randrange(3)), (first + 5, first + 9))
+                made.receive(link, [CONTROL.encode(Ask(*mine, ranges))], now)
+            case "bad":
+                key = rng.choice((key_of("x" * 65, 1), key_of("\n", 1), b"12345678\xff", key_of("e", (1 << 53) + 1)))
+                made.receive(
+                    link, [rng.choice((b"", b"\xd1", b"\xa0", data_frame(key, 1, b""), b"\xd1\x09" + bytes(17)))], now
+                )
+            case "up":
+                made.link_up(link, now)
+            case "down":
+                made.link_down(link, now)
+            case "send":
+                made.send([b"mine"] * rng.randrange(3), now)
+            case "absurd":
+                made.receive(link, [data_frame(key_of(origin, epoch), 1 << 50, b"")], now)
+        if step % 3 == 0:
+            made.tick(now)
+        effects = made.take()
+        yield made.stats, made.wake_at, made.sent, made.greeted, made.neighbour_ids(), made.position(origin, epoch)
+        yield effects.events, [(len(frame), to) for frame, to in effects.relays], effects.sends, effects.digests
+        yield effects.silent, effects.heard, effects.warnings
+        now += rng.choice((0.0, 0.0, 0.03125, 0.25, 0.5, 1.0))
+
+
+def stream(seed: int) -> Iterator[Any]:
+    """Ask streams of which some messages are kept, held or missing."""
+    rng = Random(seed)
+    for _ in range(200):
+        start = rng.randrange(1, 9)
+        made = Stream(key=b"k", origin="a", epoch=1, next=start, born=0.0, changed=1.0)
+        made.kept = {number: b"%d" % number for number in range(max(1, start - rng.randrange(4)), start)}
+        made.held = {number: bytes(number) for number in rng.sample(range(start, start + 12), rng.randrange(6))}
+        made.head = max([start - 1, *made.held]) + rng.choice((0, 0, 1, 3))
+        made.claims = {
+            link: Claim(floor := rng.randrange(1, 12), floor + rng.randrange(4), floor + 3 + rng.randrange(9))
+            for link in range(rng.randrange(4))
+        }
+        made.asked = rng.choice((None, 0, 1))
+        first = rng.randrange(1, 14)
+        heard = {link: float(rng.randrange(3)) for link in range(3)}
+        yield made.floor, made.behind, made.ask_at, made.since, made.floor_of_all(), made.provider(first, heard)
+        yield (
+            list(made.missing(rng.randrange(1, 4), rng.choice((3, 8, 100)))),
+            list(made.frames(first, first + rng.randrange(9))),
+        )
+        yield made.answer([(first, first + 2), (1, 40)], rng.randrange(1, 5), rng.choice((0, 1, 5, 12, 100)))
+        yield made.release(), made.next, made.head, sorted(made.held)
