@@ -15,7 +15,7 @@ from nngkit.cli.cat.splitting import Delimited, Malformed, Records
 from nngkit.cli.diagnosis import NUMBERS, Address, Connected, Seen, TlsTrouble, Upgrade, diagnose
 from nngkit.cli.doc import differences
 from nngkit.cli.doc.editor.rows import DELETIONS, MOVES, TEXTS, Other, Rows, pressed
-from nngkit.cli.doc.values import change_fields, part_text
+from nngkit.cli.doc.values import change_fields, from_json, part_text
 from nngkit.cli.ports import say_chosen
 from nngkit.cli.tools.traffic import Traffic
 from nngkit.devices.rings import Place, Reflection, find_ring
@@ -139,6 +139,11 @@ def changes(seed: int) -> Iterator[Any]:
         values = (MISSING, None, 1, b"\0", "text", [float("inf")])
         keys = {key: (rng.choice(values), rng.choice(values)) for key in "abc"[: rng.randrange(4)]}
         lists = tuple(Insert([1, b"x"]) if isinstance(each, Insert) else each for each in delta)
+        for odd in ({"$bytes": "YQ="}, {"$bytes": "YWI="}, {"$number": "NaN"}, {"$number": 1}, {"$object": {"a": 1}}):
+            try:
+                yield repr(from_json(odd))
+            except ValueError as error:
+                yield str(error)
         parts: list[Part] = [TextChange(("body", 0), delta), ArrayChange(("list",), lists), MapChange(("map",), keys)]
         yield change_fields(parts, rng.choice((None, "tcp://h:1")), "Ada", "noon"), [part_text(part) for part in parts]
 

@@ -254,6 +254,7 @@ def columns(seed: int) -> Iterator[Any]:
 def plots(seed: int) -> Iterator[Any]:
     """Draw values over time, and when services were up."""
     rng = Random(seed)
+    yield timeline([Bar("moment", [(5.0, 5.0, seed == 0)])]), timeline([Bar("nothing", [])]), lines({}, "s")
     spans = (0.0, 1.0, 59.0, 60.0, 3600.0, 86_400.0, 7 * 86_400.0, 90 * 86_400.0, 3e7, 4e8, 7e9, 9e10)
     for case in range(60):
         low = rng.choice((0.0, 1.75e9, 1.7672e9, -9e8, 1.7e9 + 86_399.5)) + rng.choice((0.0, 0.5, 3.0))
