@@ -23,6 +23,7 @@ from tests.protocols.websocket_machines import frame as plain_frame
 from tests.protocols.websocket_machines import joined
 
 ALL: Final = 1 << 62
+SIZES: Final = (0, 125, 126, 65_535, 65_536)  # bounds of the length's encoding
 KEY: Final = b"\x01\x80\x7f\xff"
 
 
@@ -115,6 +116,9 @@ def websocket(seed: int) -> Iterator[Any]:
                 ((0x82, bytes(70_065)), (0x81, b"x"), (0x80, b""), (0x88, b"\x03\xe8"), (0x89, bytes(126)))
             )
             wire += frame(first, body, key)
+        sizes_sent = [len(b"".join(machine.frames([bytes(size)]))) for size in SIZES]
+        assert sizes_sent == [machine.wire_size(size) for size in SIZES]
+        yield sizes_sent
         out: list[bytes] = []
         try:
             for chunk in chunks(rng, wire, (3, 100, 700, 5000, 40_000) if case % 5 else (1 << 20,)):
