@@ -66,7 +66,7 @@ TESTS: Final = (
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
     *(f"test_{name}.py" for name in ("caps", "cddl", "doctests", "envelope", "histogram", "messages")),
-    *(f"test_{name}.py" for name in ("histories", "redial", "silence", "upgrading", "wire_of_0_1")),
+    *(f"test_{name}.py" for name in ("decisions", "histories", "redial", "silence", "upgrading", "wire_of_0_1")),
 )
 MOST_SECONDS: Final = 30.0  # of covering tests, by their duration under coverage
 OF_CONSTANTS: Final = tuple(f"tests/test_{name}.py" for name in ("caps", "cddl"))  # of all modules
@@ -259,7 +259,8 @@ def measure() -> None:
         workers = (3 * (os.cpu_count() or 1) + 1) // 2
         command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split(), *wanted]
         subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
-        data.purge_files(old)  # not before: this call may be interrupted
+        if old:  # else coverage refuses an empty file
+            data.purge_files(old)  # not before: this call may be interrupted
         data.close()
         whole = coverage.Coverage(str(DATA), config_file=False)
         whole.load()

@@ -19,7 +19,7 @@ another zone costs a longer round trip. Therefore suspects come last by default.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -147,11 +147,8 @@ class Lane:
         bounds = self._bounds
         if bounds is None:
             return self.providers[int(rng.random() * self._count)]
-        return self.providers[bisect(bounds, rng.random() * bounds[-1], 0, self._last_with_weight(bounds))]
-
-    def _last_with_weight(self, bounds: Sequence[int]) -> int:
-        """Return the index of the last provider with weight: rounding must not choose one without, behind it."""
-        return bisect(bounds, bounds[-1] - 1)
+        # a number below 1 times a sum below 2**53 is below the sum, rounded too: so never one without weight at the end
+        return self.providers[bisect(bounds, rng.random() * bounds[-1])]
 
 
 def lanes(rows: Iterable[Candidate], preference: Preference = ANY) -> tuple[Lane, ...]:

@@ -136,8 +136,6 @@ class Stream:
             ready.append((number, frame))
             number += 1
         self.next = number
-        if self.head < number - 1:
-            self.head = number - 1
         return ready
 
     def provider(self, first: int, heard: Mapping[int, float]) -> int | None:

@@ -237,6 +237,14 @@ def test_an_unusable_budget_is_named(wrong: dict[str, Any]) -> None:
         RetryBudget(**wrong)
 
 
+def test_a_budget_has_bounds() -> None:
+    RetryBudget(share=0, per_second=0)
+    RetryBudget(share=1e9 - 1, per_second=1e9 - 1)
+    for wrong in ({"share": 1e9}, {"per_second": 1e9}, {"share": True}):
+        with pytest.raises(ConfigError, match="retry_budget"):
+            RetryBudget(**wrong)
+
+
 def test_what_calls_have_earned_lasts_ten_seconds() -> None:
     balance = Balance(RetryBudget(share=0.5, per_second=0), 0.0)
     for _ in range(4):

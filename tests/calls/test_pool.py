@@ -256,6 +256,25 @@ def test_unusable_rules_are_named() -> None:
         check_policy("fastest")
 
 
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ({"failures": 1}, {"failures": 0}),
+        ({"shortest": 0.0}, {"shortest": -0.1}),
+        ({"shortest": 30.0}, {"shortest": 30.1}),
+        ({"longest": 999_999.9}, {"longest": 1e6}),
+        ({"ramp": 0.0}, {"ramp": -0.1}),
+        ({"ramp": 999_999.9}, {"ramp": 1e6}),
+        ({"most": 0.0}, {"most": -0.1}),
+        ({"most": 1.0}, {"most": 1.1}),
+    ],
+)
+def test_the_bounds_of_rules_are_within_them(within: dict[str, Any], beyond: dict[str, Any]) -> None:
+    Ejection(**within)
+    with pytest.raises(ConfigError, match="ejection"):
+        Ejection(**beyond)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["reply", "failed"]), st.floats(0, 20)), max_size=60))
 def test_an_ejection_never_lasts_longer_than_allowed(steps: list[tuple[str, float]]) -> None:
     rules = Ejection(failures=2, shortest=1.0, longest=8.0, ramp=3.0)

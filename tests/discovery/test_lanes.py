@@ -162,7 +162,7 @@ preferences = st.builds(
 )
 
 
-@given(rows_of_tests, preferences, st.floats(0, 1, exclude_max=True))
+@given(rows_of_tests, preferences, st.floats(0, 1, exclude_max=True) | st.just(1 - 2**-53))
 def test_every_callable_address_is_in_exactly_one_lane_and_the_first_is_found(
     rows: list[Row], preference: Preference, number: float
 ) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from nngkit.discovery.lanes import Preference
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.registry.merged_view import RESTART_GRACE, MergedView
+from nngkit.discovery.registry.merged_view import PREFERENCES, RESTART_GRACE, MergedView
 from nngkit.errors import ServiceNotFound
 from tests.discovery.peers import record
 
@@ -139,3 +140,10 @@ def apply(table: dict[object, tuple[State, Provider]], event: Event) -> None:
         del table[key]
     else:
         table[key] = (event.new, event.provider)
+
+
+def test_lanes_are_kept_for_a_limited_number_of_preferences(views: MergedView) -> None:
+    views.saw("a", "A", [row(ONE)], 1.0)
+    for number in range(3 * PREFERENCES):
+        assert views.resolve("answer", random.Random(1), Preference((f"zone{number}",))) == ONE
+        assert len(views._lanes) <= PREFERENCES

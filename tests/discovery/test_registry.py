@@ -17,6 +17,7 @@ from nngkit.discovery.messages import SurveyReply, TextReply
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, Round, RoundResult, is_mass_loss
 from nngkit.discovery.registry.registry import COUNTERS, Registry
+from nngkit.discovery.registry.table import PREFERENCES
 from nngkit.errors import ServiceNotFound
 
 UP, SUSPECT, DRAINING, DOWN, JOINING = State.UP, State.SUSPECT, State.DRAINING, State.DOWN, State.JOINING
@@ -1045,3 +1046,38 @@ def test_time_that_goes_backwards_stands_still() -> None:
     since = world.status().since
     world.registry.pipe_left(1, 0.0)
     assert world.status().since >= since
+
+
+def test_text_of_a_process_that_speaks_cbor_brings_its_suspect_up() -> None:
+    world = World()
+    world.join(1, says(provider(1)))
+    world.round()
+    world.voice[1] = None
+    world.full_round()
+    assert world.states() == {"id1": SUSPECT}
+    this = world.registry.start_round(world.now)
+    [event] = world.say(1, this, TextReply("answer", "tcp://10.0.0.1:9000").encode())
+    assert (event.new, event.reason, world.states()) == (UP, Reason.ANSWERED, {"id1": UP})
+
+
+def test_lanes_are_kept_for_a_limited_number_of_preferences() -> None:
+    world = crowd(2)
+    for number in range(3 * PREFERENCES):
+        assert world.registry.resolve("answer", random.Random(1), Preference((f"zone{number}",))).id in ("id1", "id2")
+        assert len(world.registry._table._lanes["answer"]) <= PREFERENCES
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ({"suspect_after": 1}, {"suspect_after": 0}),
+        ({"suspect_after": 8}, {"suspect_after": 9}),
+        ({"mass_count": 1}, {"mass_count": 0}),
+        ({"mass_share": 0.0}, {"mass_share": -0.1}),
+        ({"mass_share": 1.0}, {"mass_share": 1.1}),
+    ],
+)
+def test_the_bounds_of_rules_are_within_them(within: dict[str, float], beyond: dict[str, float]) -> None:
+    LivenessRules(**within)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"suspect_after|mass_"):
+        LivenessRules(**beyond)  # type: ignore[arg-type]

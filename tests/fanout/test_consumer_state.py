@@ -15,13 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import to_builtins
+from msgspec.structs import replace as msgspec_replace
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, Damaged, NngkitError, TooLarge
 from nngkit.fanout.durable.file import StateFile
 from nngkit.fanout.durable.messages import (
+    MOST_RECORDS,
     REQUESTS,
     Columns,
+    ConsumerInfo,
     Done,
     Fetched,
     FetchRequest,
@@ -33,7 +36,7 @@ from nngkit.fanout.durable.messages import (
     parse_reply,
     parse_request,
 )
-from nngkit.fanout.durable.partition import Limits, Partition, offsets_in, runs_of
+from nngkit.fanout.durable.partition import MOST_PENDING, Limits, Partition, offsets_in, runs_of
 
 ACK_WAIT = 10.0
 MOST = 3
@@ -163,6 +166,39 @@ def test_an_ack_after_a_power_loss_is_kept_ahead_of_the_cursor() -> None:
     assert list(state.unsettled([5, 6, 7, 8])) == [8]
     state.deliver([8], behind=9, now=0.0, session="s")
     assert (state.floor, state.ahead) == (8, set())
+
+
+def test_settled_deliveries_take_no_memory_and_leave_the_deadlines_of_others() -> None:
+    state = Partition(Limits(ack_wait=5.0), 0)
+    state.deliver([0], behind=1, now=0.0, session="s")
+    state.deliver([1], behind=2, now=1.0, session="s")
+    for offset in range(2, 2000):
+        state.deliver([offset], behind=offset + 1, now=2.0, session="s")
+        state.settle([(offset, 1)])
+        assert len(state._flights) <= 70  # twice the three that were open, and 64
+    assert (state.due(), state.expire(5.0), state.again(9, now=5.0, session="s")) == (5.0, [], [(0, 2)])
+    assert state.due() == 6.0
+
+
+def test_no_more_is_settled_ahead_than_may_be_in_flight() -> None:
+    state = Partition(Limits(max_ack_pending=3), 5)
+    assert state.settle([(5, 10)], end=20) == 3
+    assert state.ahead == {5, 6, 7}
+    assert state.settle([(5, 10)], end=20) == 0
+
+
+def test_a_fetch_is_capped_and_a_settlement_over_the_cap_is_refused() -> None:
+    fetch = FetchRequest("c", "s", 1, MOST_RECORDS + 1, 3, 4, 5.0)
+    assert parse_request(REQUESTS.encode(fetch)) == msgspec_replace(fetch, records=MOST_RECORDS)
+    whole = SettleRequest("c", "s", "ack", 1, pack_runs([(0, MOST_PENDING - 1), (1 << 30, 1)]))
+    assert parse_request(REQUESTS.encode(whole)) == whole
+    with pytest.raises(BadMessage, match="records at once"):
+        parse_request(REQUESTS.encode(msgspec_replace(whole, flat=pack_runs([(0, MOST_PENDING), (1 << 30, 1)]))))
+
+
+def test_offsets_before_the_cursor_are_not_behind() -> None:
+    info = ConsumerInfo("c", 0, 7, 7, 10, 0, 0, 0, 0, 0)
+    assert (info.behind, replace(info, end=7).behind, replace(info, end=5).behind) == (3, 0, 0)
 
 
 @given(st.sets(st.integers(0, 200)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nngkit.errors import ConfigError
 from nngkit.protocols import Pattern
+from nngkit.protocols._topics.prefix_trie import PrefixTrie
 from nngkit.protocols._topics.topics import Routes, Topics
 
 # ---- prefixes --------------------------------------------------------------------------------------------------------
@@ -40,6 +41,7 @@ def test_any_additions_and_removals_leave_the_right_prefixes(changes: list[tuple
     for adds, text in changes:
         prefix = text.encode()
         if adds:
+            assert (prefix in topics) is (prefix in expected)
             assert topics.add(prefix) is (prefix not in expected)
             expected.add(prefix)
         else:
@@ -123,14 +125,42 @@ def test_prefixes_of_all_lengths_cost_a_message_no_more_than_its_length() -> Non
     assert topics.prefixes.longest(b"a" * 4000 + b"bb") == b"a" * 4000 + b"b"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_members_with_long_common_beginnings_are_found_and_leave_nothing_behind(seed: int) -> None:
+    rng = random.Random(seed)
+    blocks = (b"aaaaaaaa", b"bbbbbbbb", b"aaaabbbb", b"cccccccc")
+
+    def some() -> bytes:
+        common = b"".join(rng.choices(blocks, (9, 2, 1, 1), k=rng.randrange(6)))
+        return common + bytes(rng.choices(b"ab", k=rng.choice((0, 3, 7, 8, 9, 12))))
+
+    trie, expected = PrefixTrie(), set[bytes]()
+    for growing in (True, False, True):
+        for _ in range(150):
+            if growing == (rng.random() < 0.8):
+                trie.add(member := some())
+                expected.add(member)
+            else:
+                gone = rng.choice(sorted(expected)) if expected and rng.random() < 0.9 else some()
+                trie.discard(gone)
+                expected.discard(gone)
+            assert len(trie) == len(expected)
+        for message in [*(some() + b"abc" for _ in range(60)), *(member[:-1] for member in sorted(expected)[:60])]:
+            beginnings = [member for member in expected if message.startswith(member)]
+            assert trie.match(message) is bool(beginnings)
+            assert trie.longest(message) == max(beginnings, key=len, default=None)
+    for member in sorted(expected):
+        trie.discard(member)
+    root = trie._root
+    assert (len(trie), root.ends, root.lengths, root.next) == (0, set(), (), {})
+
+
 def test_an_interrupted_change_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some steps of the trie are made to fail, as a signal handler that raises would."""
     topics, expected, chance = Topics(), set[bytes](), random.Random(7)
 
     class Interrupted(Exception):
         pass
-
-    from nngkit.protocols._topics.prefix_trie import PrefixTrie
 
     for name in ("add", "discard"):
 

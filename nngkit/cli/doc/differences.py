@@ -45,7 +45,7 @@ def _alike(old: str, new: str) -> tuple[int, int]:
 
 
 def _same_start(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, len(one)
     while low < high:  # bisection compares slices in C, faster than a loop over characters
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
