@@ -259,7 +259,8 @@ def measure() -> None:
         workers = (3 * (os.cpu_count() or 1) + 1) // 2
         command = [sys.executable, *f"-m pytest -p tests.mutate -q -n {workers} --alone=not".split(), *wanted]
         subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
-        data.purge_files(old)  # not before: this call may be interrupted
+        if old:
+            data.purge_files(old)  # not before: this call may be interrupted
         data.close()
         whole = coverage.Coverage(str(DATA), config_file=False)
         whole.load()
