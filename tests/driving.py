@@ -2,8 +2,8 @@
 
 A simulated network sends what real peers send, at times that are never quite equal. Here messages are drawn from their
 declarations, with few ids and small numbers, and time stands still or goes to the very moment of the next wake-up: so
-limits are met exactly, messages are stale, repeated or of a stranger, and void ones are frequent. What the part returns,
-sends and counts is compared with the record of an earlier version::
+limits are met exactly, messages are stale, repeated or of a stranger, and void ones are frequent. What the part
+returns, sends and counts is compared with the record of an earlier version::
 
     python -m tests.driving             # writes the record anew, if a change is meant
     python -m tests.driving crew 3      # prints the steps of one drive, to compare them with another version's
@@ -30,12 +30,6 @@ from msgspec.structs import replace
 from nngkit.errors import NngkitError
 
 RECORD: Final = Path(__file__).parent / "driven.json"
-ROOMS: Final = (
-    "cluster.test_driven_jobs",
-    "cluster.test_driven_election",
-    "cluster.test_driven_content",
-    "cluster.test_driven_place",
-)
 PART: Final = 100  # steps of one digest
 STEPS: Final = (0.0, 0.0, 0.0, 0.0, 1 / 64, 1 / 64, 1 / 16, 1 / 4)  # seconds between calls: sums of them are exact
 _UNSTABLE: Final = re.compile(r"frozenset\(\{(.*?)\}\)| at 0x[0-9a-f]+")  # differs between processes
@@ -206,7 +200,8 @@ def recorded(name: str) -> list[str]:
 
 def main() -> None:
     """Print the steps of a drive, or write the record."""
-    modules = [import_module(f"tests.{name}") for name in ROOMS]
+    files = sorted(path.relative_to(RECORD.parent.parent) for path in RECORD.parent.rglob("test_driven_*.py"))
+    modules = [import_module(".".join(path.with_suffix("").parts)) for path in files]
     if len(sys.argv) > 2:
         for module in modules:
             if sys.argv[1] in module.DRIVES:
