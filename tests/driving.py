@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec import inspect as types
@@ -179,12 +179,16 @@ class Drive:
         raise TypeError(f"{name}: {info}")
 
 
-def names(drives: dict[str, tuple[Callable[[Drive], None], int]]) -> list[str]:
-    """Return the names of the drives of a module: a function and a number of seeds each."""
+Drives: TypeAlias = Mapping[str, tuple[Callable[[Drive], None], int]]
+"""A function and a number of seeds each, by name."""
+
+
+def names(drives: Drives) -> list[str]:
+    """Return the names of the drives of a module."""
     return [f"{name} {seed}" for name, (_, seeds) in drives.items() for seed in range(seeds)]
 
 
-def driven(drives: dict[str, tuple[Callable[[Drive], None], int]], name: str, *, trace: bool = False) -> list[str]:
+def driven(drives: Drives, name: str, *, trace: bool = False) -> list[str]:
     """Return the digests of a drive."""
     which, seed = name.split()
     drive = Drive(int(seed), trace=trace)

@@ -145,7 +145,7 @@ def crew(drive: Drive) -> None:
     limits = CrewLimits(
         ahead=0.25, most_ahead=rng.choice((1, 3)), resend=0.5, retained=6, retained_bytes=64, part_bytes=20, passed=6
     )
-    works = (["a", "b"], {"a": 1, "b": 2}, {"c": 1}, ["a", "c"], {"a": 4, "b": 1, "c": 1}, [])
+    works: tuple[Any, ...] = (["a", "b"], {"a": 1, "b": 2}, {"c": 1}, ["a", "c"], {"a": 4, "b": 1, "c": 1}, [])
     made = Crew("w", kinds=rng.choice(works), slots=rng.randint(1, 3), limits=limits)
     running: list[CrewJob] = []
     made.attached(9, 1, drive.now)

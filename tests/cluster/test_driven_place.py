@@ -94,12 +94,13 @@ def place(drive: Drive) -> None:
     drive.texts |= {"host": ("tcp://a:1", "tcp://b:1"), "grandparent": ("tcp://a:1", "tcp://e:1")}
     drive.texts |= {"addresses": ("tcp://c:1", "tcp://e:1"), "sibling": ("tcp://c:1",), "size": (1, 1, 2, 6)}
     drive.texts |= {"fanout": (0, 0, 2, 2, 3), "hops": (0, 1, 15, 16, 17)}
-    for kind in (Ancestry, Path):
-        drive.drawers[kind] = lambda kind=kind: kind(
-            rng.choice((0, term, term)), rng.randint(1, 3), tuple(rng.sample(IDS, rng.randint(0, 3))), "tcp://a:1",
-            None, "tcp://c:1",
-        )  # fmt: skip
     term = 1
+
+    def ancestry() -> tuple[Any, ...]:
+        path = tuple(rng.sample(IDS, rng.randint(0, 3)))
+        return rng.choice((0, term, term)), rng.randint(1, 3), path, "tcp://a:1", None, "tcp://c:1"
+
+    drive.drawers = {Ancestry: lambda: Ancestry(*ancestry()), Path: lambda: Path(*ancestry())}
     tree = Tree(drive, rng.choice((1, 2, 2, 3)))
     drive.call(tree.nodes["a"].lead, term, drive.now)
     for _ in range(1200):
