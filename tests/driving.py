@@ -39,8 +39,8 @@ NUMBERS: Final = (0, 1, 1, 2, 2, 3, 4, 5)
 class Drive:
     """One sequence of calls.
 
-    `texts`: values of fields by name, "*" for all others of text; `drawers`: of classes whose fields
-    depend on each other.
+    `texts`: values of fields by name, "*" for all others of text; `drawers`: of classes whose fields depend on each
+    other; `remembers`: messages may be drawn again.
     """
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
@@ -53,6 +53,7 @@ class Drive:
         self._digest = sha256()
         self.steps = 0
         self._trace = trace
+        self.remembers = True
         self._last: dict[type, list[Any]] = {}
 
     def go_on(self, wake_at: float) -> float:
@@ -82,7 +83,8 @@ class Drive:
         if self._trace:
             sys.stdout.write(f"{self.steps:5} {self.now:9.4f} {text}\n")
         self._digest.update(text.encode())
-        self._remember(values)
+        if self.remembers:
+            self._remember(values)
 
     def step(self) -> None:
         """Count a step."""

@@ -37,6 +37,7 @@ class Node:
 
 def content(drive: Drive) -> None:
     """Drive three nodes whose messages come late, twice, changed, or never; the host is now this one, now that."""
+    drive.remembers = False
     rng = drive.rng
     saw: dict[str, Any] = {}
     nodes = {name: Node(drive, name, 100 * place, saw) for place, name in enumerate(NODES, 1)}
@@ -59,7 +60,7 @@ def content(drive: Drive) -> None:
                 row = list(row)
                 at = rng.randrange(1, len(row))
                 row[at] = changed(drive, row[at])
-            node = nodes[to or host]
+            node = nodes.get(to or host, node)
             drive.call(node.documents.unicast, sender, row, now)
         elif chance < 0.65 and broadcasts:
             origin, epoch, body = broadcasts[max(-6, -len(broadcasts)) if rng.random() < 0.5 else -1]

@@ -110,6 +110,7 @@ def update_of(drive: Drive) -> bytes:
 
 def updates(drive: Drive) -> None:
     """Read updates of Yjs and state vectors, and look for what they lack and cut."""
+    drive.remembers = False
     rng, pairs = drive.rng, Pairs()
     for _ in range(1500):
         data = update_of(drive)

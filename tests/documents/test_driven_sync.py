@@ -69,6 +69,7 @@ class Peer:
 
 def sync(drive: Drive) -> None:
     """Drive four copies whose messages come late, twice, to the wrong peer, or never."""
+    drive.remembers = False
     rng = drive.rng
     refused: set[bytes] = set()
     epochs = 1
@@ -92,9 +93,9 @@ def sync(drive: Drive) -> None:
             message = decode_bus(body)
             if rng.random() < 0.05 and isinstance(message, Updates):
                 message = crossed(drive, message, peer)
-            for one in message.docs if isinstance(message, Heartbeat) else (message,):
+            for part in message.docs if isinstance(message, Heartbeat) else (message,):
                 if via != peer.me or rng.random() < 0.05:
-                    drive.call(copy.heard, one, rng.choice((via, via, via, None)), now)
+                    drive.call(copy.heard, part, rng.choice((via, via, via, None)), now)
         elif chance < 0.4 and requests:
             requester, ask, body = requests.pop(rng.randrange(len(requests)))
             answering = next((each for each in peers if each.me == ask.peer), None)
