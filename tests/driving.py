@@ -16,12 +16,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
+from unittest.mock import patch
 
 from msgspec import Struct
 from msgspec import inspect as types
@@ -179,6 +181,16 @@ class Drive:
                 count = max(rng.choice((0, 1, 2)), info.min_length or 0)
                 return {self.value(info.key_type, name): self.value(info.value_type, name) for _ in range(count)}
         raise TypeError(f"{name}: {info}")
+
+
+@contextmanager
+def limits(**by_module: dict[str, int]) -> Iterator[None]:
+    """Have constants of modules be small: the name of each module has `__` for its dots."""
+    with ExitStack() as stack:
+        for module, values in by_module.items():
+            for name, value in values.items():
+                stack.enter_context(patch(f"nngkit.{module.replace('__', '.')}.{name}", value))
+        yield
 
 
 Drives: TypeAlias = Mapping[str, tuple[Callable[[Drive], None], int]]

@@ -12,7 +12,7 @@ from nngkit.cluster.content.messages import BODY_LIMIT
 from nngkit.cluster.content.part import ClusterDocuments, OpenedDocument
 from nngkit.documents.versions import EditStream
 from tests.cluster.documents_network import Log, PlainDocument
-from tests.driving import Drive, driven, names, recorded
+from tests.driving import Drive, driven, limits, names, recorded
 
 NODES: Final = ("a", "b", "c")
 DOCS: Final = ("d", "e")
@@ -60,7 +60,7 @@ def content(drive: Drive) -> None:
                 row = list(row)
                 at = rng.randrange(1, len(row))
                 row[at] = changed(drive, row[at])
-            node = nodes.get(to or host, node)
+            node = nodes.get(rng.choice(NODES) if rng.random() < 0.05 else to or host, node)
             drive.call(node.documents.unicast, sender, row, now)
         elif chance < 0.65 and broadcasts:
             origin, epoch, body = broadcasts[max(-6, -len(broadcasts)) if rng.random() < 0.5 else -1]
@@ -84,10 +84,12 @@ def content(drive: Drive) -> None:
             which = rng.choice(OBJECTS)
             if which in node.objects:
                 for _ in range(rng.choice((1, 1, 3))):
-                    drive.call(documents.change, which, b"c" * rng.choice((1, 20, 40, 60, 70)), now)
+                    drive.call(documents.change, which, b"c" * rng.choice((1, 20, 40, 60, 70, 1500)), now)
             else:
-                node.objects[which] = Log()
-                drive.call(documents.share, which, node.objects[which], now)
+                log = Log()
+                drive.call(documents.share, which, log, now)
+                if which in documents.objects:
+                    node.objects[which] = log
         elif chance < 0.79:
             drive.call(documents.request_full, rng.choice((*DOCS, *OBJECTS)), now)
         elif chance < 0.797:
@@ -133,7 +135,24 @@ def changed(drive: Drive, value: Any) -> Any:
     return value
 
 
-DRIVES: Final = {"content": (content, 6)}
+SMALL: Final[dict[str, dict[str, int]]] = {
+    "cluster__content__copy": {"PEERS": 1, "LARGE": 30, "ASSEMBLED": 60, "MOST_PARTS": 3},
+    "cluster__content__order": {"WRITERS": 2, "HELD_BYTES": 150, "HELD_CHANGES": 3},
+    "cluster__content__writer": {"RUN_BYTES": 220, "MOST_ENTRIES": 2},
+    "cluster__content__holders": {"MOST_NAMES": 1, "MOST_ENTRIES": 2},
+    "cluster__content__transfers": {"WINDOW": 1, "MOST": 1},
+    "cluster__content__part": {"MOST_OPEN": 1, "MOST_POSITIONS": 1, "POSITIONS": 1, "AWARENESS": 2},
+    "documents__sync__transfers": {"CHUNK": 1024},
+}
+
+
+def small(drive: Drive) -> None:
+    """Drive them; every other seed has small limits."""
+    with limits(**SMALL if drive.seed % 2 else {}):
+        content(drive)
+
+
+DRIVES: Final = {"content": (small, 8)}
 
 
 @pytest.mark.parametrize("name", names(DRIVES))

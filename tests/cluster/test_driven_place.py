@@ -16,7 +16,7 @@ IDS: Final = ("a", "b", "c", "d", "e", "f", "g", "h")
 LIMITS: Final = PlaceLimits(
     heartbeat=0.25, silence=2.0, standby_heartbeat=0.5, standby_silence=3.0, handshake=1.0, attempt=0.5, wait=1.0,
     stagger=0.0625, first_backoff=0.0625, longest_backoff=0.5, patience=0.5, news=0.0625, quiet=0.25, plan=0.5,
-    moves=16, members=7, links=7, waiters=1,
+    moves=16, members=7, links=5, waiters=1,
 )  # fmt: skip
 
 

@@ -8,10 +8,17 @@ from typing import Any, Final
 import pytest
 
 from nngkit.documents.sync.local_copy import LocalCopy
+from nngkit.documents.sync.members import Members
 from nngkit.documents.sync.messages import (
+    Aware,
+    BusMessage,
+    Bye,
+    Chunks,
     Diff,
+    DocumentHeartbeat,
     Give,
     Heartbeat,
+    Manifest,
     Nack,
     Refused,
     Updates,
@@ -19,11 +26,12 @@ from nngkit.documents.sync.messages import (
 )
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.replica import Replica, Settings
-from nngkit.documents.sync.timing import RoundTrips
+from nngkit.documents.sync.timing import Pace, RoundTrips
+from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import Edit, EditStream
 from tests.documents.plain import Disk, Plain, read
-from tests.driving import Drive, driven, names, recorded
+from tests.driving import Drive, driven, limits, names, recorded
 
 DOC: Final = "minutes"
 
@@ -197,7 +205,84 @@ def crossed(drive: Drive, message: Updates, peer: Peer) -> Updates:
     return drive.changed(message, first=message.first + drive.rng.choice((3, 4, 1 << 21)))  # type: ignore[no-any-return]
 
 
-DRIVES: Final = {"sync": (sync, 6)}
+def members(drive: Drive) -> None:
+    """Drive the members that a peer knows, of which messages come over wrong connections."""
+    rng = drive.rng
+    streams = [EditStream(bytes([number]) * 8, epoch) for number in range(3) for epoch in (1, 2)]
+    made = Members(streams[0])
+    rows = [DocumentHeartbeat(doc, None, None, {}) for doc in "def"]
+    with limits(documents__sync__members={"ENDED": 2, "MOST": 3, "MANY_DOCUMENTS": 2}):
+        for _ in range(1000):
+            drive.now += rng.choice((0.0, 0.0, 0.25, 0.5))
+            stream, pipe = rng.choice(streams), rng.randint(0, 6)
+            some = tuple(rng.sample(rows, rng.randint(0, 1)))
+            clients = tuple((doc, 1) for doc in rng.sample("def", rng.randint(0, 2)))
+            repair = rng.choice(((), ("tcp://*:5",), ("tcp://x:5", "tcp://y:6")))
+            messages: tuple[BusMessage, ...] = (
+                *[Heartbeat(stream, some, rng.choice((None, "name")), repair, rng.random() < 0.5, clients)] * 4,
+                Updates(stream, "d", 1, (Edit(b"u", {}),)),
+                Aware(stream, "d", 1, None),
+                Bye(stream),
+            )
+            chance = rng.random()
+            if chance < 0.8:
+                drive.call(made.heard, rng.choice(messages), pipe, rng.choice((None, "tcp://z:9")), drive.now)
+            elif chance < 0.9:
+                drive.call(made.left, pipe)
+            elif chance < 0.92:
+                drive.note(sorted(made.cut(stream)))
+            else:
+                drive.call(made.silent, drive.now)
+            drive.note(made.present(), made.editing(drive.now), made.early, [made.has_cut(each) for each in streams])
+            drive.step()
+
+
+def paces(drive: Drive) -> None:
+    """Drive the times of heartbeats and of replies, and transfers in small chunks."""
+    rng, pace, trips, transfers = drive.rng, Pace(0.0625, 0.5), RoundTrips(), Transfers()
+    manifests: list[Manifest] = []
+    with limits(documents__sync__transfers={"CHUNK": 1024, "MOST_KEPT": 2, "MOST_BYTES": 5000, "MOST_CHUNKS": 4}):
+        for _ in range(600):
+            drive.now += rng.choice((0.0, 0.0, 0.25, 1.0, 14.0, 15.0))
+            now, peer = drive.now, rng.choice("xyz")
+            drive.call(pace.company, rng.randint(0, 20), rng.randint(0, 120))
+            drive.call(rng.choice((pace.changed, pace.sent)), now, rng.choice((0.5, 1.0)))
+            if rng.random() < 0.1:
+                drive.call(pace.hurry, now)
+            drive.call(trips.measured, peer, rng.choice((0.0, 0.25, 1.0, 9.0)))
+            if rng.random() < 0.2:
+                drive.call(trips.forget, rng.choice("xyz"))
+            drive.note(pace.due, pace.first, pace.last, trips.slowest(), trips.usual("x"), trips.patience("x"))
+            update = bytes([rng.randint(0, 3)]) * rng.choice((1024, 1025, 2048, 4096, 4097))
+            body = drive.call(transfers.offer, update, name=rng.randbytes(16), now=now)
+            if isinstance(body, Manifest):
+                manifests.append(body)
+            if manifests:
+                manifest = rng.choice(manifests[-4:])
+                indexes = tuple(rng.choices(range(5), k=rng.randint(1, 2)))
+                drive.call(transfers.chunks, manifest.transfer, indexes, now)
+                whole = drive.call(Assembly, manifest, limit=rng.choice((2048, 4096)))
+                if whole is not None:
+                    for place in range(len(manifest.chunks)):
+                        if rng.random() < 0.95:
+                            chunks = transfers.chunks(manifest.transfer, (place,), now)
+                            drive.call(whole.take, Chunks(EditStream(b"s" * 8, 1), manifest.transfer, chunks))
+                    drive.note(list(whole.wanted()))
+                    drive.call(whole.whole)
+            drive.step()
+
+
+def small(drive: Drive) -> None:
+    """Drive copies; every other seed has small limits of messages."""
+    with limits(**SMALL if drive.seed % 2 else {}):
+        sync(drive)
+
+
+SMALL: Final[dict[str, dict[str, int]]] = {
+    "documents__sync__local_copy": {"GIVEN": 90, "MANY_GIVEN": 2},
+    "documents__sync__history": {"OTHERS": 1, "FARTHEST": 8, "LONGEST": 60},
+}
+DRIVES: Final = {"sync": (small, 6), "members": (members, 2), "paces": (paces, 2)}
 
 
 @pytest.mark.parametrize("name", names(DRIVES))
