@@ -115,7 +115,9 @@ def content(drive: Drive) -> None:
                 drive.note(other.documents.wake_at, sorted(other.documents.count.items()))
                 for which, log in other.objects.items():
                     drive.note(which, log.changes[-3:], len(log.changes), other.documents.confirmed(which))
-                    drive.note(other.documents.behind(which), other.documents.objects[which].order.position)
+                    shared = other.documents.objects[which]
+                    drive.note(other.documents.behind(which), shared.order.position, shared.order.applied)
+                    drive.note(shared.order.loads, shared.order.failures, shared.writer.lost, shared.writer.repeated)
                 drive.note([other.documents.holders(doc) for doc in DOCS])
         drive.step()
 
@@ -129,6 +131,8 @@ def changed(drive: Drive, value: Any) -> Any:
             return max(0, value + drive.rng.choice((-1, 1)))
         case str():
             return drive.rng.choice((*NODES, *DOCS, *OBJECTS))
+        case bytes():
+            return value[: drive.rng.randint(0, len(value))]
         case list() if value:
             at = drive.rng.randrange(len(value))
             return [changed(drive, each) if at == place else each for place, each in enumerate(value)]
@@ -138,7 +142,7 @@ def changed(drive: Drive, value: Any) -> Any:
 SMALL: Final[dict[str, dict[str, int]]] = {
     "cluster__content__copy": {"PEERS": 1, "LARGE": 30, "ASSEMBLED": 60, "MOST_PARTS": 3},
     "cluster__content__order": {"WRITERS": 2, "HELD_BYTES": 150, "HELD_CHANGES": 3},
-    "cluster__content__writer": {"RUN_BYTES": 220, "MOST_ENTRIES": 2},
+    "cluster__content__writer": {"RUN_BYTES": 220, "MOST_ENTRIES": 2, "KEPT_CHANGES": 2},
     "cluster__content__holders": {"MOST_NAMES": 1, "MOST_ENTRIES": 2},
     "cluster__content__transfers": {"WINDOW": 1, "MOST": 1},
     "cluster__content__part": {"MOST_OPEN": 1, "MOST_POSITIONS": 1, "POSITIONS": 1, "AWARENESS": 2},

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from nngkit.cluster.frames import Channel
+from nngkit.cluster.frames import Channel, local_frame
 from nngkit.cluster.jobs.part import JobStart
 from nngkit.cluster.node.letters import LetterLimits
 from nngkit.cluster.node.node import Node
@@ -136,6 +136,10 @@ def node(drive: Drive) -> None:
             drive.call(made.letter, rng.choice(NAMES), "note", b"l", now)
         elif chance < 0.93:
             drive.call(made.questions.ask, rng.choice(("status", "tree", "other")), "", now)
+        elif chance < 0.94 and links.ends:
+            end = rng.choice(list(links.ends))
+            name, channel = end[0], rng.choice(list(Channel))
+            drive.call(links.nodes[name].received, end[1], [local_frame(channel, [rng.randint(0, 9), 1])], now)
         elif chance < 0.96:
             submitter = made.work.submitter
             drive.call(submitter.submit, "work", b"job", now, delay=rng.choice((0.0, 0.25)))
