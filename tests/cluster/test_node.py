@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nngkit.cluster.frames import Channel, local_frame
 from tests.cluster.node_network import NodeNetwork, Run, history
 
 
@@ -57,3 +58,23 @@ def test_messages_that_a_node_never_acknowledges_are_counted_in_the_status(host:
     later = now + host.node.letters.limits.patience
     host.node.tick(later, later)
     assert host.node.questions.status(later).counters["given_up"] == 1
+
+
+@pytest.mark.parametrize(("last", "count"), [(60, 5), (61, 4)])
+def test_other_nodes_know_kinds_of_300_bytes(host: Run, last: int, count: int) -> None:
+    kinds = {f"{letter}{'k' * (size - 1)}": 1 for letter, size in zip("abcde", (60, 60, 60, 60, last), strict=True)}
+    name = min(set(host.network.configs) - {host.name})
+    host.network.nodes[name].node.set_work(kinds, 1, host.network.clock.now)
+    host.network.nodes[name].act()
+    host.network.run(0.5)
+    (found,) = [each for each in host.node.questions.tree().members if each.id == name]
+    assert found.kinds == tuple(sorted(kinds)[:count])
+
+
+def test_frames_of_unknown_channels_are_counted(host: Run) -> None:
+    link, now = host.node.tree_links[0], host.network.clock.now
+    host.node.received(link, [local_frame(Channel.ELECTION, [1]), local_frame(Channel.HEARTBEAT, [])], now)
+    assert host.node.stats.unknown == 1  # of an election only over a link between voters
+    host.node.post(Channel.PLACE, host.name, [1], now)
+    assert host.node.stats.unknown == 2
+    assert not host.node.stats.bad

@@ -155,3 +155,33 @@ def test_a_row_with_any_field_replaced_is_refused_or_valid(message: Message) -> 
             continue
         if parsed is not None:
             assert parse(decode(encode(pack(parsed)), what="message"), "ada") is not None
+
+
+def _columns(value: Any) -> list[list[Any]]:
+    """Return the lists of single values in a row."""
+    if not isinstance(value, list):
+        return []
+    found = [value] if len(value) > 1 and not isinstance(value[0], list) and len(set(map(type, value))) == 1 else []
+    return [*found, *(column for each in value for column in _columns(each))]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Submit(1, 2, [SubmitGroup(Spec("a"), [2, 3], [b"x", b"y"], [b"k", b"l"])]),
+        Accepted(1, 7, [2, 3], [71, 5], 10, 20),
+        Finished(1, [2, 3], [b"x", b"y"], []),
+        Results("w", 7, [2, 3], [1, 2], [b"x", b"y"], [5, 6], []),
+        Grant(7, [Block(0, "a", 1.0, False, [2, 3], [1, 2], [1, 2], [b"x", b"y"])]),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_columns_of_different_lengths_are_refused(message: Message) -> None:
+    count = len(_columns(pack(message)))
+    assert count >= 2
+    for place in range(count):
+        row = decode(encode(pack(message)), what="message", limit=1000)
+        column = _columns(row)[place]
+        column.append(column[-1] + 1 if isinstance(column[-1], int) else column[-1])
+        with pytest.raises(BadMessage, match=r"has [123] values instead of [123]"):
+            parse(row, "peer")

@@ -126,7 +126,6 @@ class Replica:
 
     def _begin_anew(self) -> None:
         self.resets += 1
-        self.log.truncate(0)
         self.log = ElectionLog()
         self.commit = self.delivered = self.matched = 0
         self._cut(0)

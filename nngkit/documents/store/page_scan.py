@@ -117,15 +117,16 @@ def _payload(page: bytes, start: int, size: int, pages: _Pages) -> bytes:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """Return SQLite's varint at `start`, and its end: 7 bits per byte, highest first; a ninth byte has 8."""
+    """Return SQLite's varint at `start`, and its end: 7 bits per byte, highest first; a ninth byte has 8.
+
+    A byte below 0x80 is within the data: the last one of a row's header is.
+    """
     value = 0
-    for at in range(start, min(start + 8, len(data))):
+    for at in range(start, start + 8):
         value = value << 7 | data[at] & 0x7F
         if data[at] < 0x80:
             return value, at + 1
-    if start + 8 < len(data):
-        return value << 8 | data[start + 8], start + 9
-    return value, len(data)
+    return value << 8 | data[start + 8], start + 9
 
 
 def _varint_of(value: int) -> bytes:
