@@ -102,6 +102,55 @@ class Inbox:
         self._held_back.discard(connection)
         return True
 
+    def take_small(self, connection: Connection, message: bytes) -> bool:
+        """Queue a message of ``Connection.receive_small``; return False, without a change, if that is not the usual case."""
+        state, ready = self._state, self.ready
+        if not ready:
+            self._bytes_ahead = 0
+        if self.wrap is not None or (
+            not self.no_receivers
+            and (self._full != "hold" or len(ready) >= self._cap or self._bytes_ahead >= self._window)
+        ):
+            return False
+        items: Sequence[Any] = (message,) if self.unpack is None else self.unpack(connection, (message,))
+        if connection.fault is not None:
+            return False
+        if connection is not self._source:
+            self._note_source(connection)
+        machine, size, count = connection.machine, len(message), len(items)
+        run = self._runs[-1]
+        # no calls, so no signal handler runs in between
+        ready += items
+        self.received += count
+        self.added += count
+        self._bytes_ahead += size
+        run[0] = self.added
+        machine.count += 1
+        connection.taken_in += 1
+        connection.seen = 0
+        state.reading = None
+        if (ready or self.refused) and self.waiters:
+            state.wake_receivers = True
+        return True
+
+    def take_first(self, out: list[Any], connection: Connection, message: bytes) -> bool:
+        """Like ``take_small``, but put the item into ``out`` if it is the only one and nobody else waits for it."""
+        state = self._state
+        if self.ready or self.wrap is not None or self.refused:
+            return False
+        items: Sequence[Any] = (message,) if self.unpack is None else self.unpack(connection, (message,))
+        if len(items) != 1:
+            return False
+        machine = connection.machine
+        # no calls, so no signal handler runs in between
+        out += items
+        self.received += 1
+        machine.count += 1
+        connection.taken_in += 1
+        connection.seen = 0
+        state.reading = None
+        return True
+
     def _move(self, connection: Connection, room: int) -> None:
         machine = connection.machine
         direct = self.unpack is None and self._full != "oldest" and self.wrap is None
@@ -211,6 +260,10 @@ class Inbox:
             self._source = None
 
     # ------------------------------------------------------------------ taking
+
+    def idle(self) -> bool:
+        """Return True if ``poll`` would find nothing."""
+        return not (self.ready or self.refused or self._held_back.peers or self._state.reason is not None)
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
         """Move up to ``most`` items into ``out``; return False if there are none.

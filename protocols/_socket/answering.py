@@ -45,6 +45,18 @@ class Answers:
         state, outbox = self._state, self._outbox
         try:
             with state.lock:
+                sent = outbox.send_now(connection, answer, soon=soon)
+                if sent and connection.fault is not None:
+                    state.lose(connection)
+            if sent:
+                if connection.fault is not None:
+                    state.notify()
+                return True
+        except BaseException:
+            state.resume()
+            raise
+        try:
+            with state.lock:
                 state.check_open()
                 if connection.stage != JOINED:
                     outbox.dropped += 1
@@ -147,7 +159,7 @@ class Question:
         ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
         Raises Closed.
         """
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         if self._answers.answer(self._connection, answer):
             return
@@ -157,7 +169,7 @@ class Question:
 
     async def areply(self, data: Payload) -> None:
         """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         await self._answers.checkpoint_sometimes()
         if self._answers.answer(self._connection, answer, soon=True):
@@ -171,7 +183,7 @@ class Question:
 
         For a task that answers many questions in one turn of its loop.
         """
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
 

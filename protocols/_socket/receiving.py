@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
@@ -95,16 +96,17 @@ class Receiver(Generic[Item]):
 
     def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
         inbox = self._inbox
-        if inbox.poll(most, out):
-            return
         seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         poller, waiter = self._core.poller, ThreadWaiter()
         inbox.waiters.add(waiter)
         try:
-            # checked again after the waiter was added: later messages wake it
-            while not inbox.poll(most, out):
-                if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
+            # checked after the waiter was added: later messages wake it
+            while inbox.idle() or not inbox.poll(most, out):
+                woken = poller.wait(waiter, deadline, partial(inbox.take_first, out))
+                if out:
+                    return
+                if not woken and not inbox.poll(most, out):
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
                 if out:
                     return

@@ -12,10 +12,11 @@ not know: NNG, sockets.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakMethod
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nngkit.protocols")
 
 SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
-MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
+MOST: Final = 4e5  # seconds from which a wait grows no more: poll counts milliseconds in 32 bits
 
 
 class Default:
@@ -46,17 +47,26 @@ DEFAULT: Final = Default()
 Timeout = float | Default | None
 
 
-def waits() -> Iterator[float]:
-    """Yield the seconds that this thread may wait at a time, without end.
+def first_wait(thread: int) -> float:
+    """Return the most seconds of the first wait of ``thread``, the calling one; each next one may be four times longer.
 
     A signal interrupts a wait of the main thread, unless it arrives after the interpreter's last check and before the
     system call: of 100 processes signalled as they began to wait, 9 did not end. So the main thread's first wait is
-    short and each next one is four times as long; the interpreter checks for signals between them.
+    short; the interpreter checks for signals between them.
     """
-    longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
-    while True:
-        yield longest
-        longest = min(longest * 4, MOST)
+    return SIGNALS if thread == _main else MOST
+
+
+_main = threading.main_thread().ident
+
+
+def _forked() -> None:
+    global _main
+    _main = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class ThreadWaiter:
@@ -92,12 +102,12 @@ class ThreadWaiter:
         self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
-        for longest in waits():
-            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
-            if left <= 0:
-                break
+        longest = first_wait(threading.get_ident())
+        while (left := longest if deadline is None else min(deadline - time.monotonic(), longest)) > 0:
             if self._lock.acquire(timeout=left):
                 return True
+            if longest < MOST:
+                longest *= 4
         return self._lock.acquire(blocking=False)
 
 
