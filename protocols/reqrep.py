@@ -160,7 +160,7 @@ class Req(Socket):
 
         ``at_once``: for a thread, which does nothing else meanwhile; requests of tasks are written together.
         """
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
         now = time.monotonic()
         deadline = None if seconds is None else now + seconds
         state, outbox = self._state, self._outbox

@@ -413,11 +413,10 @@ class Connection(Owner):
             self._failed(code)
 
     def read_small(self, deliver: Callable[[Connection, bytes], bool] | None = None) -> bool:
-        """Receive while ``small``; queue one whole small message, and read on otherwise. Return True if it is delivered.
+        """Receive while ``small``: queue one whole small message, or read on. Return True if it is delivered.
 
         ``deliver(connection, message)`` may take such a message: it notes it in one step with ``count`` of the machine,
-        ``taken_in`` and ``state.reading``, as ``Inbox.take_small`` does, or returns False. The machine gets what was not
-        noted.
+        ``taken_in`` and ``state.reading``, as ``Inbox.take_small`` does. The machine gets what is not noted.
         """
         state = self._state
         try:
@@ -439,9 +438,9 @@ class Connection(Owner):
                     message = view[head:size]
                     if deliver is not None and deliver(self, message):
                         return True
-                    if state.inbox.take_small(self, message):
-                        return False
-            if self.fault is None:
+                    if state.reading is not None:
+                        state.inbox.take_small(self, message)
+            if state.reading is not None:
                 self.finish_read()
                 self.advance(read=True)
         except BlockingIOError as wrong:

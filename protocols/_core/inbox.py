@@ -102,25 +102,29 @@ class Inbox:
         self._held_back.discard(connection)
         return True
 
-    def take_small(self, connection: Connection, message: bytes) -> bool:
-        """Queue a message of ``Connection.receive_small``; return False, without a change, if that is not the usual case."""
+    def take_small(self, connection: Connection, message: bytes, out: list[Any] | None = None) -> bool:
+        """Queue a message that was read past the machine, and clear ``state.reading``; no change if it is not usual.
+
+        ``out``: gets it instead if nobody can be before this caller; return True then.
+        """
         state, ready = self._state, self.ready
         if not ready:
             self._bytes_ahead = 0
-        if self.wrap is not None or (
-            not self.no_receivers
-            and (self._full != "hold" or len(ready) >= self._cap or self._bytes_ahead >= self._window)
+        if self.wrap is not None or self.unpack_limit != ALL:
+            return False
+        if not self.no_receivers and (
+            len(ready) >= self._cap or (self._full == "hold" and self._bytes_ahead >= self._window)
         ):
             return False
         items: Sequence[Any] = (message,) if self.unpack is None else self.unpack(connection, (message,))
-        if connection.fault is not None:
-            return False
+        machine, size, count = connection.machine, len(message), len(items)
         if connection is not self._source:
             self._note_source(connection)
-        machine, size, count = connection.machine, len(message), len(items)
         run = self._runs[-1]
+        first = out is not None and count == 1 and not ready and not self.refused
+        target: Any = out if first else ready
         # no calls, so no signal handler runs in between
-        ready += items
+        target += items
         self.received += count
         self.added += count
         self._bytes_ahead += size
@@ -129,27 +133,9 @@ class Inbox:
         connection.taken_in += 1
         connection.seen = 0
         state.reading = None
-        if (ready or self.refused) and self.waiters:
+        if not first and (ready or self.refused) and self.waiters:
             state.wake_receivers = True
-        return True
-
-    def take_first(self, out: list[Any], connection: Connection, message: bytes) -> bool:
-        """Like ``take_small``, but put the item into ``out`` if it is the only one and nobody else waits for it."""
-        state = self._state
-        if self.ready or self.wrap is not None or self.refused:
-            return False
-        items: Sequence[Any] = (message,) if self.unpack is None else self.unpack(connection, (message,))
-        if len(items) != 1:
-            return False
-        machine = connection.machine
-        # no calls, so no signal handler runs in between
-        out += items
-        self.received += 1
-        machine.count += 1
-        connection.taken_in += 1
-        connection.seen = 0
-        state.reading = None
-        return True
+        return first
 
     def _move(self, connection: Connection, room: int) -> None:
         machine = connection.machine

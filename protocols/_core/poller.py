@@ -191,9 +191,9 @@ class Poller:
         waiter.thread = self._poller = get_ident()
         waiter.wake_poll = wakeup.set
         longest = first_wait(waiter.thread)
-        state = self._state
+        state, woken = self._state, waiter.lock.acquire
         try:
-            while not waiter.woken():
+            while not woken(False):
                 if deadline is None:
                     left = longest
                 elif (left := deadline - monotonic()) <= 0:

@@ -96,14 +96,14 @@ class Receiver(Generic[Item]):
 
     def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
         inbox = self._inbox
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         poller, waiter = self._core.poller, ThreadWaiter()
         inbox.waiters.add(waiter)
         try:
             # checked after the waiter was added: later messages wake it
             while inbox.idle() or not inbox.poll(most, out):
-                woken = poller.wait(waiter, deadline, partial(inbox.take_first, out))
+                woken = poller.wait(waiter, deadline, partial(inbox.take_small, out=out))
                 if out:
                     return
                 if not woken and not inbox.poll(most, out):
@@ -127,7 +127,7 @@ class Receiver(Generic[Item]):
             if trio_task:
                 await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
             return
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         poller, waiter = self._core.poller, task_waiter()
         inbox.waiters.add(waiter)

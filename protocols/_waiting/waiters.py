@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 from weakref import WeakMethod
 
 from sniffio import thread_local as _library
@@ -36,6 +36,7 @@ SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal th
 MOST: Final = 4e5  # seconds from which a wait grows no more: poll counts milliseconds in 32 bits
 
 
+@final
 class Default:
     """The type of ``DEFAULT``: the socket's own setting applies."""
 
@@ -72,21 +73,22 @@ if hasattr(os, "register_at_fork"):
 class ThreadWaiter:
     """A thread waiting on a lock; signals interrupt acquire, so Ctrl-C works.
 
-    ``wake_poll``: while the thread polls descriptors instead, makes one of them readable.
+    ``lock`` is held until it is woken. ``wake_poll``: while the thread polls descriptors instead, makes one of them
+    readable.
     """
 
-    __slots__ = ("__weakref__", "_lock", "thread", "wake_poll")
+    __slots__ = ("__weakref__", "lock", "thread", "wake_poll")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
+        self.lock = threading.Lock()
+        self.lock.acquire()
         self.wake_poll: Callable[[], None] | None = None
         self.thread = 0
 
     def wake(self) -> None:
         # without locked() first: two threads may wake at once
         try:  # noqa: SIM105 - contextlib.suppress costs more than the release
-            self._lock.release()
+            self.lock.release()
         except RuntimeError:
             pass
         wake_poll = self.wake_poll  # the thread may stop polling at any time
@@ -95,7 +97,7 @@ class ThreadWaiter:
 
     def woken(self) -> bool:
         """Return True if it was woken since the last call; never wait."""
-        return self._lock.acquire(blocking=False)
+        return self.lock.acquire(blocking=False)
 
     def wake_from(self, loop: object) -> None:
         """Like ``wake``, called in the loop ``loop``."""
@@ -104,11 +106,11 @@ class ThreadWaiter:
     def wait(self, deadline: float | None = None) -> bool:
         longest = first_wait(threading.get_ident())
         while (left := longest if deadline is None else min(deadline - time.monotonic(), longest)) > 0:
-            if self._lock.acquire(timeout=left):
+            if self.lock.acquire(timeout=left):
                 return True
             if longest < MOST:
                 longest *= 4
-        return self._lock.acquire(blocking=False)
+        return self.lock.acquire(blocking=False)
 
 
 class TrioWaiter:
