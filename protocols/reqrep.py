@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
@@ -166,7 +167,7 @@ class Req(Socket):
         state, outbox = self._state, self._outbox
         if state.reason is not None:
             state.check_open()
-        add = outbox.add if at_once else outbox.add_at_turn_end
+        add = outbox.add if at_once else partial(outbox.add_at_turn_end, request=call)
         header = call.header = self._asking.enter(call)
         message = header + (body if type(body) is bytes else as_bytes(body))
         try:

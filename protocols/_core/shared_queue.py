@@ -91,7 +91,7 @@ class SharedQueue(SendQueue):
             raise
         return True
 
-    def add_at_turn_end(self, data: bytes) -> bool:
+    def add_at_turn_end(self, data: bytes, request: Taken | None = None) -> bool:
         """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it."""
         queue = self.queue
         if len(queue) >= self.free or len(data) >= SMALL:
@@ -101,7 +101,7 @@ class SharedQueue(SendQueue):
             alone = not due and at - self._last > TURN_GAP
             if alone and self.idle.peers:
                 self._last = at
-                if self.send_now(data):
+                if self.send_now(data, request):
                     return True
             queue += (data,)
             if due:

@@ -220,18 +220,21 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
         def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
             questions: list[Question] = []
             for message in messages:
-                try:
-                    split = split_question(message)
-                except BadMessage as wrong:
-                    connection.fault = wrong
-                    break
-                if split is None:
-                    continue  # it passed too many devices
-                header, body = split
-                if len(body) > largest:
+                header, body, size = message[:4], message[4:], len(message) - 4
+                if size < 0 or header < b"\x80":  # it passed devices: there are more words
+                    try:
+                        split = split_question(message)
+                    except BadMessage as wrong:
+                        connection.fault = wrong
+                        break
+                    if split is None:
+                        continue  # it passed too many devices
+                    header, body = split
+                    size = len(body)
+                if size > largest:
                     inbox.too_large += 1
                     continue
-                questions.append(question(answers, body, header, connection))
+                questions += (question(answers, body, header, connection),)
             return questions
 
         inbox.unpack = unpack

@@ -123,7 +123,7 @@ class Receiver(Generic[Item]):
             # call that waited has yielded already.
             await sys.modules["asyncio"].sleep(0)
         self._burst = self._most_burst - 1
-        if inbox.poll(most, out):
+        if not inbox.idle() and inbox.poll(most, out):
             if trio_task:
                 await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
             return
@@ -132,13 +132,12 @@ class Receiver(Generic[Item]):
         poller, waiter = self._core.poller, task_waiter()
         inbox.waiters.add(waiter)
         try:
-            while not inbox.poll(most, out):
-                poller.watch_for(waiter)
-                woken = await waiter.wait(deadline)
-                if inbox.poll(most, out):
-                    break
+            woken = True
+            while inbox.idle() or not inbox.poll(most, out):
                 if not woken:
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+                poller.watch_for(waiter)
+                woken = await waiter.wait(deadline)
             self._burst = self._most_burst
         finally:
             inbox.waiters.discard(waiter)

@@ -23,7 +23,7 @@ from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng import attempt as attempts
 from nngkit.protocols._nng import listener as listeners
-from nngkit.protocols._socket import answering as _answering
+from nngkit.protocols._socket.answering import Question
 from nngkit.protocols._waiting import alarm as alarms
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.waiters import ThreadWaiter
@@ -149,7 +149,10 @@ def test_an_error_in_reading(failing: Any, waits: str | Caller | None, kind: Any
 @pytest.mark.parametrize("wire", ["tls+tcp", "ws", "ipc", "inproc"], indirect=True)
 def test_an_error_in_reading_on_other_transports(failing: Any, wire: Wire) -> None:
     """Under TLS and in handshakes NNG's callbacks read. The dialer connects again."""
-    failure, events = failing(Inbox, "take_small" if wire.transport in ("ipc", "inproc") else "take_from"), list[PeerEvent]()
+    failure, events = (
+        failing(Inbox, "take_small" if wire.transport in ("ipc", "inproc") else "take_from"),
+        list[PeerEvent](),
+    )
     with Pull(listen=wire.address(), **wire.options) as pull, Push(dial=pull.address, **wire.options) as push:
         push.send(b"first")
         assert pull.recv(timeout=WAIT) == b"first"
@@ -165,7 +168,7 @@ def test_an_error_in_reading_on_other_transports(failing: Any, wire: Wire) -> No
 
 @pytest.mark.usefixtures("errors")
 def test_an_error_in_the_examination_of_a_message(failing: Any) -> None:
-    failure, events = failing(_answering, "split_question"), list[PeerEvent]()
+    failure, events = failing(Question, "__init__"), list[PeerEvent]()
     with Rep(listen=TCP) as rep:
         rep.on_peer(events.append)
         failure.armed = True
@@ -219,7 +222,9 @@ def test_an_error_in_writing_on(failing: Any, directly: bool, name: str) -> None
         push.on_peer(events.append)
         with RawPeer(push.address, PULL) as slow:
             push.wait_for_peers(1, WAIT)
-            push.send(b"x" * (64 << 20))  # more than the network takes: a thread of ours, or a callback of NNG, continues
+            push.send(
+                b"x" * (64 << 20)
+            )  # more than the network takes at once
             failure.armed = True
             while not push.stats.cut:
                 try:
