@@ -193,9 +193,9 @@ class Req(Socket):
                         why = "may have run" if sent else "was not sent"
                         raise Lost(f"{self!r}: the peer left; the request {why}", sent=sent)
                     yield deadline
-                    if call.reply is not None:
-                        return
                     now = time.monotonic()
+                if call.reply is not None:
+                    return
                 self._resent += 1
         finally:
             if call.queued:

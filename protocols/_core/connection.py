@@ -6,14 +6,14 @@
                that finds it complete earlier continues in the callback's place
     direct     a socket of Python's on the descriptor of NNG's stream: one system call reads or writes at once. The
                poller reports received data, and no receive is posted; a write that finds no room is AWAITING it, which
-               the I/O thread reports
-    sync_aio   without a descriptor (inproc; systems other than Linux): the operation of NNG, tried at once on the
-               socket's aio without a callback, and cancelled if it would wait (not under TLS)
+               the reader thread reports
+    sync_aio   without a known descriptor: the operation of NNG, tried at once on the socket's aio without a callback,
+               and cancelled if it would wait (not under TLS)
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
-A reception that is one whole small message passes by the machine: `receive_small`. So does a message for an idle peer
-that is written in one system call: `send_small`.
+A reception that is one whole small message passes by the machine (`read_small`), and so does a message for an idle peer
+that one system call writes (`send_small`).
 
 Unless they say otherwise, methods are called with the lock held. A signal handler that raises in the main thread may
 interrupt any of them. So state changes in statements without calls, and an operation is posted and noted in one call
@@ -559,7 +559,7 @@ class Connection(Owner):
             finish_interrupted(state)
         while self.fault is None:
             if self.tx_state == AWAITING:
-                return  # the I/O thread continues
+                return  # `room` continues
             if self.tx_state == POSTED:
                 if not _complete(self._tx):
                     return
@@ -572,15 +572,15 @@ class Connection(Owner):
                     self._hold_own()
                 elif self.stage != JOINED or not state.outbox.next_write(self):
                     return
-            direct = self.direct is not None and self.total >= LONG
-            if self.sync_io and (now or direct or self.tx_state == COMPLETED):
+            by_us = self.direct is not None and (now or self.total >= LONG)
+            if self.sync_io and (now or by_us or self.tx_state == COMPLETED):
                 if self._write_now():
                     continue
                 if self.fault is not None:
                     return
             if self.tx_state != IDLE:
                 return  # COMPLETED: its callback continues
-            if self.direct is not None and (now or direct) and state.poller.await_room(self):
+            if by_us and state.poller.await_room(self):
                 return
             pieces = self._set_send_buffers()
             _set_iov(self._tx, pieces, state.iov)
@@ -627,7 +627,7 @@ class Connection(Owner):
         return True
 
     def room(self) -> None:
-        """Write on: the kernel has room. Called by the I/O thread, without the lock."""
+        """Write on: the kernel has room. Called by the reader thread, without the lock."""
         state = self._state
         with state.lock:
             if self.tx_state != AWAITING:
@@ -832,12 +832,16 @@ class Connection(Owner):
         self.ending()
         if self.polled:
             state.poller.remove(self)  # before another file gets its descriptor
-            if self.direct is not None:
-                self.direct.detach()
+            self.release_descriptor()
         if not self._freed:
             state.watch.end(self)
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
+
+    def release_descriptor(self) -> None:
+        """Leave the descriptor to NNG, which closes it. Idempotent; in a forked child too."""
+        if self.direct is not None:
+            self.direct.detach()
 
     def _say_goodbye(self) -> None:
         if self.crashed:

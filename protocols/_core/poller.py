@@ -190,7 +190,7 @@ class Poller:
             return waiter.wait(deadline)
         waiter.thread = self._poller = get_ident()
         waiter.wake_poll = wakeup.set
-        longest = first_wait(waiter.thread)
+        first = longest = first_wait(waiter.thread)
         state, woken = self._state, waiter.lock.acquire
         try:
             while not woken(False):
@@ -204,6 +204,7 @@ class Poller:
                 if longest < MOST:
                     longest *= 4
                 if events:
+                    longest = first
                     self.reads_by_waiters += 1
                     with state.lock:
                         if self._read(events, deliver):

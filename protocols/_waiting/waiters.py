@@ -95,10 +95,6 @@ class ThreadWaiter:
         if wake_poll is not None and threading.get_ident() != self.thread:
             wake_poll()
 
-    def woken(self) -> bool:
-        """Return True if it was woken since the last call; never wait."""
-        return self.lock.acquire(blocking=False)
-
     def wake_from(self, loop: object) -> None:
         """Like ``wake``, called in the loop ``loop``."""
         self.wake()

@@ -222,9 +222,7 @@ def test_an_error_in_writing_on(failing: Any, directly: bool, name: str) -> None
         push.on_peer(events.append)
         with RawPeer(push.address, PULL) as slow:
             push.wait_for_peers(1, WAIT)
-            push.send(
-                b"x" * (64 << 20)
-            )  # more than the network takes at once
+            push.send(b"x" * (64 << 20))  # more than the network takes at once
             failure.armed = True
             while not push.stats.cut:
                 try:
