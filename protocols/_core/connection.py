@@ -63,7 +63,7 @@ BEHIND: Final = 4096  # bytes received after a large body: what follows mostly a
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
 PIECES: Final = 64  # buffers of one direct write; the system takes 1,024
 SMALL: Final = 4096  # bytes below which a message does not count towards a window, and may pass by the queues
-LONG: Final = 16 * 1024  # bytes of a write that NNG's threads do not continue: each part would cost two of their turns
+LONG: Final = 16 * 1024  # bytes of large messages, which no thread of NNG continues: each part would cost two turns
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
@@ -572,15 +572,15 @@ class Connection(Owner):
                     self._hold_own()
                 elif self.stage != JOINED or not state.outbox.next_write(self):
                     return
-            by_us = self.direct is not None and (now or self.total >= LONG)
-            if self.sync_io and (now or by_us or self.tx_state == COMPLETED):
+            large = self.direct is not None and self.total >= LONG * len(self.bodies) > 0
+            if self.sync_io and (now or large or self.tx_state == COMPLETED):
                 if self._write_now():
                     continue
                 if self.fault is not None:
                     return
             if self.tx_state != IDLE:
                 return  # COMPLETED: its callback continues
-            if by_us and state.poller.await_room(self):
+            if large and state.poller.await_room(self):
                 return
             pieces = self._set_send_buffers()
             _set_iov(self._tx, pieces, state.iov)
