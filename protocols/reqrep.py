@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
@@ -52,11 +53,13 @@ class _Call:
     ``lost``: the peer left, and the caller wants to know.
     """
 
-    __slots__ = ("__weakref__", "lost", "number", "peer", "queued", "reply", "resend_at", "waiter")
+    __slots__ = ("__weakref__", "_asking", "header", "lost", "number", "peer", "queued", "reply", "resend_at", "waiter")
 
-    def __init__(self, waiter: Waiter) -> None:
+    def __init__(self, asking: Asking, waiter: Waiter) -> None:
+        self._asking = asking
         self.waiter = waiter
         self.number = 0
+        self.header = b""
         self.reply: bytes | None = None
         self.queued = False
         self.peer: Connection | None = None
@@ -68,6 +71,20 @@ class _Call:
         if first:
             self.reply = body
         return first
+
+    def deliver(self, connection: Connection, message: bytes) -> bool:
+        """Take a reply where it is read; return False if it is not the one. See `Connection.read_small`."""
+        asking = self._asking
+        if self.reply is not None or message[:4] != self.header or len(message) > asking.longest:
+            return False
+        body, state, machine = message[4:], asking.state, connection.machine
+        # no calls from here
+        self.reply = body
+        asking.received += 1
+        machine.count += 1
+        connection.taken_in += 1
+        state.reading = None
+        return True
 
 
 class Req(Socket):
@@ -114,10 +131,10 @@ class Req(Socket):
         ``timeout`` (default: ``recv_timeout``) includes the wait for a peer. If interrupted or timed out, the request
         may have been processed; its reply is dropped (``stats.late``). Raises TimedOut, Closed, Forked.
         """
-        call = _Call(waiter := ThreadWaiter())
+        call = _Call(self._asking, waiter := ThreadWaiter())
         try:
-            for until in self._converse(call, as_bytes(data), timeout):
-                self._core.poller.wait(waiter, until)
+            for until in self._converse(call, data, timeout, at_once=True):
+                self._core.poller.wait(waiter, until, call.deliver)
             assert call.reply is not None
             return call.reply
         finally:
@@ -125,11 +142,11 @@ class Req(Socket):
 
     async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """Like ``request``, for a task. If cancelled, the request may have been processed; its reply is dropped."""
-        call = _Call(waiter := task_waiter())
+        call = _Call(self._asking, waiter := task_waiter())
         if isinstance(waiter, TrioWaiter):
             await waiter.checkpoint_if_cancelled()
         try:
-            for until in self._converse(call, as_bytes(data), timeout):
+            for until in self._converse(call, data, timeout):
                 self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
@@ -137,14 +154,22 @@ class Req(Socket):
         finally:
             self._asking.leave(call)
 
-    def _converse(self, call: _Call, body: bytes, timeout: Timeout) -> Iterator[float | None]:
-        """Send a request; yield each time to wait until; return at the reply."""
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
-        deadline = None if seconds is None else time.monotonic() + seconds
+    def _converse(
+        self, call: _Call, body: Payload, timeout: Timeout, *, at_once: bool = False
+    ) -> Iterator[float | None]:
+        """Send a request; yield each time to wait until; return at the reply.
+
+        ``at_once``: for a thread, which does nothing else meanwhile; requests of tasks are written together.
+        """
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
+        now = time.monotonic()
+        deadline = None if seconds is None else now + seconds
         state, outbox = self._state, self._outbox
-        state.check_open()
-        add = outbox.add if isinstance(call.waiter, ThreadWaiter) else outbox.add_at_turn_end
-        message = self._asking.enter(call) + body
+        if state.reason is not None:
+            state.check_open()
+        add = outbox.add if at_once else partial(outbox.add_at_turn_end, request=call)
+        header = call.header = self._asking.enter(call)
+        message = header + (body if type(body) is bytes else as_bytes(body))
         try:
             while True:
                 # Nothing is queued without a peer: the next peer would get it, however late.
@@ -153,21 +178,22 @@ class Req(Socket):
                         raise Lost(f"{self!r}: no peer is connected{self._last_cut()}", sent=False)
                     yield from self._until(lambda: bool(state.present), state.peer_waiters, call, deadline, seconds)
                 call.queued = True
-                call.resend_at = None if self._resend is None else time.monotonic() + self._resend
-                if not add(message):
+                call.resend_at = None if self._resend is None else now + self._resend
+                if not (at_once and outbox.send_now(message, call)) and not add(message):
                     yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
                 if self._resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
                     alarm.set(self._resend)
                 while call.reply is None:
-                    if call.resend_at is not None and time.monotonic() >= call.resend_at and not call.queued:
+                    if call.resend_at is not None and now >= call.resend_at and not call.queued:
                         break
-                    if state.reason is not None or deadline is not None:
+                    if state.reason is not None or (deadline is not None and now >= deadline):
                         self._check(deadline, seconds, "no reply")
                     if call.lost:
                         call.queued, sent = False, not (call.queued and outbox.withdraw(message))
                         why = "may have run" if sent else "was not sent"
                         raise Lost(f"{self!r}: the peer left; the request {why}", sent=sent)
                     yield deadline
+                    now = time.monotonic()
                 if call.reply is not None:
                     return
                 self._resent += 1

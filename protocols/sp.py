@@ -112,7 +112,10 @@ MOST_PAIR_HOPS: Final = 8  # hops of a PAIR1 message
 
 Messages = MutableSequence[Any]  # a list or a deque: no signal handler runs during their +=
 
-_LENGTHS = {8: struct.Struct(">Q").unpack_from, 9: struct.Struct(">xQ").unpack_from}  # by the size of a frame's head
+LENGTHS: Final = {
+    8: struct.Struct(">Q").unpack_from,
+    9: struct.Struct(">xQ").unpack_from,
+}  # by the size of a frame's head
 _WORD = struct.Struct(">I")
 
 _blank: Any = pythonapi.PyBytes_FromStringAndSize  # returns bytes of a given size with undefined content
@@ -148,19 +151,19 @@ class Machine:
         "_body",
         "_data",
         "_filled",
-        "_first",
         "_have",
-        "_head",
         "_headroom",
         "_in_place",
         "_joined",
-        "_limit",
         "_need",
         "_parts",
         "_peer",
         "_pos",
         "count",
         "fed",
+        "first",
+        "head",
+        "limit",
         "open",
         "to_send",
     )
@@ -172,10 +175,10 @@ class Machine:
         self, protocol: int, *, limit: int = MIB, headroom: int = HEADROOM, ipc: bool = False, in_place: bool = False
     ) -> None:
         self._peer = PEERS[protocol]
-        self._limit = limit + headroom
+        self.limit = limit + headroom
         self._headroom = headroom
-        self._head = 9 if ipc else 8
-        self._first = b"\1" if ipc else b""
+        self.head = 9 if ipc else 8
+        self.first = b"\1" if ipc else b""
         self._in_place = in_place
         self._data = b""  # bytes being parsed, from _pos on
         self._pos = 0
@@ -272,8 +275,8 @@ class Machine:
         if not opened:
             self._check_hello(data)
             opened, pos = True, HELLO
-        head, limit = self._head, self._limit
-        unpack = _LENGTHS[head]
+        head, limit = self.head, self.limit
+        unpack = LENGTHS[head]
         marked = head == 9
         suspect = marked or end > limit  # less data cannot hold a body over the limit
         items: list[bytes] = []
@@ -358,30 +361,30 @@ class Machine:
             raise BadMessage("hello", f"{theirs} instead of {NAMES[self._peer]}")
 
     def _fault(self, size: int, first: int) -> BadMessage | TooLarge:
-        if self._first and first != 1:
+        if self.first and first != 1:
             return BadMessage("frame", f"begins with {first} instead of 1")
-        return TooLarge(size, self._limit - self._headroom)
+        return TooLarge(size, self.limit - self._headroom)
 
     # ------------------------------------------------------------------ sending
 
     @property
     def framing(self) -> object:
         """Machines with equal values here return equal frames for equal bodies; None equals no other."""
-        return self._first
+        return self.first
 
     def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
         """Return the frames of ``bodies`` as buffers for one write: small ones joined, large ones separate."""
         first = bodies[0]
         size = len(first)
         if len(bodies) == 1:
-            head = self._first + size.to_bytes(8, "big")
+            head = self.first + size.to_bytes(8, "big")
             return [head + first] if size < APART else [head, first]
         if size < APART and len(set(map(len, bodies))) == 1:  # joined on their common head
-            head = self._first + size.to_bytes(8, "big")
+            head = self.first + size.to_bytes(8, "big")
             return [head + head.join(bodies)]
         out: list[bytes] = []
         small: list[bytes] = []
-        one, last, head = self._first, -1, b""
+        one, last, head = self.first, -1, b""
         for body in bodies:
             size = len(body)
             if size != last:
@@ -398,7 +401,7 @@ class Machine:
 
     def wire_size(self, size: int) -> int:
         """Return the bytes that a message of ``size`` bytes takes on the wire."""
-        return self._head + size
+        return self.head + size
 
     def end(self) -> bytes:
         """Return the bytes to send before the stream is closed: none in SP."""

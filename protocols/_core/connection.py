@@ -4,15 +4,21 @@
 
     rx, tx     at most one operation each: IDLE -> POSTED -> IDLE. NNG's callback sets it IDLE and continues; a thread
                that finds it complete earlier continues in the callback's place
-    sync_aio   the same operation, tried at once on the socket's aio without a callback and cancelled if it would wait:
-               no NNG thread is involved while there is data to read or room to write (not under TLS)
-    polled     the poller reports received data and `sync_aio` reads it; no receive is posted then
+    direct     a socket of Python's on the descriptor of NNG's stream: one system call reads or writes at once. The
+               poller reports received data, and no receive is posted; a write that finds no room is AWAITING it, which
+               the reader thread reports
+    sync_aio   without a known descriptor: the operation of NNG, tried at once on the socket's aio without a callback,
+               and cancelled if it would wait (not under TLS)
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
+A reception that is one whole small message passes by the machine (`read_small`), and so does a message for an idle peer
+that one system call writes (`send_small`).
+
 Unless they say otherwise, methods are called with the lock held. A signal handler that raises in the main thread may
 interrupt any of them. So state changes in statements without calls, and an operation is posted and noted in one call
-into C: calling the method again continues where it was interrupted.
+into C: calling the method again continues where it was interrupted. A direct operation is noted in the body of a `for`
+statement over an iterator in C, as the interpreter runs no handler between its result and the next call.
 
 May not know: protocols, waiters.
 """
@@ -21,11 +27,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from socket import SocketType
 from typing import Any, Final
 
 from nngkit.errors import BadMessage, NngkitError, TooLarge
+from nngkit.protocols._core import direct
+from nngkit.protocols._core.direct import NO_SIGNAL, SHORT, code_of, socket_on
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import BUFFER, State
 from nngkit.protocols._nng import streams
@@ -35,12 +46,13 @@ from nngkit.protocols._nng.operations import Owner, atomically
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
 from nngkit.protocols.routing import PRIORITY
+from nngkit.protocols.sp import LENGTHS, Machine
 
 log = logging.getLogger("nngkit.protocols")
 
 RX: Final = 0
 TX: Final = 1
-IDLE, POSTED, COMPLETED = 0, 1, 2
+IDLE, POSTED, COMPLETED, AWAITING = 0, 1, 2, 3
 SHAKING, ASKING, JOINED, CLOSED = 0, 1, 2, 3
 
 FIRST: Final = 4096  # bytes of the receive buffer of a quiet connection that is not polled
@@ -49,6 +61,9 @@ AHEAD: Final = 16 * 1024 * 1024  # ... which together read ahead no more than th
 CHUNKS: Final = 8  # receptions in a row before other connections are read
 BEHIND: Final = 4096  # bytes received after a large body: what follows mostly arrives with it
 CHUNK: Final = 64 * 1024  # bytes of messages in one write
+PIECES: Final = 64  # buffers of one direct write; the system takes 1,024
+SMALL: Final = 4096  # bytes below which a message does not count towards a window, and may pass by the queues
+LONG: Final = 16 * 1024  # bytes of large messages, which no thread of NNG continues: each part would cost two turns
 
 _count, _result, _busy = lib.nng_aio_count, lib.nng_aio_result, lib.nng_aio_busy
 _cancel, _wait, _set_iov = lib.nng_aio_cancel, lib.nng_aio_wait, lib.nng_aio_set_iov
@@ -102,7 +117,11 @@ class Connection(Owner):
         self._rx = self.aio(RX)
         self.rx_state = IDLE
         self._rx_callback_due = False  # the callback of the last receive has not come
+        self.direct: SocketType | None = None
+        self._arrivals: Iterator[int] = iter(())  # sizes of direct receptions into the state's buffer, without end
         self.polled = False
+        self._can_be_small = False  # read directly, with the framing of SP
+        self.small = False  # nothing incomplete or untaken is here: what arrives next may be one whole message
         self.peer_finished = False  # the peer sends no more: reading ends with what is there
         self._fed = 0
         self._size = FIRST
@@ -124,6 +143,7 @@ class Connection(Owner):
         self._passed = (0, 0)  # frames that are written completely, and their bytes
         self._tx = self.aio(TX)
         self.tx_state = IDLE
+        self.awaited = False  # it has once been AWAITING
         self.written = 0
         self.last_queued_at = 0.0  # perf_counter() at which a message was last queued for this peer alone
         self.dropped = 0
@@ -252,21 +272,36 @@ class Connection(Owner):
         if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self._state.poller.add(self):
             self.polled = True
             self._buffer = self._view = None  # the state's buffer is used instead
+            self._open_direct()
         self.advance()
 
-    def read_on(self, *, now: bool = False) -> None:
+    def _open_direct(self) -> None:
+        """Read and write by a socket of Python's from now on. Here a machine that encrypts would have its place."""
+        if not direct.enabled or self.descriptor is None:
+            return
+        try:
+            # in a `for` statement: a signal handler that raised before it is noted would let it close NNG's descriptor
+            for found in map(operator.call, (socket_on(self.descriptor),)):
+                self.direct = found
+            self._arrivals = iter(partial(found.recv_into, self._state.view, SHORT), None)
+            self._can_be_small = isinstance(self.machine, Machine)
+        except OSError as wrong:
+            check_ours(wrong)  # else it is no stream socket, or closed: NNG reads and writes
+
+    def read_on(self, *, now: bool = False, read: bool = False) -> None:
         """Like ``advance``, and lose this connection if it has ended."""
         try:
-            self.advance(now=now)
+            self.advance(now=now, read=read)
         except Exception as wrong:
             self.crash(wrong)
         if self.fault is not None:
             self._state.lose(self)
 
-    def advance(self, *, now: bool = False) -> None:
+    def advance(self, *, now: bool = False, read: bool = False) -> None:
         """Take received messages and read on until nothing is left or the inbox holds this connection back.
 
-        ``now``: read in this thread, which has nothing else to do, instead of leaving it to NNG's threads.
+        ``now``: read in this thread, which has nothing else to do, instead of leaving it to NNG's threads. ``read``:
+        the machine was just fed with a reception.
         """
         state = self._state
         if state.reading is not None or state.writing is not None:
@@ -278,7 +313,7 @@ class Connection(Owner):
                 return
             self._receive_done()
             self.rx_state = IDLE
-        chunks = 0
+        chunks = 1 if read else 0
         while self.fault is None:
             if not state.inbox.take_from(self):
                 # held back: one more receive is made or left posted, to detect that the peer leaves
@@ -294,7 +329,9 @@ class Connection(Owner):
                 return
             if self.polled:
                 if chunks and self._fed_short and not self.peer_finished:
-                    return  # nothing is left: the poller reports new data
+                    # nothing is left: the poller reports new data
+                    self.small = self._can_be_small and not self._large and not self.machine.begun
+                    return
                 if chunks == CHUNKS:
                     state.poller.repeat(self)
                     return
@@ -375,11 +412,86 @@ class Connection(Owner):
         elif (code := _result(self._rx)) != lib.NNG_ECANCELED:
             self._failed(code)
 
+    def read_small(self, deliver: Callable[[Connection, bytes], bool] | None = None) -> bool:
+        """Receive while ``small``: queue one whole small message, or read on. Return True if it is delivered.
+
+        ``deliver(connection, message)`` may take such a message: it notes it in one step with ``count`` of the machine,
+        ``taken_in`` and ``state.reading``, as ``Inbox.take_small`` does. The machine gets what is not noted.
+        """
+        state = self._state
+        try:
+            if state.reading is not None or state.writing is not None:
+                finish_interrupted(state)
+            self._asked = SHORT
+            self._place = None
+            size = 0
+            for size in self._arrivals:
+                # no calls from here: see the module docstring
+                state.received = size
+                state.reading = self
+                break
+            head = self.machine.head
+            if head < size < SHORT:
+                view = state.view
+                (length,) = LENGTHS[head](view)
+                if length == size - head and length <= self.machine.limit and (head == 8 or view[0] == b"\1"):
+                    message = view[head:size]
+                    if deliver is not None and deliver(self, message):
+                        return True
+                    if state.reading is not None:
+                        state.inbox.take_small(self, message)
+            if state.reading is not None:
+                self.finish_read()
+                self.advance(read=True)
+        except BlockingIOError as wrong:
+            check_ours(wrong)
+            return False
+        except OSError as wrong:
+            check_ours(wrong)
+            self._failed(code_of(wrong))
+        except Exception as wrong:
+            self.crash(wrong)
+        if self.fault is not None:
+            state.lose(self)
+        return False
+
+    def _read_directly(self) -> bool:
+        """Read without waiting; return False if there is nothing."""
+        state, socket = self._state, self.direct
+        assert socket is not None
+        most = max(LEAST, min(BUFFER, AHEAD // (len(state.present) or 1)))
+        self._place = place = self.machine.place()
+        if place is None:
+            # see _set_receive_buffers
+            self._asked = asked = min(BEHIND, most) if self._large else most
+            arrivals: Any = iter(partial(socket.recv_into, state.view, asked), None)
+        else:
+            body, filled = place
+            left, behind = len(body) - filled, min(BEHIND, most)
+            pieces = [ffi.buffer(_from_buffer(body) + filled, left), ffi.buffer(state.buffer, behind)]
+            self._asked = left + behind
+            self._large = True
+            arrivals = map(operator.itemgetter(0), map(socket.recvmsg_into, (pieces,)))
+        try:
+            for size in arrivals:
+                # no calls from here
+                state.received = size
+                state.reading = self
+                break
+        except BlockingIOError:
+            return False
+        except OSError as wrong:
+            self._failed(code_of(wrong))
+            return False
+        return self.finish_read()
+
     def _read_now(self) -> bool:
         """Read without waiting; return False if there is nothing."""
         state = self._state
-        aio = state.sync_aio
         finish_interrupted(state)
+        if self.direct is not None:
+            return self._read_directly()
+        aio = state.sync_aio
         if self.polled:
             pieces = self._set_receive_buffers(
                 state.buffer, max(LEAST, min(BUFFER, AHEAD // (len(state.present) or 1)))
@@ -396,13 +508,14 @@ class Connection(Owner):
     def finish_read(self) -> bool:
         """Take what the operation on ``sync_aio`` brought; called by the core too, after an interruption."""
         state = self._state
-        size = _count(state.sync_aio)
+        self.small = False
+        size = _count(state.sync_aio) if self.direct is None else state.received
         if size:
             self._feed(size, state.view if self.polled else self._view)
             self._fed_short = size < self._asked
             state.reading = None
             return True
-        code = _result(state.sync_aio)
+        code = _result(state.sync_aio) if self.direct is None else lib.NNG_ECONNSHUT
         state.reading = None
         if code != lib.NNG_ECANCELED:
             self._failed(code)
@@ -445,6 +558,8 @@ class Connection(Owner):
         if state.reading is not None or state.writing is not None:
             finish_interrupted(state)
         while self.fault is None:
+            if self.tx_state == AWAITING:
+                return  # `room` continues
             if self.tx_state == POSTED:
                 if not _complete(self._tx):
                     return
@@ -457,17 +572,71 @@ class Connection(Owner):
                     self._hold_own()
                 elif self.stage != JOINED or not state.outbox.next_write(self):
                     return
-            if self.sync_io and (now or self.tx_state == COMPLETED):
+            large = self.direct is not None and self.total >= LONG * len(self.bodies) > 0
+            if self.sync_io and (now or large or self.tx_state == COMPLETED):
                 if self._write_now():
                     continue
                 if self.fault is not None:
                     return
             if self.tx_state != IDLE:
                 return  # COMPLETED: its callback continues
+            if large and state.poller.await_room(self):
+                return
             pieces = self._set_send_buffers()
             _set_iov(self._tx, pieces, state.iov)
             atomically((setattr, self, "tx_state", POSTED), (_send, self.stream, self._tx))
             return
+
+    def send_small(self, message: bytes) -> bool:
+        """Write a small message at once if nothing else is being written; return False, without a change, otherwise.
+
+        True: it counts as taken. If the kernel took less than all of it, the rest is written as any write goes on.
+        """
+        socket = self.direct
+        if socket is None or self.tx_state or self.out or self.done < self.total or not self._can_be_small:
+            return False
+        machine, outbox, size = self.machine, self._state.outbox, len(message)
+        if machine.to_send or size >= SMALL:
+            return False
+        frame = machine.first + size.to_bytes(8, "big") + message
+        total, held, sizes = machine.head + size, [frame], map(socket.send, (frame,), (NO_SIGNAL,))
+        # no calls from here: see the module docstring
+        self.held = held
+        self.bodies = (message,)
+        self.done = 0
+        self.total = total
+        outbox.taken += 1
+        try:
+            for size in sizes:
+                # no calls from here
+                self.done = size
+                if size == total:
+                    self.written += 1
+                    self.bodies = ()
+                    self.held = []
+                    self.done = 0
+                    self.total = 0
+                    return True
+                break
+        except BlockingIOError:
+            pass
+        except OSError as wrong:
+            self._failed(code_of(wrong))
+            return True
+        self.write(now=True)
+        return True
+
+    def room(self) -> None:
+        """Write on: the kernel has room. Called by the reader thread, without the lock."""
+        state = self._state
+        with state.lock:
+            if self.tx_state != AWAITING:
+                return
+            self.tx_state = IDLE
+            self.write(now=True)
+            state.outbox.resume_waiting()
+            state.outbox.after_write(self)
+        state.notify()
 
     def _hold_own(self) -> None:
         """Write next what the machine sends by itself: a hello, a pong."""
@@ -489,15 +658,20 @@ class Connection(Owner):
         self.done = 0
         self.total = 0
 
-    def _set_send_buffers(self) -> int:
-        """Point the next send at unwritten bytes, in at most IOVS buffers; return the number of buffers."""
-        iov, held, done, pieces = self._state.iov, self.held, self.done, 0
+    def _first_unwritten(self) -> tuple[int, int]:
+        """Return the index of the first frame that is not written completely, and how many of its bytes are."""
+        held, done = self.held, self.done
         index, at = self._passed if 0 < self._passed[1] <= done else (0, 0)  # less is done: it is another write
         while index < len(held) and at + len(held[index]) <= done:
             at += len(held[index])
             index += 1
         self._passed = index, at
-        skip = done - at
+        return index, done - at
+
+    def _set_send_buffers(self) -> int:
+        """Point the next send at unwritten bytes, in at most IOVS buffers; return the number of buffers."""
+        iov, held, pieces = self._state.iov, self.held, 0
+        index, skip = self._first_unwritten()
         for buffer in itertools.islice(held, index, index + IOVS):
             iov[pieces].iov_buf = _from_buffer(buffer) + skip
             iov[pieces].iov_len = len(buffer) - skip
@@ -515,8 +689,10 @@ class Connection(Owner):
     def _write_now(self) -> bool:
         """Write as much as the kernel takes at once; return False if that is nothing."""
         state = self._state
-        aio = state.sync_aio
         finish_interrupted(state)
+        if self.direct is not None:
+            return self._write_directly()
+        aio = state.sync_aio
         pieces = self._set_send_buffers()
         _set_iov(aio, pieces, state.iov)
         atomically((setattr, state, "writing", self), (_send, self.stream, aio))
@@ -524,6 +700,23 @@ class Connection(Owner):
             _cancel(aio)
             _wait(aio)
         return self.finish_write()
+
+    def _write_directly(self) -> bool:
+        index, skip = self._first_unwritten()
+        pieces: list[Any] = self.held[index : index + PIECES]
+        if skip:
+            pieces[0] = memoryview(pieces[0])[skip:]
+        assert self.direct is not None
+        try:
+            for size in map(self.direct.sendmsg, (pieces,), ((),), (NO_SIGNAL,)):
+                # no calls from here
+                self.done += size
+                return True
+        except BlockingIOError:
+            pass
+        except OSError as wrong:
+            self._failed(code_of(wrong))
+        return False
 
     def finish_write(self) -> bool:
         """Note what the operation on ``sync_aio`` wrote; called by the core too, after an interruption."""
@@ -626,6 +819,8 @@ class Connection(Owner):
         state = self._state
         if self.stage != CLOSED:
             finish_interrupted(state)
+            if self.tx_state == AWAITING:
+                self.tx_state = IDLE
             if self.tx_state == POSTED and _complete(self._tx):
                 self._send_done()  # its callback would come too late
                 self.tx_state = COMPLETED
@@ -637,10 +832,16 @@ class Connection(Owner):
         self.ending()
         if self.polled:
             state.poller.remove(self)  # before another file gets its descriptor
+            self.release_descriptor()
         if not self._freed:
             state.watch.end(self)
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))
         self._end_if_idle()
+
+    def release_descriptor(self) -> None:
+        """Leave the descriptor to NNG, which closes it. Idempotent; in a forked child too."""
+        if self.direct is not None:
+            self.direct.detach()
 
     def _say_goodbye(self) -> None:
         if self.crashed:

@@ -410,6 +410,8 @@ class Core:
 
     def forked(self, reason: Closed) -> None:
         """Refuse everything in a forked child, without a call into NNG."""
+        for connection in self.state.joined():
+            connection.release_descriptor()
         self.state.forked(reason)
         self._freed = True
         self.outbox.free = 0

@@ -102,6 +102,41 @@ class Inbox:
         self._held_back.discard(connection)
         return True
 
+    def take_small(self, connection: Connection, message: bytes, out: list[Any] | None = None) -> bool:
+        """Queue a message that was read past the machine, and clear ``state.reading``; no change if it is not usual.
+
+        ``out``: gets it instead if nobody can be before this caller; return True then.
+        """
+        state, ready = self._state, self.ready
+        if not ready:
+            self._bytes_ahead = 0
+        if self.wrap is not None or self.unpack_limit != ALL:
+            return False
+        if not self.no_receivers and (
+            len(ready) >= self._cap or (self._full == "hold" and self._bytes_ahead >= self._window)
+        ):
+            return False
+        items: Sequence[Any] = (message,) if self.unpack is None else self.unpack(connection, (message,))
+        machine, size, count = connection.machine, len(message), len(items)
+        if connection is not self._source:
+            self._note_source(connection)
+        run = self._runs[-1]
+        first = out is not None and count == 1 and not ready and not self.refused
+        target: Any = out if first else ready
+        # no calls, so no signal handler runs in between
+        target += items
+        self.received += count
+        self.added += count
+        self._bytes_ahead += size
+        run[0] = self.added
+        machine.count += 1
+        connection.taken_in += 1
+        connection.seen = 0
+        state.reading = None
+        if not first and (ready or self.refused) and self.waiters:
+            state.wake_receivers = True
+        return first
+
     def _move(self, connection: Connection, room: int) -> None:
         machine = connection.machine
         direct = self.unpack is None and self._full != "oldest" and self.wrap is None
@@ -211,6 +246,10 @@ class Inbox:
             self._source = None
 
     # ------------------------------------------------------------------ taking
+
+    def idle(self) -> bool:
+        """Return True if ``poll`` would find nothing."""
+        return not (self.ready or self.refused or self._held_back.peers or self._state.reason is not None)
 
     def poll(self, most: int, out: list[Any] | deque[Any]) -> bool:
         """Move up to ``most`` items into ``out``; return False if there are none.

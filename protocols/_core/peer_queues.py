@@ -76,6 +76,23 @@ class PeerQueues(SendQueue):
         connection.out_bytes += size
         return count
 
+    def send_now(self, connection: Connection, data: bytes, *, soon: bool) -> bool:
+        """Write a small answer past the queue; return False, without a change, if it has to be queued.
+
+        That is so too if others will be written with it. ``soon``: for a task. Under the lock.
+        """
+        if self._state.reason is not None or connection.stage != JOINED:
+            return False
+        at = perf_counter()
+        if at - connection.last_queued_at < (TURN_GAP if soon else BURST_GAP) or (soon and self._due_peers):
+            return False
+        if not connection.send_small(data):
+            return False
+        # no calls: see connection.py
+        connection.last_queued_at = at
+        connection.stalled = False
+        return True
+
     def write_to(self, connection: Connection) -> None:
         """Write the messages offered to this peer. Under the lock."""
         if connection.tx_state:

@@ -4,13 +4,15 @@
 
     wait(waiter, deadline)      a thread waits: one of the waiting threads polls, and reads for all of them
     watch_for(waiter)           a task is about to wait: its loop polls from now on
-    ReaderThread                polls the sockets without waiters; one thread for the process
+    ReaderThread                polls the sockets without waiters, and for room to write; one thread for the process
 
 A poller is an epoll of the descriptors of one socket's connections, edge-triggered: it reports new data once, and the
 connection is then read until nothing is left. No NNG thread stands between the kernel and a waiting caller. Data that
 arrives while no caller waits is read by the reader thread, which polls the pollers. If a waiter polls too, the reader
 thread lets it read first; a waiter that has not read after GRACE seconds is busy, and the reader thread reads in its
 place.
+
+A thread that polls may take one whole message where it is read, with ``deliver`` (`Connection.read_small`).
 
 A connection whose descriptor is unknown (TLS; systems other than Linux) is read by NNG's callbacks instead. May not
 know: protocols, messages, NNG's operations.
@@ -22,22 +24,29 @@ import logging
 import os
 import select
 import threading
-import time
+from collections.abc import Callable
 from functools import partial
+from threading import get_ident
+from time import monotonic
 from typing import Any, ClassVar, Final
 
-from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.connection import AWAITING, Connection
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._nng.process import block_signals
-from nngkit.protocols._waiting.waiters import TaskWaiter, ThreadWaiter, waits
+from nngkit.protocols._waiting.waiters import MOST, TaskWaiter, ThreadWaiter, first_wait
 from nngkit.protocols._waiting.wakeup import WakeupDescriptor, Watch, watch
 
 log = logging.getLogger("nngkit.protocols")
 
+Deliver = Callable[[Connection, bytes], bool]
+
 GRACE: Final = 0.005  # seconds after which the reader thread reads if the waiters are busy
 _EPOLL: Final = hasattr(select, "epoll")
 _NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET if _EPOLL else 0
+_ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT if _EPOLL else 0
+_WAKES: Final = select.EPOLLIN | select.EPOLLET if _EPOLL else 0  # without a read: each `set` is an event
+_DATA: Final = select.EPOLLIN if _EPOLL else 0
 _ENDS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _EPOLL else 0
 
 
@@ -56,7 +65,8 @@ class Poller:
         self.reads_by_waiters = 0
         self.reads_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
-        self._wakeup: WakeupDescriptor | None = None  # wakes the polling thread
+        self._wakeup: WakeupDescriptor | None = None  # in the epoll: wakes the polling thread
+        self._poller = 0  # the thread that polls, or polled last
         self._watches: dict[object, Watch] = {}
         self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
@@ -90,6 +100,16 @@ class Poller:
                     self.epoll.unregister(number)
             except OSError:  # repeated after a signal handler interrupted it
                 log.debug("descriptor %d was not polled", number)
+        if connection.awaited:
+            reader_thread().forget_room(connection)
+
+    def await_room(self, connection: Connection) -> bool:
+        """Let ``connection.room`` be called once its descriptor has room; return False if that is not possible."""
+        try:
+            reader_thread().await_room(connection)
+        except (OSError, RuntimeError):
+            return False
+        return True
 
     def repeat(self, connection: Connection) -> None:
         """Report ``connection`` again, as data is left."""
@@ -108,7 +128,10 @@ class Poller:
         """
         if self.epoll is None and self._connections and self._state.reason is None:
             try:
-                reader_thread().hand_over(self, select.epoll(), list(self._connections))
+                epoll, wakeup = select.epoll(), WakeupDescriptor()
+                epoll.register(wakeup.fd, _WAKES)
+                self._wakeup = wakeup
+                reader_thread().hand_over(self, epoll, list(self._connections))
             except OSError:
                 return None
         return self.epoll
@@ -138,16 +161,17 @@ class Poller:
         if self._state.reason is not None:  # closed by another thread, which may have missed this watch
             found.close()
 
-    def wait(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
-        """Like ``waiter.wait(deadline)``, but read arriving data meanwhile: one thread reads for all that wait."""
-        if waiter.woken():
-            return True
+    def wait(self, waiter: ThreadWaiter, deadline: float | None, deliver: Deliver | None = None) -> bool:
+        """Like ``waiter.wait(deadline)``, but read arriving data meanwhile: one thread reads for all that wait.
+
+        Return True too once ``deliver`` has taken a message.
+        """
         if self.epoll is not None or self._opened() is not None:
             # in a `for` statement: a signal handler that raised after a call would leave the lock held for ever
             for acquired in map(self._polling.acquire, (False,)):
                 if acquired:
                     try:
-                        return self._poll_until_woken(waiter, deadline)
+                        return self._poll_until_woken(waiter, deadline, deliver)
                     finally:
                         waiter.wake_poll = None
                         self._polling.release()
@@ -159,35 +183,36 @@ class Poller:
         finally:
             self._threads.discard(waiter)
 
-    def _poll_until_woken(self, waiter: ThreadWaiter, deadline: float | None) -> bool:
+    def _poll_until_woken(self, waiter: ThreadWaiter, deadline: float | None, deliver: Deliver | None) -> bool:
         """Poll and read until ``waiter`` is woken; return False at the deadline."""
         epoll, wakeup = self.epoll, self._wakeup  # these references keep them open if another thread closes the socket
-        if wakeup is None:
-            try:
-                wakeup = self._wakeup = WakeupDescriptor()
-            except OSError:  # no descriptors
-                epoll = None
         if epoll is None or wakeup is None:
             return waiter.wait(deadline)
-        poll = select.poll()
-        poll.register(epoll.fileno(), select.POLLIN)
-        poll.register(wakeup.fd, select.POLLIN)
-        waiter.thread = threading.get_ident()
+        waiter.thread = self._poller = get_ident()
         waiter.wake_poll = wakeup.set
-        times = waits()
-        while not waiter.woken():
-            longest = next(times)
-            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
-            if left <= 0:
-                return False
-            found = poll.poll(left * 1000)
-            if found:
-                times = waits()
-            for number, _ in found:
-                if number == wakeup.fd:
-                    wakeup.clear()
-                else:
-                    self.read_for(None)
+        first = longest = first_wait(waiter.thread)
+        state, woken = self._state, waiter.lock.acquire
+        try:
+            while not woken(False):
+                if deadline is None:
+                    left = longest
+                elif (left := deadline - monotonic()) <= 0:
+                    return False
+                elif left > longest:
+                    left = longest
+                events = epoll.poll(left)
+                if longest < MOST:
+                    longest *= 4
+                if events:
+                    longest = first
+                    self.reads_by_waiters += 1
+                    with state.lock:
+                        if self._read(events, deliver):
+                            return True
+                    state.notify()
+        except BaseException:
+            state.resume()  # what the epoll has reported is reported again
+            raise
         return True
 
     def _hand_over(self) -> None:
@@ -239,15 +264,31 @@ class Poller:
         if epoll is not None:
             self._read(epoll.poll(0))
 
-    def _read(self, events: list[tuple[int, int]]) -> None:
-        connections = self._connections
+    def _read(self, events: list[tuple[int, int]], deliver: Deliver | None = None) -> bool:
+        """Read what has data; return True if ``deliver`` has taken a message, the only one that came."""
+        connections, state = self._connections, self._state
+        if state.reason is not None and not state.lingers:
+            return False
+        if deliver is not None and len(events) > 1:
+            deliver = None
         for number, event in events:
             connection = connections.get(number)
             if connection is None:
-                continue
-            if event & _ENDS:
-                connection.peer_finished = True
-            connection.read_on()
+                self._pass_on(number)
+            elif event == _DATA and connection.small:
+                if connection.read_small(deliver):
+                    return True
+            else:
+                if event & _ENDS:
+                    connection.peer_finished = True
+                connection.read_on()
+        return False
+
+    def _pass_on(self, number: int) -> None:
+        """Report a wake-up of the polling thread again that another thread has read."""
+        wakeup = self._wakeup
+        if wakeup is not None and number == wakeup.fd and self._polling.locked() and self._poller != get_ident():
+            wakeup.set()
 
     # ------------------------------------------------------------------ the end
 
@@ -272,6 +313,9 @@ class ReaderThread:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._rooms = select.epoll()  # of descriptors of connections that have awaited room
+        self._epoll.register(self._rooms.fileno(), select.EPOLLIN)
+        self._awaiting: dict[int, Connection] = {}  # by those descriptors
         self._lock = threading.Lock()
         self._direct: dict[int, Poller] = {}  # pollers without an epoll, by the descriptors of their connections
         self._pollers: dict[int, Poller] = {}  # pollers with one, by its descriptor
@@ -314,6 +358,27 @@ class ReaderThread:
             if self._pollers.get(number) is poller:
                 atomically((self._epoll.unregister, number), (self._pollers.pop, number))
 
+    def await_room(self, connection: Connection) -> None:
+        """Call ``connection.room`` once there is room to write. Raises OSError."""
+        number = connection.descriptor
+        assert number is not None
+        with self._lock:
+            known = self._awaiting.get(number) is connection
+            atomically(
+                (self._rooms.modify if known else self._rooms.register, number, _ROOM),
+                (self._awaiting.__setitem__, number, connection),
+                (setattr, connection, "awaited", True),
+                (setattr, connection, "tx_state", AWAITING),
+            )
+
+    def forget_room(self, connection: Connection) -> None:
+        """Undo ``await_room``. Idempotent; call before the descriptor is closed."""
+        number = connection.descriptor
+        assert number is not None
+        with self._lock:
+            if self._awaiting.get(number) is connection:
+                atomically((self._awaiting.pop, number), (self._rooms.unregister, number))
+
     def _run(self) -> None:
         block_signals()
         while True:
@@ -328,11 +393,16 @@ class ReaderThread:
                 self._ready(number, event)
             except Exception:  # the other sockets are read: a direct connection is reported once
                 log.exception("error in the reader thread")
-        if self._deferred and time.monotonic() >= self._check_at:
+        if self._deferred and monotonic() >= self._check_at:
             self._check()
 
     def _ready(self, number: int, event: int) -> None:
-        """Read what has data, or let its waiters."""
+        """Read what has data, or let its waiters; write what has room."""
+        if number == self._rooms.fileno():
+            for one_with_room, _ in self._rooms.poll(0):
+                if (connection := self._awaiting.get(one_with_room)) is not None:
+                    connection.room()
+            return
         if (one := self._direct.get(number)) is not None:
             one.read_one(number, event)
             return
@@ -341,7 +411,7 @@ class ReaderThread:
             return
         if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
             if not self._deferred:
-                self._check_at = time.monotonic() + GRACE
+                self._check_at = monotonic() + GRACE
             self._deferred[number] = poller, poller.reads_by_waiters
             self._listen(number, poller, 0)
             return
@@ -349,7 +419,7 @@ class ReaderThread:
 
     def _check(self) -> None:
         """Read in place of waiters that have not read for GRACE seconds."""
-        self._check_at = time.monotonic() + GRACE
+        self._check_at = monotonic() + GRACE
         for number, (poller, reads_by_waiters) in list(self._deferred.items()):
             if self._pollers.get(number) is poller:
                 if poller.reads_by_waiters != reads_by_waiters:

@@ -8,17 +8,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from nngkit.errors import Full
-from nngkit.protocols._core.connection import JOINED, Connection
+from nngkit.protocols._core.connection import JOINED, SMALL, Connection
 from nngkit.protocols._core.send_queue import BURST_GAP, TURN_GAP, BatchCounter, SendQueue, WhenFull, portion
 from nngkit.protocols._core.state import State
 from nngkit.protocols._waiting.faults import check_ours
 from nngkit.protocols.routing import share
 
 LOOP_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
-SMALL: Final = 4096  # bytes from which messages count towards the window
+
+
+class Taken(Protocol):
+    """A request whose message a peer takes: ``peer``; or that is still ``queued``."""
+
+    peer: Connection | None
+    queued: bool
 
 
 class SharedQueue(SendQueue):
@@ -55,19 +61,55 @@ class SharedQueue(SendQueue):
             state.notify()
         return True
 
-    def add_at_turn_end(self, data: bytes) -> bool:
+    def send_now(self, data: bytes, request: Taken | None = None) -> bool:
+        """Write a small message to an idle peer past the queue; return False, without a change, if it has to be queued.
+
+        ``request`` is told its peer, in place of ``took``.
+        """
+        state, peers = self._state, self.idle.peers
+        if state.reason is not None or self.queue or self.lanes is not None:
+            return False
+        try:
+            with state.lock:
+                connection = next(iter(peers), None)
+                if connection is None or state.reason is not None or self.queue or not connection.send_small(data):
+                    return False
+                if request is not None:
+                    request.peer = connection
+                    request.queued = False
+                elif self.took is not None:
+                    self.took(connection, (data,))
+                if connection.done < connection.total or connection.fault is not None:
+                    self.idle.discard(connection)
+                    self.after_write(connection)
+                elif len(peers) > 1:
+                    self.idle.turn(connection)
+            if connection.fault is not None:
+                state.notify()
+        except BaseException:
+            state.resume()
+            raise
+        return True
+
+    def add_at_turn_end(self, data: bytes, request: Taken | None = None) -> bool:
         """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it."""
         queue = self.queue
         if len(queue) >= self.free or len(data) >= SMALL:
             return self.add(data)
         try:
+            due, at = self._due, perf_counter()
+            alone = not due and at - self._last > TURN_GAP
+            if alone and self.idle.peers:
+                self._last = at
+                if self.send_now(data, request):
+                    return True
             queue += (data,)
-            if self._due:
+            if due:
                 if len(queue) >= LOOP_MESSAGES and self.idle.peers:
                     self.kick()
-                elif perf_counter() > self._due:  # the loop has ended or is stuck
+                elif at > due:  # the loop has ended or is stuck
                     self.expect()
-            elif self.idle.peers and perf_counter() - self._last > TURN_GAP:
+            elif alone and self.idle.peers:
                 self.kick()
             else:
                 self.expect()

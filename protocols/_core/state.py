@@ -30,7 +30,8 @@ Peer = TypeVar("Peer")  # a Connection, which is declared above this module
 class State(Generic[Peer]):
     """State of one socket. ``reason``: why it is closed; ``lingers``: accepted messages are still written.
 
-    ``reading`` and ``writing``: the connection whose operation on ``sync_aio`` was begun and not finished.
+    ``reading`` and ``writing``: the connection whose operation on ``sync_aio`` was begun and not finished; for
+    ``reading`` also the one whose direct reception was not handled yet.
     """
 
     # what connections and queues call of the parts above them; the core sets it
@@ -55,6 +56,7 @@ class State(Generic[Peer]):
         self.sync_aio = new_aio()
         self.buffer = uninitialized("char[]", BUFFER)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
+        self.received = 0  # bytes in the buffer, of the direct reception of ``reading``
         self.reading: Peer | None = None
         self.writing: Peer | None = None
         # notifications, which are made without the lock

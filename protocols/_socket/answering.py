@@ -45,6 +45,18 @@ class Answers:
         state, outbox = self._state, self._outbox
         try:
             with state.lock:
+                sent = outbox.send_now(connection, answer, soon=soon)
+                if sent and connection.fault is not None:
+                    state.lose(connection)
+            if sent:
+                if connection.fault is not None:
+                    state.notify()
+                return True
+        except BaseException:
+            state.resume()
+            raise
+        try:
+            with state.lock:
                 state.check_open()
                 if connection.stage != JOINED:
                     outbox.dropped += 1
@@ -147,7 +159,7 @@ class Question:
         ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
         Raises Closed.
         """
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         if self._answers.answer(self._connection, answer):
             return
@@ -157,7 +169,7 @@ class Question:
 
     async def areply(self, data: Payload) -> None:
         """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         await self._answers.checkpoint_sometimes()
         if self._answers.answer(self._connection, answer, soon=True):
@@ -171,7 +183,7 @@ class Question:
 
         For a task that answers many questions in one turn of its loop.
         """
-        answer = self._header + as_bytes(data)
+        answer = self._header + (data if type(data) is bytes else as_bytes(data))
         self._answering()
         return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
 
@@ -208,18 +220,21 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
         def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
             questions: list[Question] = []
             for message in messages:
-                try:
-                    split = split_question(message)
-                except BadMessage as wrong:
-                    connection.fault = wrong
-                    break
-                if split is None:
-                    continue  # it passed too many devices
-                header, body = split
-                if len(body) > largest:
+                header, body, size = message[:4], message[4:], len(message) - 4
+                if size < 0 or header < b"\x80":  # it passed devices: there are more words
+                    try:
+                        split = split_question(message)
+                    except BadMessage as wrong:
+                        connection.fault = wrong
+                        break
+                    if split is None:
+                        continue  # it passed too many devices
+                    header, body = split
+                    size = len(body)
+                if size > largest:
                     inbox.too_large += 1
                     continue
-                questions.append(question(answers, body, header, connection))
+                questions += (question(answers, body, header, connection),)
             return questions
 
         inbox.unpack = unpack

@@ -8,8 +8,8 @@ May not know: the difference between requests and surveys.
 
 from __future__ import annotations
 
+import itertools
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -53,10 +53,10 @@ class Asking:
     """
 
     def __init__(self, core: Core, largest: int) -> None:
-        self._state, self._inbox, self._outbox = core.state, core.inbox, core.outbox
+        self.state, self._inbox, self._outbox = core.state, core.inbox, core.outbox
         self._largest = largest
-        self._last_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
-        self._entry = threading.Lock()
+        self.longest = largest + 4  # bytes of a reply with its header
+        self._numbers = itertools.count(int.from_bytes(os.urandom(4), "big"))
         # weak: a signal handler that raises can keep a caller from leaving; the end of its frame then removes it
         self._asking: dict[int, ref[Requester]] = {}
         self._drop_dead = self._died
@@ -69,16 +69,11 @@ class Asking:
 
     def enter(self, requester: Requester) -> bytes:
         """Give ``requester`` an id; return the header with it. ``leave`` undoes that."""
-        asking = self._asking
-        with self._entry:
-            number = self._last_id
-            while True:
-                number = (number + 1) & 0x7FFFFFFF | TOP_BIT
-                if number not in asking:
-                    break
-            self._last_id = requester.number = number
-            asking[number] = ref(requester, self._drop_dead)
-        return number.to_bytes(4, "big")
+        asking, reference = self._asking, ref(requester, self._drop_dead)
+        while True:
+            requester.number = number = next(self._numbers) & 0x7FFFFFFF | TOP_BIT
+            if asking.setdefault(number, reference) is reference:  # in one step of C
+                return number.to_bytes(4, "big")
 
     def leave(self, requester: Requester) -> None:
         """Remove ``requester``. Idempotent."""
@@ -126,7 +121,7 @@ class Asking:
                 answered += (requester.waiter,)
             connection.seen = index + 1
         if answered:
-            self._state.call_later(self._wake)
+            self.state.call_later(self._wake)
         return ()
 
     def _wake(self, loop: object) -> None:

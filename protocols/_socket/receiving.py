@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from nngkit.errors import Closed, TimedOut
@@ -95,16 +96,17 @@ class Receiver(Generic[Item]):
 
     def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
         inbox = self._inbox
-        if inbox.poll(most, out):
-            return
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         poller, waiter = self._core.poller, ThreadWaiter()
         inbox.waiters.add(waiter)
         try:
-            # checked again after the waiter was added: later messages wake it
-            while not inbox.poll(most, out):
-                if not poller.wait(waiter, deadline) and not inbox.poll(most, out):
+            # checked after the waiter was added: later messages wake it
+            while inbox.idle() or not inbox.poll(most, out):
+                woken = poller.wait(waiter, deadline, partial(inbox.take_small, out=out))
+                if out:
+                    return
+                if not woken and not inbox.poll(most, out):
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
                 if out:
                     return
@@ -121,22 +123,21 @@ class Receiver(Generic[Item]):
             # call that waited has yielded already.
             await sys.modules["asyncio"].sleep(0)
         self._burst = self._most_burst - 1
-        if inbox.poll(most, out):
+        if not inbox.idle() and inbox.poll(most, out):
             if trio_task:
                 await sys.modules["trio"].lowlevel.cancel_shielded_checkpoint()
             return
-        seconds = self._recv_timeout if isinstance(timeout, Default) else timeout
+        seconds = self._recv_timeout if type(timeout) is Default else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         poller, waiter = self._core.poller, task_waiter()
         inbox.waiters.add(waiter)
         try:
-            while not inbox.poll(most, out):
-                poller.watch_for(waiter)
-                woken = await waiter.wait(deadline)
-                if inbox.poll(most, out):
-                    break
+            woken = True
+            while inbox.idle() or not inbox.poll(most, out):
                 if not woken:
                     raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+                poller.watch_for(waiter)
+                woken = await waiter.wait(deadline)
             self._burst = self._most_burst
         finally:
             inbox.waiters.discard(waiter)

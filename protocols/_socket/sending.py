@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nngkit.errors import Full, TimedOut
-from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.connection import SMALL, Connection
 from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._core.send_queue import YIELD_EVERY
-from nngkit.protocols._core.shared_queue import SMALL
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._socket.batching import Batcher, OpenBatch

@@ -12,11 +12,12 @@ not know: NNG, sockets.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, final
 from weakref import WeakMethod
 
 from sniffio import thread_local as _library
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("nngkit.protocols")
 
 SIGNALS: Final = 0.05  # seconds after which the main thread notices a signal that came as it began to wait
-MOST: Final = 1e6  # seconds of one wait: poll counts milliseconds in 32 bits
+MOST: Final = 4e5  # seconds from which a wait grows no more: poll counts milliseconds in 32 bits
 
 
+@final
 class Default:
     """The type of ``DEFAULT``: the socket's own setting applies."""
 
@@ -46,59 +48,65 @@ DEFAULT: Final = Default()
 Timeout = float | Default | None
 
 
-def waits() -> Iterator[float]:
-    """Yield the seconds that this thread may wait at a time, without end.
+def first_wait(thread: int) -> float:
+    """Return the most seconds of the first wait of ``thread``, the calling one; each next one may be four times longer.
 
     A signal interrupts a wait of the main thread, unless it arrives after the interpreter's last check and before the
     system call: of 100 processes signalled as they began to wait, 9 did not end. So the main thread's first wait is
-    short and each next one is four times as long; the interpreter checks for signals between them.
+    short; the interpreter checks for signals between them.
     """
-    longest = SIGNALS if threading.current_thread() is threading.main_thread() else MOST
-    while True:
-        yield longest
-        longest = min(longest * 4, MOST)
+    return SIGNALS if thread == _main else MOST
+
+
+_main = threading.main_thread().ident
+
+
+def _forked() -> None:
+    global _main
+    _main = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class ThreadWaiter:
     """A thread waiting on a lock; signals interrupt acquire, so Ctrl-C works.
 
-    ``wake_poll``: while the thread polls descriptors instead, makes one of them readable.
+    ``lock`` is held until it is woken. ``wake_poll``: while the thread polls descriptors instead, makes one of them
+    readable.
     """
 
-    __slots__ = ("__weakref__", "_lock", "thread", "wake_poll")
+    __slots__ = ("__weakref__", "lock", "thread", "wake_poll")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
+        self.lock = threading.Lock()
+        self.lock.acquire()
         self.wake_poll: Callable[[], None] | None = None
         self.thread = 0
 
     def wake(self) -> None:
         # without locked() first: two threads may wake at once
         try:  # noqa: SIM105 - contextlib.suppress costs more than the release
-            self._lock.release()
+            self.lock.release()
         except RuntimeError:
             pass
         wake_poll = self.wake_poll  # the thread may stop polling at any time
         if wake_poll is not None and threading.get_ident() != self.thread:
             wake_poll()
 
-    def woken(self) -> bool:
-        """Return True if it was woken since the last call; never wait."""
-        return self._lock.acquire(blocking=False)
-
     def wake_from(self, loop: object) -> None:
         """Like ``wake``, called in the loop ``loop``."""
         self.wake()
 
     def wait(self, deadline: float | None = None) -> bool:
-        for longest in waits():
-            left = longest if deadline is None else min(deadline - time.monotonic(), longest)
-            if left <= 0:
-                break
-            if self._lock.acquire(timeout=left):
+        longest = first_wait(threading.get_ident())
+        while (left := longest if deadline is None else min(deadline - time.monotonic(), longest)) > 0:
+            if self.lock.acquire(timeout=left):
                 return True
-        return self._lock.acquire(blocking=False)
+            if longest < MOST:
+                longest *= 4
+        return self.lock.acquire(blocking=False)
 
 
 class TrioWaiter:

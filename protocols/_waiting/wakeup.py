@@ -10,7 +10,6 @@ May not know: NNG, connections.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WakeupDescriptor:
-    """A descriptor that one polling thread reads."""
+    """A descriptor of a polling thread."""
 
     __slots__ = ("fd",)
 
@@ -33,13 +32,8 @@ class WakeupDescriptor:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def set(self) -> None:
-        """Make it readable, from any thread."""
+        """Report an event to whom polls it edge-triggered, from any thread. It is never read."""
         os.eventfd_write(self.fd, 1)
-
-    def clear(self) -> None:
-        """Make it unreadable again."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
 
     def __del__(self) -> None:
         if (fd := getattr(self, "fd", None)) is not None:

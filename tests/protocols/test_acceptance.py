@@ -5,12 +5,36 @@ Below it: behaviour of one protocol. The protocols' own tests do not repeat what
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pair1, Pub, Pull, Push, Sub
+from nngkit.protocols._core import direct
 from nngkit.testing import CHECKS, PATTERNS, TRANSPORTS, Caller, Check, Pattern, Wire, eventually, select_checks
 from tests.protocols.wires import WAIT
+
+
+class Alternating:
+    """True for every other connection."""
+
+    def __init__(self) -> None:
+        self._turns = itertools.count()
+
+    def __bool__(self) -> bool:
+        return bool(next(self._turns) % 2)
+
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True, params=["mixed", pytest.param("direct", marks=slow), pytest.param("NNG", marks=slow)])
+def reads_and_writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other connection is read and written by Python on its descriptor; with --slow all, and none."""
+    choices: dict[str, object] = {"mixed": Alternating(), "direct": True, "NNG": False}
+    monkeypatch.setattr(direct, "enabled", choices[request.param])
+
 
 tcp_only = pytest.mark.parametrize("wire", ["tcp"], indirect=True)
 

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from nngkit.protocols import PeerEvent, Pub, Pull, Push, Rep
+from nngkit.protocols._core import direct
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.guard import Guard
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng import attempt as attempts
 from nngkit.protocols._nng import listener as listeners
-from nngkit.protocols._socket import answering as _answering
+from nngkit.protocols._socket.answering import Question
 from nngkit.protocols._waiting import alarm as alarms
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.waiters import ThreadWaiter
@@ -87,7 +88,28 @@ READS = [(Machine, "feed"), (Machine, "take"), (Machine, "place"), (Machine, "fi
 READS += [(Inbox, "take_from"), (Connection, "advance"), (Connection, "finish_read")]
 
 
+@pytest.fixture(params=[True, False], ids=["direct", "NNG"])
+def directly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """True if descriptors are read and written by Python, False if by NNG, as they are on other systems than Linux."""
+    monkeypatch.setattr(direct, "enabled", request.param)
+    return bool(request.param)
+
+
 @pytest.mark.usefixtures("errors")
+def test_an_error_in_reading_one_small_message(failing: Any) -> None:
+    failure, events = failing(Inbox, "take_small"), list[PeerEvent]()
+    with Pull(listen=TCP) as pull:
+        pull.on_peer(events.append)
+        with RawPeer(pull.address, PUSH) as bad:
+            bad.send(b"first")
+            assert pull.recv(timeout=WAIT) == b"first"
+            failure.armed = True
+            bad.send(b"lost")
+            assert bad.closed()
+        check_cut(pull, events)
+
+
+@pytest.mark.usefixtures("errors", "directly")
 @pytest.mark.parametrize("waits", [None, "main thread", BLOCKING, TRIO, ASYNCIO], ids=str)
 @names(READS)
 def test_an_error_in_reading(failing: Any, waits: str | Caller | None, kind: Any, name: str) -> None:
@@ -127,7 +149,10 @@ def test_an_error_in_reading(failing: Any, waits: str | Caller | None, kind: Any
 @pytest.mark.parametrize("wire", ["tls+tcp", "ws", "ipc", "inproc"], indirect=True)
 def test_an_error_in_reading_on_other_transports(failing: Any, wire: Wire) -> None:
     """Under TLS and in handshakes NNG's callbacks read. The dialer connects again."""
-    failure, events = failing(Inbox, "take_from"), list[PeerEvent]()
+    failure, events = (
+        failing(Inbox, "take_small" if wire.transport in ("ipc", "inproc") else "take_from"),
+        list[PeerEvent](),
+    )
     with Pull(listen=wire.address(), **wire.options) as pull, Push(dial=pull.address, **wire.options) as push:
         push.send(b"first")
         assert pull.recv(timeout=WAIT) == b"first"
@@ -143,7 +168,7 @@ def test_an_error_in_reading_on_other_transports(failing: Any, wire: Wire) -> No
 
 @pytest.mark.usefixtures("errors")
 def test_an_error_in_the_examination_of_a_message(failing: Any) -> None:
-    failure, events = failing(_answering, "split_question"), list[PeerEvent]()
+    failure, events = failing(Question, "__init__"), list[PeerEvent]()
     with Rep(listen=TCP) as rep:
         rep.on_peer(events.append)
         failure.armed = True
@@ -161,13 +186,13 @@ def test_an_error_in_the_examination_of_a_message(failing: Any) -> None:
 
 WRITES = [
     (Machine, "frames"),
-    (Connection, "_set_send_buffers"),
+    (Connection, "_first_unwritten"),
     (SharedQueue, "next_write"),
-    (Connection, "finish_write"),
+    (Connection, "_write_now"),
 ]
 
 
-@pytest.mark.usefixtures("errors")
+@pytest.mark.usefixtures("errors", "directly")
 @names(WRITES)
 def test_an_error_in_writing(failing: Any, kind: Any, name: str) -> None:
     failure, events = failing(kind, name), list[PeerEvent]()
@@ -188,14 +213,16 @@ def test_an_error_in_writing(failing: Any, kind: Any, name: str) -> None:
 
 
 @pytest.mark.usefixtures("errors")
-@names([(Connection, "_send_done"), (Connection, "_set_send_buffers")])
-def test_an_error_in_writing_by_a_callback(failing: Any, kind: Any, name: str) -> None:
-    failure, events = failing(kind, name), list[PeerEvent]()
+@pytest.mark.parametrize("name", ["continue", "_first_unwritten"])
+def test_an_error_in_writing_on(failing: Any, directly: bool, name: str) -> None:
+    if name == "continue":
+        name = "_write_now" if directly else "_send_done"
+    failure, events = failing(Connection, name), list[PeerEvent]()
     with Push(listen=TCP, linger=0.0) as push:
         push.on_peer(events.append)
         with RawPeer(push.address, PULL) as slow:
             push.wait_for_peers(1, WAIT)
-            push.send(b"x" * (64 << 20))  # more than the network takes: a callback continues
+            push.send(b"x" * (64 << 20))  # more than the network takes at once
             failure.armed = True
             while not push.stats.cut:
                 try:
@@ -209,8 +236,8 @@ def test_an_error_in_writing_by_a_callback(failing: Any, kind: Any, name: str) -
         assert push.stats.broken == 1
 
 
-@pytest.mark.usefixtures("errors")
-@names([(Machine, "frames"), (Connection, "_set_send_buffers")])
+@pytest.mark.usefixtures("errors", "directly")
+@names([(Machine, "frames"), (Connection, "_first_unwritten")])
 def test_an_error_in_the_distribution_ends_one_of_several_connections(failing: Any, kind: Any, name: str) -> None:
     failure, events = failing(kind, name), list[PeerEvent]()
     with Pub(listen=TCP, linger=0.0) as pub, RawPeer(pub.address, SUB) as one, RawPeer(pub.address, SUB) as other:
