@@ -183,13 +183,24 @@ class Drive:
         raise TypeError(f"{name}: {info}")
 
 
+def below(kind: type[Any]) -> list[type[Any]]:
+    """Return the messages that derive from a base, in the order of their tags."""
+    found = [message for each in kind.__subclasses__() for message in (each, *below(each))]
+    return sorted((each for each in found if each.__struct_config__.tag is not None), key=_tag)
+
+
+def _tag(kind: type[Any]) -> int:
+    return int(kind.__struct_config__.tag)
+
+
 @contextmanager
 def limits(**by_module: dict[str, int]) -> Iterator[None]:
-    """Have constants of modules be small: the name of each module has `__` for its dots."""
+    """Have constants of modules, or of the messages that they import, be small: `__` is a dot of a module's name."""
     with ExitStack() as stack:
-        for module, values in by_module.items():
+        for path, values in by_module.items():
+            module = import_module(f"nngkit.{path.replace('__', '.')}")
             for name, value in values.items():
-                stack.enter_context(patch(f"nngkit.{module.replace('__', '.')}.{name}", value))
+                stack.enter_context(patch.object(module if hasattr(module, name) else module.messages, name, value))
         yield
 
 

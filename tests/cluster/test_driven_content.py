@@ -9,7 +9,8 @@ import pytest
 
 from nngkit import envelope
 from nngkit.cluster.content.messages import BODY_LIMIT
-from nngkit.cluster.content.part import ClusterDocuments, OpenedDocument
+from nngkit.cluster.content.part import ClusterDocuments
+from nngkit.cluster.content.values import OpenedDocument
 from nngkit.documents.versions import EditStream
 from tests.cluster.documents_network import Log, PlainDocument
 from tests.driving import Drive, driven, limits, names, recorded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Final, get_args
+from typing import Final
 
 import pytest
 
@@ -25,7 +25,7 @@ from nngkit.cluster.election.messages import (
 )
 from nngkit.cluster.election.values import ElectionLimits, Restored
 from nngkit.cluster.election.voter import Voter
-from tests.driving import Drive, driven, limits, names, recorded
+from tests.driving import Drive, below, driven, limits, names, recorded
 
 LIMITS: Final = ElectionLimits(
     heartbeat=0.125, lease=0.5, entry_bytes=8, append_bytes=6, window_bytes=9, log_bytes=40, keep_bytes=6,
@@ -84,7 +84,7 @@ def voter(drive: Drive) -> None:
                 "index": range(max(0, last - 2), last + 3), "index_term": (1, 2, term), "total": (0, 5, 5, 10, 17),
                 "offset": (0, 0, 5, 6, 10), "known": (4, 5, 6), "data": (b"", b"fives", b"fives"),
             }  # fmt: skip
-            message = drive.message(*(OFTEN[state] if rng.random() < 0.7 else get_args(Message)))
+            message = drive.message(*(OFTEN[state] if rng.random() < 0.7 else below(Message)))
             fields = dict.fromkeys(message.__struct_fields__)
             for name in ("epoch", "term", "nonce", "stamp"):  # as of now also in one that is repeated
                 if name in fields and rng.random() < 0.98:

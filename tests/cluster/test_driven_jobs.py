@@ -320,7 +320,7 @@ def submitter(drive: Drive) -> None:
                 message = replace(message, numbers=numbers)
             drive.call(made.receive, message, now)
         effects = made.take(now) if rng.random() < 0.7 else None
-        drive.note(effects, made.wake_at, made.floor, made.resent, made.unfinished)
+        drive.note(effects, made.wake_at, made.floor, made.unfinished)
         if effects is not None:
             drive.note(effects.sends)
         drive.step()

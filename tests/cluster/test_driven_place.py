@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import pytest
 
 from nngkit.cluster.tree.messages import KINDS, Ancestry, Message, Path
 from nngkit.cluster.tree.place import Place
 from nngkit.cluster.tree.values import PlaceLimits
-from tests.driving import Drive, driven, names, recorded
+from tests.driving import Drive, below, driven, names, recorded
 
 IDS: Final = ("a", "b", "c", "d", "e", "f", "g", "h")
 LIMITS: Final = PlaceLimits(
@@ -131,7 +131,7 @@ def place(drive: Drive) -> None:
             if rng.random() < 0.4:
                 tree.end(end, told=True)
             else:
-                drive.call(tree.nodes[name].receive, end[1], drive.message(*get_args(Message)), now)
+                drive.call(tree.nodes[name].receive, end[1], drive.message(*below(Message)), now)
         elif chance < 0.967:
             term, name = term + 1, rng.choice(("a", "b"))
             drive.call(tree.nodes[name].lead, term, now)

@@ -10,10 +10,13 @@ import pytest
 from nngkit.documents.sync.local_copy import LocalCopy
 from nngkit.documents.sync.members import Members
 from nngkit.documents.sync.messages import (
+    VERSION,
+    About,
     Aware,
     BusMessage,
     Bye,
     Chunks,
+    Client,
     Diff,
     DocumentHeartbeat,
     Give,
@@ -135,7 +138,7 @@ def sync(drive: Drive) -> None:
         elif chance < 0.8:
             heartbeat = replica.make_heartbeat(now)
             drive.note(number, heartbeat)
-            bus.append((peer.me, encode(Heartbeat(peer.me, (heartbeat,)))))
+            bus.append((peer.me, encode(Heartbeat(peer.me, About(), (heartbeat,)))))
         elif chance < 0.82:
             other = rng.choice(peers)
             drive.call(replica.left, other.me)
@@ -216,10 +219,11 @@ def members(drive: Drive) -> None:
             drive.now += rng.choice((0.0, 0.0, 0.25, 0.5))
             stream, pipe = rng.choice(streams), rng.randint(0, 6)
             some = tuple(rng.sample(rows, rng.randint(0, 1)))
-            clients = tuple((doc, 1) for doc in rng.sample("def", rng.randint(0, 2)))
+            clients = tuple(Client(doc, 1) for doc in rng.sample("def", rng.randint(0, 2)))
             repair = rng.choice(((), ("tcp://*:5",), ("tcp://x:5", "tcp://y:6")))
+            name = rng.choice((None, "name"))
             messages: tuple[BusMessage, ...] = (
-                *[Heartbeat(stream, some, rng.choice((None, "name")), repair, rng.random() < 0.5, clients)] * 4,
+                *[Heartbeat(stream, About(VERSION, name, repair, rng.random() < 0.5, clients), some)] * 4,
                 Updates(stream, "d", 1, (Edit(b"u", {}),)),
                 Aware(stream, "d", 1, None),
                 Bye(stream),
