@@ -3,7 +3,7 @@
 Each has its names in the three commands (`cat`: nngkit cat and the shorthands, `nngcat` and `nanocat`: the stand-ins;
 empty: not available), the placeholder of its value, and its help::
 
-    CatOption("dial", "addresses", "URL", "connect to URL", cat="--dial --connect", nngcat="--dial --connect", ...)
+    CatOption("dial", "URL", "connect to URL", cat="--dial --connect", nngcat="--dial --connect", ...)
 
 The order is that of help texts, and of the candidates in nanocat's message about an ambiguous prefix.
 Imports no other module of nngkit, so that `--help` starts fast.
@@ -12,14 +12,13 @@ Imports no other module of nngkit, so that `--help` starts fast.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class CatOption(NamedTuple):
     """An option. `takes` is the placeholder of its value, empty for a flag."""
 
     key: str
-    group: str
     takes: str
     help: str
     cat: str = ""
@@ -27,6 +26,7 @@ class CatOption(NamedTuple):
     nanocat: str = ""
     fits: str = ""  # protocols it applies to, empty for all; enforced by `nngkit cat`
     repeats: bool = False
+    group: str = ""
 
     def names(self, command: str) -> tuple[str, ...]:
         """Return its names in `command`, long ones with two dashes."""
@@ -61,25 +61,24 @@ GROUPS: Final = {
 }
 
 
+def _group(name: str, *options: CatOption) -> tuple[CatOption, ...]:
+    return tuple(option._replace(group=name) for option in options)
+
+
 def _protocol(name: str, what: str) -> CatOption:
-    zero = f"--{name}0 --{name}"
-    return CatOption(name, "protocol", "", what, cat=zero, nngcat=zero, nanocat=f"--{name}")
+    return _common(name, "", what, f"--{name}0 --{name}", nanocat=f"--{name}")
 
 
-def _common(
-    key: str, group: str, takes: str, what: str, names: str, *, repeats: bool = False, fits: str = ""
-) -> CatOption:
-    return CatOption(key, group, takes, what, cat=names, nngcat=names, nanocat=names, repeats=repeats, fits=fits)
+def _common(key: str, takes: str, what: str, names: str, **more: Any) -> CatOption:
+    return CatOption(key, takes, what, **{"cat": names, "nngcat": names, "nanocat": names} | more)
 
 
-def _nng(key: str, group: str, takes: str, what: str, names: str, *, fits: str = "") -> CatOption:
-    return CatOption(key, group, takes, what, cat=names, nngcat=names, fits=fits)
+def _nng(key: str, takes: str, what: str, names: str, **more: Any) -> CatOption:
+    return _common(key, takes, what, names, **{"nanocat": ""} | more)
 
 
-def _cat_only(
-    key: str, group: str, takes: str, what: str, names: str = "", *, repeats: bool = False, fits: str = ""
-) -> CatOption:
-    return CatOption(key, group, takes, what, cat=names or f"--{key.replace('_', '-')}", repeats=repeats, fits=fits)
+def _cat_only(key: str, takes: str, what: str, names: str = "", **more: Any) -> CatOption:
+    return CatOption(key, takes, what, names or f"--{key.replace('_', '-')}", **more)
 
 
 SENDS: Final = "push pub req surveyor rep respondent bus pair0 pair1"
@@ -87,139 +86,125 @@ TALKS: Final = "push pub req surveyor bus pair0 pair1"
 RECEIVES: Final = "pull sub req surveyor rep respondent bus pair0 pair1"
 
 OPTIONS: Final = (
-    _common("verbose", "general", "", "report addresses on standard error; nngcat: on stdout", "--verbose -v"),
-    _common("silent", "general", "", "report errors only", "--silent -q"),
-    _common("help", "general", "", "print this and exit", "--help -h"),
-    _nng("version", "general", "", "print the version and exit", "--version -V"),
-    _protocol("push", "send each message to one of the pullers"),
-    _protocol("pull", "receive pushed messages"),
-    _protocol("pub", "send each message to all subscribers"),
-    _protocol("sub", "receive published messages, all or by topic"),
-    _protocol("req", "send a request, receive the reply"),
-    _protocol("rep", "receive requests, send replies"),
-    _protocol("surveyor", "survey all respondents, receive their responses"),
-    _protocol("respondent", "receive surveys, send responses"),
-    _protocol("bus", "exchange messages with all directly connected peers"),
-    _nng("pair0", "protocol", "", "exchange messages with one peer, version 0, nanomsg's", "--pair0"),
-    _nng("pair1", "protocol", "", "exchange messages with one peer, version 1, NNG's", "--pair1"),
-    _common(
-        "pair",
+    *_group(
+        "general",
+        _common("verbose", "", "report addresses on standard error; nngcat: on stdout", "--verbose -v"),
+        _common("silent", "", "report errors only", "--silent -q"),
+        _common("help", "", "print this and exit", "--help -h"),
+        _nng("version", "", "print the version and exit", "--version -V"),
+    ),
+    *_group(
         "protocol",
-        "",
-        "exchange messages with one peer: version 1; nanocat, and nngcat with --compat: version 0",
-        "--pair",
+        _protocol("push", "send each message to one of the pullers"),
+        _protocol("pull", "receive pushed messages"),
+        _protocol("pub", "send each message to all subscribers"),
+        _protocol("sub", "receive published messages, all or by topic"),
+        _protocol("req", "send a request, receive the reply"),
+        _protocol("rep", "receive requests, send replies"),
+        _protocol("surveyor", "survey all respondents, receive their responses"),
+        _protocol("respondent", "receive surveys, send responses"),
+        _protocol("bus", "exchange messages with all directly connected peers"),
+        _nng("pair0", "", "exchange messages with one peer, version 0, nanomsg's", "--pair0"),
+        _nng("pair1", "", "exchange messages with one peer, version 1, NNG's", "--pair1"),
+        _common(
+            "pair",
+            "",
+            "exchange messages with one peer: version 1; nanocat, and nngcat with --compat: version 0",
+            "--pair",
+        ),
     ),
-    CatOption(
-        "listen",
+    *_group(
         "addresses",
-        "URL",
-        "accept connections at URL",
-        cat="--listen --bind",
-        nngcat="--listen --bind",
-        nanocat="--bind",
-        repeats=True,
+        _nng("listen", "URL", "accept connections at URL", "--listen --bind", nanocat="--bind", repeats=True),
+        _nng("dial", "URL", "connect to URL", "--dial --connect", nanocat="--connect", repeats=True),
+        _common("listen_ipc", "PATH", "accept connections at ipc://PATH", "--bind-ipc -X", repeats=True),
+        _common("dial_ipc", "PATH", "connect to ipc://PATH", "--connect-ipc -x", repeats=True),
+        _common("listen_port", "PORT", "accept connections at tcp://127.0.0.1:PORT", "--bind-local -L", repeats=True),
+        _common("dial_port", "PORT", "connect to tcp://127.0.0.1:PORT", "--connect-local -l", repeats=True),
     ),
-    CatOption(
-        "dial",
-        "addresses",
-        "URL",
-        "connect to URL",
-        cat="--dial --connect",
-        nngcat="--dial --connect",
-        nanocat="--connect",
-        repeats=True,
-    ),
-    _common("listen_ipc", "addresses", "PATH", "accept connections at ipc://PATH", "--bind-ipc -X", repeats=True),
-    _common("dial_ipc", "addresses", "PATH", "connect to ipc://PATH", "--connect-ipc -x", repeats=True),
-    _common(
-        "listen_port",
-        "addresses",
-        "PORT",
-        "accept connections at tcp://127.0.0.1:PORT",
-        "--bind-local -L",
-        repeats=True,
-    ),
-    _common("dial_port", "addresses", "PORT", "connect to tcp://127.0.0.1:PORT", "--connect-local -l", repeats=True),
-    _common("recv_timeout", "socket", "SECS", "wait this long for a message, then end", "--recv-timeout"),
-    _common("send_timeout", "socket", "SECS", "wait this long for room to send, then fail", "--send-timeout"),
-    CatOption(
-        "name",
+    *_group(
         "socket",
-        "NAME",
-        "the socket's name, for statistics",
-        cat="--name",
-        nngcat="--socket-name",
-        nanocat="--socket-name",
+        _common("recv_timeout", "SECS", "wait this long for a message, then end", "--recv-timeout"),
+        _common("send_timeout", "SECS", "wait this long for room to send, then fail", "--send-timeout"),
+        _common("name", "NAME", "the socket's name, for statistics", "--socket-name", cat="--name"),
+        _common(
+            "subscribe",
+            "TOPIC",
+            "receive messages that begin with TOPIC; without it, all",
+            "--subscribe",
+            repeats=True,
+            fits="sub",
+        ),
+        _cat_only(
+            "pattern",
+            "PATTERN",
+            "receive messages that begin with such a topic: orders.*.eu, orders.>",
+            fits="sub",
+            repeats=True,
+        ),
+        _cat_only("lag", "", "from a Publisher: report missing messages on standard error", fits="sub"),
+        _cat_only("last", "", "from a Publisher: begin with its last message of each topic", fits="sub"),
+        _cat_only("snail", "N", "from a Publisher: fail when N messages wait for the output", fits="sub"),
+        _nng("recv_max_size", "BYTES", "largest message accepted (1 MiB); 0 is 1 GiB", "--recv-maxsz -Z"),
+        _cat_only("ipc_mode", "MODE", "permissions of the ipc sockets listened at, in octal: 600"),
+        CatOption("compat", "", "behave as nanomsg: dial in the background, pair version 0", nngcat="--compat"),
+        CatOption("background", "", "dial in the background", nngcat="--async"),
+        CatOption("zt_home", "PATH", "for ZeroTier, which NNG is built without: ignored", nngcat="--zt-home"),
+        _cat_only("wait_peers", "N", "send and receive nothing before N peers are connected"),
+        _cat_only(
+            "wait_timeout",
+            "SECS",
+            "wait this long for the peers, then exit with code 3; a pub, bus or survey that dials: 5 s for the first "
+            "one",
+        ),
     ),
-    _common(
-        "subscribe",
-        "socket",
-        "TOPIC",
-        "receive messages that begin with TOPIC; without it, all",
-        "--subscribe",
-        repeats=True,
-        fits="sub",
+    *_group(
+        "tls",
+        _nng("insecure", "", "do not check the peer's certificate", "--insecure -k"),
+        _nng("cacert", "FILE", "require a certificate of this CA from the peer", "--cacert"),
+        _nng("cert", "FILE", "own certificate, with its key unless --key is given", "--cert -E"),
+        _nng("key", "FILE", "key of the certificate", "--key"),
+        _cat_only("tls_name", "NAME", "expected name of the listener (default: the host of the URL)"),
     ),
-    _cat_only(
-        "pattern",
-        "socket",
-        "PATTERN",
-        "receive messages that begin with such a topic: orders.*.eu, orders.>",
-        fits="sub",
-        repeats=True,
-    ),
-    _cat_only("lag", "socket", "", "from a Publisher: report missing messages on standard error", fits="sub"),
-    _cat_only("last", "socket", "", "from a Publisher: begin with its last message of each topic", fits="sub"),
-    _cat_only("snail", "socket", "N", "from a Publisher: fail when N messages wait for the output", fits="sub"),
-    _nng("recv_max_size", "socket", "BYTES", "largest message accepted (1 MiB); 0 is 1 GiB", "--recv-maxsz -Z"),
-    _cat_only("ipc_mode", "socket", "MODE", "permissions of the ipc sockets listened at, in octal: 600"),
-    CatOption("compat", "socket", "", "behave as nanomsg: dial in the background, pair version 0", nngcat="--compat"),
-    CatOption("background", "socket", "", "dial in the background", nngcat="--async"),
-    CatOption("zt_home", "socket", "PATH", "for ZeroTier, which NNG is built without: ignored", nngcat="--zt-home"),
-    _cat_only("wait_peers", "socket", "N", "send and receive nothing before N peers are connected"),
-    _cat_only(
-        "wait_timeout",
-        "socket",
-        "SECS",
-        "wait this long for the peers, then exit with code 3; a pub, bus or survey that dials: 5 s for the first one",
-    ),
-    _nng("insecure", "tls", "", "do not check the peer's certificate", "--insecure -k"),
-    _nng("cacert", "tls", "FILE", "require a certificate of this CA from the peer", "--cacert"),
-    _nng("cert", "tls", "FILE", "own certificate, with its key unless --key is given", "--cert -E"),
-    _nng("key", "tls", "FILE", "key of the certificate", "--key"),
-    _cat_only("tls_name", "tls", "NAME", "expected name of the listener (default: the host of the URL)"),
-    _common("format", "output", "FORMAT", f"one of {', '.join(FORMATS)}", "--format", fits=RECEIVES),
-    _common("raw", "output", "", "the message unchanged, without a newline", "--raw", fits=RECEIVES),
-    _common("ascii", "output", "", "unprintable bytes as dots", "--ascii -A", fits=RECEIVES),
-    _common("quoted", "output", "", "a line in double quotes, with escapes as in C", "--quoted -Q", fits=RECEIVES),
-    _common("msgpack", "output", "", "a MessagePack byte string, as --records reads it", "--msgpack", fits=RECEIVES),
-    _common("hex", "output", "", r"a line in double quotes, each byte as \xNN", "--hex", fits=RECEIVES),
-    _cat_only("json", "output", "", "a JSON object a line (docs/schemas/cat.json); also for --stats"),
-    _cat_only(
-        "format_string",
+    *_group(
         "output",
-        "TEXT",
-        r"TEXT with {body} {topic} {size} {time} {peer} filled in, {body:quoted} and the like, \n \t \0 \xNN",
-        fits=RECEIVES,
+        _common("format", "FORMAT", f"one of {', '.join(FORMATS)}", "--format", fits=RECEIVES),
+        _common("raw", "", "the message unchanged, without a newline", "--raw", fits=RECEIVES),
+        _common("ascii", "", "unprintable bytes as dots", "--ascii -A", fits=RECEIVES),
+        _common("quoted", "", "a line in double quotes, with escapes as in C", "--quoted -Q", fits=RECEIVES),
+        _common("msgpack", "", "a MessagePack byte string, as --records reads it", "--msgpack", fits=RECEIVES),
+        _common("hex", "", r"a line in double quotes, each byte as \xNN", "--hex", fits=RECEIVES),
+        _cat_only("json", "", "a JSON object a line (docs/schemas/cat.json); also for --stats"),
+        _cat_only(
+            "format_string",
+            "TEXT",
+            r"TEXT with {body} {topic} {size} {time} {peer} filled in, {body:quoted} and the like, \n \t \0 \xNN",
+            fits=RECEIVES,
+        ),
+        _cat_only("timestamp", "", "begin each line with the time of arrival", fits=RECEIVES),
+        _cat_only("stats", "", "print counters on standard error at the end (as JSON with --json)"),
     ),
-    _cat_only("timestamp", "output", "", "begin each line with the time of arrival", fits=RECEIVES),
-    _cat_only("stats", "output", "", "print counters on standard error at the end (as JSON with --json)"),
-    _common("interval", "pace", "SECS", "repeat every SECS seconds", "--interval -i", fits=TALKS),
-    _common("delay", "pace", "SECS", "wait before sending the first message", "--delay -d"),
-    _nng("count", "pace", "N", "end after N messages", "--count -C"),
-    _cat_only("expect", "pace", "N", "end after N received messages; fewer is a failure", fits=RECEIVES),
-    _common("data", "input", "DATA", "send DATA, or reply with it", "--data -D", fits=SENDS, repeats=True),
-    _common("file", "input", "FILE", "send the content of FILE; - is standard input", "--file -F", fits=SENDS),
-    _cat_only("lines", "input", "", "send each line of FILE or standard input as it arrives", fits=TALKS),
-    _cat_only("nul", "input", "", "the same with NUL instead of newline, also in the output", "--null -0"),
-    _cat_only("delimiter", "input", "BYTES", r"the same with BYTES (with \n \t \0 \xNN)"),
-    _cat_only("records", "input", "", "send each MessagePack string of FILE or standard input", fits=TALKS),
-    _cat_only(
-        "exec",
+    *_group(
+        "pace",
+        _common("interval", "SECS", "repeat every SECS seconds", "--interval -i", fits=TALKS),
+        _common("delay", "SECS", "wait before sending the first message", "--delay -d"),
+        _nng("count", "N", "end after N messages", "--count -C"),
+        _cat_only("expect", "N", "end after N received messages; fewer is a failure", fits=RECEIVES),
+    ),
+    *_group(
         "input",
-        "CMD",
-        "run CMD for each message: the message is its input, its output the reply",
-        fits="rep respondent",
+        _common("data", "DATA", "send DATA, or reply with it", "--data -D", fits=SENDS, repeats=True),
+        _common("file", "FILE", "send the content of FILE; - is standard input", "--file -F", fits=SENDS),
+        _cat_only("lines", "", "send each line of FILE or standard input as it arrives", fits=TALKS),
+        _cat_only("nul", "", "the same with NUL instead of newline, also in the output", "--null -0"),
+        _cat_only("delimiter", "BYTES", r"the same with BYTES (with \n \t \0 \xNN)"),
+        _cat_only("records", "", "send each MessagePack string of FILE or standard input", fits=TALKS),
+        _cat_only(
+            "exec",
+            "CMD",
+            "run CMD for each message: the message is its input, its output the reply",
+            fits="rep respondent",
+        ),
     ),
 )
 
