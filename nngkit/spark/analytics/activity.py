@@ -11,13 +11,14 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.analytics import availability, cluster
+from nngkit.spark.analytics import cluster
 from nngkit.spark.analytics.dependencies import dependencies
 from nngkit.spark.analytics.graph import Edge
 from nngkit.spark.analytics.requests import is_exchange, latencies, requests
 from nngkit.spark.analytics.sessions import sessions
 from nngkit.spark.analytics.tables import ROWS, Table, as_table, ms, rounded, share_text, utc
 from nngkit.spark.jobs import documents
+from nngkit.spark.jobs.grouping import ACCURACY, by_columns
 from nngkit.spark.jobs.headers import header, seconds_between, sent
 
 EDGES: Final = 60  # in the picture of dependencies: more are not told apart
@@ -55,22 +56,16 @@ def collect_activity(rows: DataFrame, seen: DataFrame) -> Activity:
 
 def _hours(rows: DataFrame, seen: DataFrame) -> Table:
     """Return the hours in which latency and failed rounds are furthest above their means over all hours."""
-    seconds = seconds_between(sent(), "timestamp")
-    traffic = (
-        rows.select(
-            F.date_trunc("hour", "timestamp").alias("hour"), F.octet_length("value").alias("size"), seconds.alias("s")
-        )
-        .groupBy("hour")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.percentile_approx("s", 0.95, availability.ACCURACY).alias("p95"),
-            F.max("s").alias("slowest"),
-        )
+    traffic = by_columns(
+        rows.withColumn("seconds", seconds_between(sent(), "timestamp")),
+        F.date_trunc("hour", "timestamp").alias("hour"),
+        messages=F.count("*"),
+        bytes=F.sum(F.octet_length("value")),
+        p95=F.percentile_approx("seconds", 0.95, ACCURACY),
+        slowest=F.max("seconds"),
     )
-    rounds = seen.groupBy(F.date_trunc("hour", "at").alias("hour")).agg(
-        F.avg((~F.col("up")).cast("double")).alias("failed")
-    )
+    failed = F.avg((~F.col("up")).cast("double"))
+    rounds = by_columns(seen, F.date_trunc("hour", "at").alias("hour"), failed=failed)
     everything = Window.partitionBy()  # of hours: some 10,000 rows a year
     joined = traffic.join(rounds, "hour", "left")
     above = sum(
@@ -100,19 +95,15 @@ def _or_none(seconds: float | None) -> Any:
 
 def _sessions(rows: DataFrame) -> Table:
     between = rows.where(~F.col("protocol").isin("survey", cluster.PROTOCOL))
-    by_peer = (
-        sessions(between)
-        .groupBy("peer")
-        .agg(
-            F.count("*").alias("sessions"),
-            F.sum("messages").alias("messages"),
-            F.sum("bytes").alias("bytes"),
-            F.median("seconds").alias("median"),
-            F.max("seconds").alias("longest"),
-            F.max("end").alias("last"),
-        )
-        .orderBy(F.desc("messages"), "peer")
-        .limit(ROWS + 1)
+    by_peer = by_columns(
+        sessions(between),
+        "peer",
+        sessions=F.count("*"),
+        messages=F.sum("messages"),
+        bytes=F.sum("bytes"),
+        median=F.median("seconds"),
+        longest=F.max("seconds"),
+        last=F.max("end"),
     )
     return as_table(
         ("from", "sessions", "messages", "bytes", "median s", "longest s", "last seen"),
@@ -126,45 +117,36 @@ def _sessions(rows: DataFrame) -> Table:
                 rounded(row.longest),
                 utc(row.last),
             )
-            for row in by_peer.collect()
+            for row in by_peer.orderBy(F.desc("messages"), "peer").limit(ROWS + 1).collect()
         ],
     )
 
 
 def _requests(rows: DataFrame) -> Table:
-    by_service = latencies(requests(rows), "service").orderBy(F.desc("requests"), "service").limit(ROWS + 1)
+    by_service = by_columns(requests(rows), "service", **latencies())
     return as_table(
         ("service", "requests", "answered", "p50 ms", "p95 ms", "p99 ms", "slowest ms"),
         [
-            (
-                row.service,
-                row.requests,
-                row.answered,
-                *(_or_none(each) for each in (*(row.q or [None] * 3), row.slowest)),
-            )
-            for row in by_service.collect()
+            (row.service, row.requests, row.answered, *map(_or_none, (row.p50, row.p95, row.p99, row.slowest)))
+            for row in by_service.orderBy(F.desc("requests"), "service").limit(ROWS + 1).collect()
         ],
     )
 
 
 def _documents(rows: DataFrame) -> Table:
-    by_document = (
-        documents.updates(rows)
-        .groupBy("doc")
-        .agg(
-            F.count("*").alias("updates"),
-            F.sum(F.octet_length("update")).alias("bytes"),
-            F.count_distinct("author").alias("authors"),
-            F.min("at").alias("first"),
-            F.max("at").alias("last"),
-        )
-        .orderBy(F.desc("updates"), "doc")
-        .limit(ROWS + 1)
+    by_document = by_columns(
+        documents.updates(rows),
+        "doc",
+        updates=F.count("*"),
+        bytes=F.sum(F.octet_length("update")),
+        authors=F.count_distinct("author"),
+        first=F.min("at"),
+        last=F.max("at"),
     )
     return as_table(
         ("document", "updates", "bytes", "authors", "first", "last"),
         [
             (row.doc, row.updates, row["bytes"], row.authors, utc(row["first"]), utc(row["last"]))
-            for row in by_document.collect()
+            for row in by_document.orderBy(F.desc("updates"), "doc").limit(ROWS + 1).collect()
         ],
     )

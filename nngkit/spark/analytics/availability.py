@@ -27,6 +27,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from nngkit.spark.jobs.grouping import by_window, quantiles
 from nngkit.spark.jobs.headers import need
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ UP: Final = ("up", "draining")
 WHERE: Final = ("service", "provider", "zone")
 WHO: Final = (*WHERE, "daemon")
 TASKS: Final = 8  # at least, to sort observations: 25 million rows in one task would be 2 GB, a whole JVM's memory
-ACCURACY: Final = 10_000  # of percentiles: the rank is off by at most 1/10,000 of the rows
 
 
 def observations(rows: DataFrame) -> DataFrame:
@@ -75,34 +75,23 @@ def within_watermark(seen: DataFrame, late: str = "1 minute") -> DataFrame:
 
 def availability(seen: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window, service, provider and zone, the rounds asked, the rounds answered, and their ratio."""
-    return _by_window(seen, window, rounds=F.count("*"), answered=F.count_if("up")).withColumn(
-        "availability", F.col("answered") / F.col("rounds")
-    )
+    asked = by_window(seen, "at", window, *WHERE, rounds=F.count("*"), answered=F.count_if("up"))
+    return asked.withColumn("availability", F.col("answered") / F.col("rounds"))
 
 
 def reply_times(seen: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window, service, provider and zone, the number of responses and their p50, p95, p99 in seconds."""
-    quantiles = F.percentile_approx("seconds", [0.5, 0.95, 0.99], ACCURACY)
-    found = _by_window(
-        seen.where("up and seconds is not null"),
-        window,
-        replies=F.count("*"),
-        q=quantiles,
-        slowest=F.max("seconds"),
-    )
-    numbered = (F.col("q")[index].alias(name) for index, name in enumerate(("p50", "p95", "p99")))
-    return found.select("start", "end", *WHERE, "replies", *numbered, "slowest")
+    return by_window(answered(seen), "at", window, *WHERE, **replies())
 
 
-def _by_window(seen: DataFrame, window: str, **figures: Column) -> DataFrame:
-    """Return start, end, service, provider, zone and the aggregated figures."""
-    named = [column.alias(name) for name, column in figures.items()]
-    if seen.isStreaming:  # a watermark holds for the window as a whole
-        grouped = seen.groupBy(F.window("at", window).alias("w"), *WHERE).agg(*named)
-        return grouped.select(F.col("w.start").alias("start"), F.col("w.end").alias("end"), *WHERE, *figures)
-    # A key that is one number takes a fifth less time than one that is a struct.
-    grouped = seen.groupBy(F.window("at", window)["start"].alias("start"), *WHERE).agg(*named)
-    return grouped.select("start", F.window("start", window)["end"].alias("end"), *WHERE, *figures)
+def answered(seen: DataFrame) -> DataFrame:
+    """Return the observations with a response."""
+    return seen.where("up and seconds is not null")
+
+
+def replies() -> dict[str, Column]:
+    """Return the figures of responses: their number, and p50, p95, p99 and the slowest in seconds."""
+    return {"replies": F.count("*"), **quantiles("seconds"), "slowest": F.max("seconds")}
 
 
 def _in_order(seen: DataFrame, who: Column) -> DataFrame:
@@ -122,7 +111,7 @@ def flaps(seen: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window, service, provider and zone, how often it went down. Batch only, as it needs history."""
     # A flap is a row that is not up: the rows that are up, most of them, are shuffled without their strings.
     down = _in_order(seen, F.when(~F.col("up"), F.struct(*WHERE))).where("was and not up")
-    return _by_window(down.select("at", "who.*"), window, flaps=F.count("*"))
+    return by_window(down.select("at", "who.*"), "at", window, *WHERE, flaps=F.count("*"))
 
 
 def intervals(seen: DataFrame) -> DataFrame:

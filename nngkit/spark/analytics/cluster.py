@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.analytics.availability import ACCURACY
+from nngkit.spark.jobs.grouping import by_columns, by_window, quantiles
 from nngkit.spark.jobs.headers import need, seconds_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PROTOCOL: Final = "cluster"  # of these records
-QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 BATCH: Final = 65_536  # jobs of one Arrow batch: some 15 MB
 
 ENDED: Final = (
@@ -78,47 +77,27 @@ def unreadable(rows: DataFrame, jobs: DataFrame | None = None) -> DataFrame:
     )
 
 
-def _times(column: str) -> list[Column]:
+def _times(column: str) -> dict[str, Column]:
     """Return the mean and the quantiles of a column of seconds."""
-    quantiles = F.percentile_approx(column, [share for _name, share in QUANTILES], ACCURACY)
-    return [F.avg(column).alias(f"{column}_mean"), quantiles.alias(f"_{column}")]
+    return {f"{column}_mean": F.avg(column), **quantiles(column, f"{column}_")}
 
 
-def _apart(column: str) -> list[Column]:
-    names = (f"{column}_{name}" for name, _share in QUANTILES)
-    return [F.col(f"{column}_mean"), *(F.col(f"_{column}")[index].alias(name) for index, name in enumerate(names))]
+def _retries() -> Column:
+    return F.sum(F.greatest(F.col("tries") - 1, F.lit(0)))
 
 
-def _counts() -> list[Column]:
-    retried = F.greatest(F.col("tries") - 1, F.lit(0))
-    return [
-        F.count("*").alias("jobs"),
-        F.count_if(F.col("outcome") == "result").alias("done"),
-        *(F.count_if(F.col("outcome") == each).alias(each) for each in ("failed", "dead", "cancelled")),
-        F.coalesce(F.sum("ran"), F.lit(0.0)).alias("busy"),
-        F.sum("tries").alias("tries"),
-        F.sum(retried).alias("retries"),
-    ]
-
-
-COUNTS: Final = ("jobs", "done", "failed", "dead", "cancelled", "busy")
-
-
-def _window(window: str) -> Column:
-    return F.window("at", window).alias("w")
-
-
-def _span() -> list[Column]:
-    return [F.col("w.start").alias("start"), F.col("w.end").alias("end")]
-
-
-def summed(jobs: DataFrame, *by: str) -> DataFrame:
-    """Return, by these columns, the figures of `work`, for all times together."""
-    return (
-        jobs.groupBy(*by)
-        .agg(*_counts(), *_times("waited"), *_times("ran"))
-        .select(*by, *COUNTS, *_apart("waited"), *_apart("ran"), "tries", "retries")
-    )
+def figures() -> dict[str, Column]:
+    """Return the figures of `work`."""
+    return {
+        "jobs": F.count("*"),
+        "done": F.count_if(F.col("outcome") == "result"),
+        **{each: F.count_if(F.col("outcome") == each) for each in ("failed", "dead", "cancelled")},
+        "busy": F.coalesce(F.sum("ran"), F.lit(0.0)),
+        **_times("waited"),
+        **_times("ran"),
+        "tries": F.sum("tries"),
+        "retries": _retries(),
+    }
 
 
 def work(jobs: DataFrame, window: str = "1 hour") -> DataFrame:
@@ -127,58 +106,36 @@ def work(jobs: DataFrame, window: str = "1 hour") -> DataFrame:
     A job belongs to the window of its end, and to the worker of its last try; the worker of a job that never started
     is "".
     """
-    by = ("cluster", "worker", "kind")
-    return (
-        jobs.groupBy(_window(window), *by)
-        .agg(*_counts(), *_times("waited"), *_times("ran"))
-        .select(*_span(), *by, *COUNTS, *_apart("waited"), *_apart("ran"), "tries", "retries")
-    )
+    return by_window(jobs, "at", window, "cluster", "worker", "kind", **figures())
 
 
 def queue_times(jobs: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window, cluster and kind, the seconds from submission to the last start, of jobs that started."""
-    return (
-        jobs.where("waited is not null")
-        .groupBy(_window(window), "cluster", "kind")
-        .agg(F.count("*").alias("jobs"), *_times("waited"), F.max("waited").alias("longest"))
-        .select(*_span(), "cluster", "kind", "jobs", *_apart("waited"), "longest")
-    )
+    waits = {"jobs": F.count("*"), **_times("waited"), "longest": F.max("waited")}
+    return by_window(jobs.where("waited is not null"), "at", window, "cluster", "kind", **waits)
 
 
 def retries(jobs: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window, cluster and kind, how many jobs were tried again, how often, and with which end."""
     again = F.col("tries") > 1
-    return (
-        jobs.groupBy(_window(window), "cluster", "kind")
-        .agg(
-            F.count("*").alias("jobs"),
-            F.count_if(again).alias("retried"),
-            F.sum(F.greatest(F.col("tries") - 1, F.lit(0))).alias("retries"),
-            F.max("tries").alias("most_tries"),
-            F.count_if(again & (F.col("outcome") == "result")).alias("done_after_retry"),
-            F.count_if(F.col("outcome") == "dead").alias("dead"),
-        )
-        .select(*_span(), "cluster", "kind", "jobs", "retried", "retries", "most_tries", "done_after_retry", "dead")
+    return by_window(
+        jobs,
+        "at",
+        window,
+        *("cluster", "kind"),
+        jobs=F.count("*"),
+        retried=F.count_if(again),
+        retries=_retries(),
+        most_tries=F.max("tries"),
+        done_after_retry=F.count_if(again & (F.col("outcome") == "result")),
+        dead=F.count_if(F.col("outcome") == "dead"),
     )
 
 
 def dead_letters(jobs: DataFrame) -> DataFrame:
     """Return the jobs without a result that were not cancelled: dead letters, and those whose error allows no retry."""
-    return jobs.where(F.col("outcome").isin("dead", "failed")).select(
-        "at",
-        "cluster",
-        "id",
-        "kind",
-        "key",
-        "submitter",
-        "worker",
-        "outcome",
-        "error",
-        "text",
-        "tries",
-        "term",
-        "queued",
-    )
+    names = "at cluster id kind key submitter worker outcome error text tries term queued"
+    return jobs.where(F.col("outcome").isin("dead", "failed")).select(*names.split())
 
 
 def hosts(rows: DataFrame, jobs: DataFrame | None = None) -> DataFrame:
@@ -193,38 +150,24 @@ def hosts(rows: DataFrame, jobs: DataFrame | None = None) -> DataFrame:
     `jobs`: the result of `ended`, if there is one already.
     """
     changes = _of(rows, "hosts").mapInArrow(_changes, CHANGE).where("bad is null").drop("bad")
-    reported = changes.where("host is not null").groupBy("cluster", "term", "host")
-    signs = reported.agg(F.min("at").alias("start"), F.max("at").alias("last"), F.lit(0).cast("bigint").alias("jobs"))
-    worked = (
-        (ended(rows) if jobs is None else jobs)
-        .groupBy("cluster", "term", "host")
-        .agg(F.min("at").alias("start"), F.max("at").alias("last"), F.count("*").alias("jobs"))
-    )
-    reigns = (
-        signs.unionByName(worked)
-        .groupBy("cluster", "term", "host")
-        .agg(F.min("start").alias("start"), F.max("last").alias("last"), F.sum("jobs").alias("jobs"))
-    )
+    which = ("cluster", "term", "host")
+    span = {"start": F.min("at"), "last": F.max("at")}
+    signs = by_columns(changes.where("host is not null"), *which, **span, jobs=F.lit(0).cast("bigint"))
+    worked = by_columns(ended(rows) if jobs is None else jobs, *which, **span, jobs=F.count("*"))
+    both = signs.unionByName(worked)
+    reigns = by_columns(both, *which, start=F.min("start"), last=F.max("last"), jobs=F.sum("jobs"))
     losses = changes.where("host is null").select("cluster", "term", F.col("at").alias("lost"), "why")
-    which = ["cluster", "term"]
-    first_loss = (
-        reigns.select("cluster", "term", "host", "last")
-        .join(losses, which)
-        .where("lost >= last")
-        .groupBy("cluster", "term", "host")
-        .agg(F.min(F.struct("lost", "why")).alias("loss"))
-    )
+    later = reigns.select(*which, "last").join(losses, ["cluster", "term"]).where("lost >= last")
+    first_loss = by_columns(later, *which, loss=F.min(F.struct("lost", "why")))
     following = F.lead("start").over(Window.partitionBy("cluster").orderBy("term", "start", "host"))
     end = F.least("loss.lost", "next")  # of those that are not null
     until = F.coalesce(F.col("end"), F.col("last"))
     return (
         reigns.withColumn("next", following)
-        .join(first_loss, ["cluster", "term", "host"], "left")
+        .join(first_loss, list(which), "left")
         .withColumn("end", end)
         .select(
-            "cluster",
-            "term",
-            "host",
+            *which,
             "start",
             until.alias("end"),
             F.col("end").isNotNull().alias("ended"),

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from nngkit.spark.analytics import cluster
 from nngkit.spark.analytics.requests import is_exchange, requests, services
+from nngkit.spark.analytics.traffic import totals
+from nngkit.spark.jobs.grouping import by_columns
 from nngkit.spark.jobs.headers import header, need
 
 OWN: Final = ("survey", cluster.PROTOCOL)  # protocols of nngkit's own records, which are no traffic between programs
@@ -37,21 +39,8 @@ def dependencies(rows: DataFrame) -> DataFrame:
     """Return the edges: source, target, kind, messages, bytes, and the first and last time."""
     need(rows, "key", "value", "topic", "partition", "offset", "timestamp", "protocol", "peer", "headers")
     edges = _named(_published(rows).unionByName(_called(rows)), rows).unionByName(_clusters(rows))
-    return edges.groupBy("source", "target", "kind").agg(
-        F.sum("messages").alias("messages"),
-        F.sum("bytes").alias("bytes"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-    )
-
-
-def _totals(size: str, at: str) -> list[Column]:
-    return [
-        F.count("*").alias("messages"),
-        F.sum(size).alias("bytes"),
-        F.min(at).alias("first"),
-        F.max(at).alias("last"),
-    ]
+    sums = {name: F.sum(name) for name in ("messages", "bytes")}
+    return by_columns(edges, "source", "target", "kind", **sums, first=F.min("first"), last=F.max("last"))
 
 
 def _published(rows: DataFrame) -> DataFrame:
@@ -61,14 +50,13 @@ def _published(rows: DataFrame) -> DataFrame:
         F.octet_length("value").alias("size"),
         "timestamp",
     )
-    return sized.groupBy("who", "target", F.lit("publishes").alias("kind")).agg(*_totals("size", "timestamp"))
+    return by_columns(sized, "who", "target", F.lit("publishes").alias("kind"), **totals("size", "timestamp"))
 
 
 def _called(rows: DataFrame) -> DataFrame:
     asked = requests(rows).withColumn("size", F.col("request_bytes") + F.coalesce("reply_bytes", F.lit(0)))
-    return asked.groupBy(
-        F.col("requester").alias("who"), F.col("service").alias("target"), F.lit("calls").alias("kind")
-    ).agg(*_totals("size", "at"))
+    ends = F.col("requester").alias("who"), F.col("service").alias("target")
+    return by_columns(asked, *ends, F.lit("calls").alias("kind"), **totals("size", "at"))
 
 
 def _named(edges: DataFrame, rows: DataFrame) -> DataFrame:
@@ -91,14 +79,10 @@ def _clusters(rows: DataFrame) -> DataFrame:
         "timestamp",
     )
     receiver = F.regexp_extract("rest", r"^[0-9]+/[0-9]+/(.*)$", 1)
-    sent = (
-        parts.where("source is not null")
-        .withColumn("target", F.when(receiver != "", receiver).otherwise("all nodes"))
-        .groupBy("source", "target", F.lit("sends").alias("kind"))
-        .agg(*_totals("size", "timestamp"))
-    )
+    target = F.when(receiver != "", receiver).otherwise("all nodes").alias("target")
+    known = parts.where("source is not null")
+    sent = by_columns(known, "source", target, F.lit("sends").alias("kind"), **totals("size", "timestamp"))
     jobs = cluster.ended(rows).where("worker != ''").withColumn("size", F.col("payload") + F.col("result"))
-    submitted = jobs.groupBy(
-        F.col("submitter").alias("source"), F.col("worker").alias("target"), F.lit("submits").alias("kind")
-    ).agg(*_totals("size", "at"))
+    ends = F.col("submitter").alias("source"), F.col("worker").alias("target")
+    submitted = by_columns(jobs, *ends, F.lit("submits").alias("kind"), **totals("size", "at"))
     return sent.unionByName(submitted)

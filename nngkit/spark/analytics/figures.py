@@ -19,7 +19,8 @@ from nngkit.spark.analytics import availability, cluster, quality, traffic
 from nngkit.spark.analytics.activity import Activity, collect_activity
 from nngkit.spark.analytics.charts import COLOURS, Bar
 from nngkit.spark.analytics.tables import ROWS, Table, as_table, ms, rounded, seconds_since, share_text, utc
-from nngkit.spark.jobs.headers import seconds_between, sent
+from nngkit.spark.jobs.grouping import ACCURACY, by_columns
+from nngkit.spark.jobs.headers import seconds_between
 
 POINTS: Final = 120  # of a plot over time
 BARS: Final = 30  # providers in the timeline, by ascending uptime
@@ -136,7 +137,13 @@ def _collect(rows: DataFrame) -> Figures:
         ),
         latency=as_table(
             ("topic", "messages", "p50 ms", "p95 ms", "p99 ms", "slowest ms"),
-            [(row.topic, row.messages, *map(ms, (*row.q, row.slowest))) for row in _latency(rows)],
+            [
+                (row.topic, row.messages, *map(ms, (row.p50, row.p95, row.p99, row.slowest)))
+                for row in by_columns(traffic.timed(rows), "topic", **traffic.latencies())
+                .orderBy(F.desc("p95"), "topic")
+                .limit(ROWS + 1)
+                .collect()
+            ],
         ),
         bars=bars,
         bars_cut=bars_cut,
@@ -145,12 +152,7 @@ def _collect(rows: DataFrame) -> Figures:
         replies=as_table(
             ("service", "provider", "replies", "p50 ms", "p95 ms", "p99 ms"),
             [
-                (
-                    row.service,
-                    row.provider,
-                    row.replies,
-                    *map(ms, (row.p50, row.p95, row.p99)),
-                )
+                (row.service, row.provider, row.replies, *map(ms, (row.p50, row.p95, row.p99)))
                 for row in traffic.slowest(seen, ROWS + 1).collect()
             ],
         ),
@@ -232,28 +234,11 @@ def _rates(counted: Sequence[Any], which: str, step: int) -> Points:
     return {each: [(float(at), found[each].get(at, 0) / step) for at in every] for each in order}
 
 
-def _timed(rows: DataFrame) -> DataFrame:
-    """Return the rows with a send time, and the seconds from the sender's clock to the recorder's."""
-    seconds = seconds_between(sent(), "timestamp")
-    return rows.withColumn("seconds", seconds).where("seconds is not null")
-
-
-def _latency(rows: DataFrame) -> list[Any]:
-    quantiles = F.percentile_approx("seconds", [0.5, 0.95, 0.99], availability.ACCURACY)
-    found = _timed(rows).groupBy("topic")
-    return (
-        found.agg(F.count("*").alias("messages"), quantiles.alias("q"), F.max("seconds").alias("slowest"))
-        .orderBy(F.desc(F.col("q")[1]), "topic")
-        .limit(ROWS + 1)
-        .collect()
-    )
-
-
 def _latency_by_topic(rows: DataFrame, named: Sequence[str], step: int) -> Points:
     """Return the p95 latency over time, in ms; no point without messages."""
-    quantile = F.percentile_approx("seconds", 0.95, availability.ACCURACY)
+    p95 = F.percentile_approx("seconds", 0.95, ACCURACY)
     found: Points = {}
-    for row in _timed(rows).groupBy(_named(named), _place(step)).agg(quantile.alias("p95")).orderBy("place").collect():
+    for row in by_columns(traffic.timed(rows), _named(named), _place(step), p95=p95).orderBy("place").collect():
         found.setdefault(row.name, []).append((float(row.place), row.p95 * 1000))
     return {each: found[each] for each in sorted(found)}
 
@@ -290,24 +275,11 @@ def _providers(parts: DataFrame) -> tuple[list[Bar], bool, Table, bool]:
         for row in drawn.join(wanted, list(who)).orderBy("start").collect():
             key = (row.service, row.provider, row.daemon)
             spans.setdefault(key, []).append((seconds_since(row.start), seconds_since(row.end), bool(row.up)))
-    bars = [
-        Bar(
-            f"{row.service} {row.provider}",
-            spans.get((row.service, row.provider, row.daemon), []),
-            share_text(row.share),
-        )
-        for row in shown
-    ]
-    table = [
-        (
-            row.service,
-            row.provider,
-            share_text(row.share),
-            row.flaps,
-            row.rounds,
-        )
-        for row in found
-    ]
+    bars = []
+    for row in shown:
+        parts_of = spans.get((row.service, row.provider, row.daemon), [])
+        bars.append(Bar(f"{row.service} {row.provider}", parts_of, share_text(row.share)))
+    table = [(row.service, row.provider, share_text(row.share), row.flaps, row.rounds) for row in found]
     head = ("service", "provider", "time up", "went down", "rounds")
     return bars, any(row.parts > PARTS for row in shown), as_table(head, table), len(found) > BARS
 
@@ -361,26 +333,20 @@ def _by_kind(jobs: DataFrame, step: int, first: dt.datetime, last: dt.datetime) 
 
 
 def _work(jobs: DataFrame) -> Table:
-    busiest = cluster.summed(jobs, "worker", "kind").orderBy(F.desc("busy"), F.desc("jobs"), "worker", "kind")
-    times = ("waited_p50", "waited_p95", "ran_p50", "ran_p95")
-    head = (
-        "worker",
-        "kind",
-        "jobs",
-        "done",
-        "dead",
-        "busy s",
-        "queue p50 ms",
-        "queue p95 ms",
-        "run p50 ms",
-        "run p95 ms",
-    )
+    by_worker = by_columns(jobs, "worker", "kind", **cluster.figures())
+    busiest = by_worker.orderBy(F.desc("busy"), F.desc("jobs"), "worker", "kind")
+    times = {
+        "queue p50 ms": "waited_p50",
+        "queue p95 ms": "waited_p95",
+        "run p50 ms": "ran_p50",
+        "run p95 ms": "ran_p95",
+    }
     return as_table(
-        (*head, "retries"),
+        ("worker", "kind", "jobs", "done", "dead", "busy s", *times, "retries"),
         [
             (
                 *(row.worker or "-", row.kind, row.jobs, row.done, row.dead, rounded(row.busy)),
-                *("-" if row[name] is None else ms(row[name]) for name in times),
+                *("-" if row[name] is None else ms(row[name]) for name in times.values()),
                 row.retries,
             )
             for row in busiest.limit(ROWS + 1).collect()

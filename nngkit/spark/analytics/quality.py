@@ -15,7 +15,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.jobs.headers import header, need, number, seconds_between, sender, sent
+from nngkit.spark.analytics.traffic import timed
+from nngkit.spark.jobs.grouping import by_window
+from nngkit.spark.jobs.headers import header, need, number, sender
 
 
 def duplicates(rows: DataFrame) -> DataFrame:
@@ -103,25 +105,14 @@ def skew(rows: DataFrame, window: str = "1 hour") -> DataFrame:
     that much; if far above the network's delay, it is behind. Streamable with a watermark on `timestamp`.
     """
     need(rows, "headers", "partition", "timestamp", "peer")
-    seconds = seconds_between(sent(), "timestamp")
-    return (
-        rows.withColumn("seconds", seconds)
-        .where("seconds is not null")
-        .groupBy(F.window("timestamp", window).alias("w"), sender().alias("sender"), "partition")
-        .agg(
-            F.count("*").alias("messages"),
-            F.min("seconds").alias("least"),
-            F.median("seconds").alias("median"),
-            F.max("seconds").alias("most"),
-        )
-        .select(
-            F.col("w.start").alias("start"),
-            F.col("w.end").alias("end"),
-            "sender",
-            "partition",
-            "messages",
-            "least",
-            "median",
-            "most",
-        )
+    return by_window(
+        timed(rows),
+        "timestamp",
+        window,
+        sender().alias("sender"),
+        "partition",
+        messages=F.count("*"),
+        least=F.min("seconds"),
+        median=F.median("seconds"),
+        most=F.max("seconds"),
     )

@@ -16,15 +16,12 @@ address; else (a queue's replies have none) the kind of the device, which is the
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.analytics.availability import ACCURACY, observations
+from nngkit.spark.analytics.availability import observations
+from nngkit.spark.jobs.grouping import by_window, quantiles
 from nngkit.spark.jobs.headers import header, need, number, peer, seconds_between
-
-QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 def is_exchange() -> Column:
@@ -86,25 +83,12 @@ def requests(rows: DataFrame) -> DataFrame:
     )
 
 
-def latencies(asked: DataFrame, *by: Column | str) -> DataFrame:
-    """Return by these columns the requests, those answered, `q`, the seconds of QUANTILES, and the slowest."""
-    quantiles = F.percentile_approx("seconds", [share for _name, share in QUANTILES], ACCURACY)
-    return asked.groupBy(*by).agg(
-        F.count("*").alias("requests"),
-        F.count("seconds").alias("answered"),
-        quantiles.alias("q"),
-        F.max("seconds").alias("slowest"),
-    )
+def latencies() -> dict[str, Column]:
+    """Return the figures of requests: their number, those answered, and p50, p95, p99 and the slowest in seconds."""
+    counts = {"requests": F.count("*"), "answered": F.count("seconds")}
+    return {**counts, **quantiles("seconds"), "slowest": F.max("seconds")}
 
 
 def request_latency(rows: DataFrame, window: str = "1 hour") -> DataFrame:
     """Return, by window and service, requests, those answered, and p50, p95, p99 of the seconds to the reply."""
-    return latencies(requests(rows), F.window("at", window).alias("w"), "service").select(
-        F.col("w.start").alias("start"),
-        F.col("w.end").alias("end"),
-        "service",
-        "requests",
-        "answered",
-        *(F.col("q")[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)),
-        "slowest",
-    )
+    return by_window(requests(rows), "at", window, "service", **latencies())

@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from nngkit.spark.jobs.grouping import by_columns
 from nngkit.spark.jobs.headers import need, peer, seconds_between
 
 GAP: Final = "5 minutes"  # the usual end of a visit; a sender with a heartbeat every minute may miss four
@@ -26,35 +27,29 @@ def sessions(rows: DataFrame, gap: str = GAP) -> DataFrame:
     watermark on `timestamp`, a session is returned when the watermark has passed `gap` after its end.
     """
     need(rows, "value", "topic", "timestamp", "peer")
-    return (
-        rows.groupBy(F.session_window("timestamp", gap).alias("w"), peer(rows).alias("peer"))
-        .agg(
-            F.min("timestamp").alias("start"),
-            F.max("timestamp").alias("end"),
-            F.count("*").alias("messages"),
-            F.sum(F.octet_length("value")).alias("bytes"),
-            F.sort_array(F.collect_set("topic")).alias("topics"),
-        )
-        .select(
-            "peer",
-            "start",
-            "end",
-            seconds_between("start", "end").alias("seconds"),
-            "messages",
-            "bytes",
-            "topics",
-        )
-    )
+    return by_columns(
+        rows,
+        F.session_window("timestamp", gap).alias("w"),
+        peer(rows).alias("peer"),
+        start=F.min("timestamp"),
+        end=F.max("timestamp"),
+        seconds=seconds_between(F.min("timestamp"), F.max("timestamp")),
+        messages=F.count("*"),
+        bytes=F.sum(F.octet_length("value")),
+        topics=F.sort_array(F.collect_set("topic")),
+    ).drop("w")
 
 
 def peers(rows: DataFrame) -> DataFrame:
     """Return each peer with its first and last time, its messages and topics. Batch only."""
     need(rows, "topic", "timestamp", "peer")
-    return rows.groupBy(peer(rows).alias("peer")).agg(
-        F.min("timestamp").alias("first"),
-        F.max("timestamp").alias("last"),
-        F.count("*").alias("messages"),
-        F.sort_array(F.collect_set("topic")).alias("topics"),
+    return by_columns(
+        rows,
+        peer(rows).alias("peer"),
+        first=F.min("timestamp"),
+        last=F.max("timestamp"),
+        messages=F.count("*"),
+        topics=F.sort_array(F.collect_set("topic")),
     )
 
 

@@ -15,50 +15,24 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from nngkit.spark.analytics.availability import ACCURACY
+from nngkit.spark.analytics.availability import WHERE, answered, replies
+from nngkit.spark.jobs.grouping import ACCURACY, by_columns, by_window, quantiles
 from nngkit.spark.jobs.headers import need, peer, seconds_between, sent
 
 PACE: Final = 10.0  # times the usual pause: with random senders, 1 pause in 1,000 is longer (2 ** -10)
 SHORTEST: Final = 0.1  # seconds: shorter pauses are caused by schedulers and garbage collection
-QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-
-
-def _quantiles(of: Column) -> Column:
-    return F.percentile_approx(of, [share for _name, share in QUANTILES], ACCURACY)
-
-
-def _apart(quantiles: str) -> list[Column]:
-    return [F.col(quantiles)[index].alias(name) for index, (name, _share) in enumerate(QUANTILES)]
 
 
 def rates(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     """Return, by window, topic and peer, messages and bytes, both also a second, and message sizes."""
     need(rows, "value", "topic", "timestamp", "peer")
     size = F.octet_length("value")
-    seconds = seconds_between("w.start", "w.end")
-    return (
-        rows.groupBy(F.window("timestamp", window).alias("w"), "topic", peer(rows).alias("peer"))
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum(size).alias("bytes"),
-            F.min(size).alias("smallest"),
-            _quantiles(size).alias("q"),
-            F.max(size).alias("largest"),
-        )
-        .select(
-            F.col("w.start").alias("start"),
-            F.col("w.end").alias("end"),
-            "topic",
-            "peer",
-            "messages",
-            "bytes",
-            (F.col("messages") / seconds).alias("messages_per_second"),
-            (F.col("bytes") / seconds).alias("bytes_per_second"),
-            "smallest",
-            *_apart("q"),
-            "largest",
-        )
-    )
+    figures = {"smallest": F.min(size), **quantiles(size), "largest": F.max(size)}
+    counted = by_window(rows, "timestamp", window, *_who(rows), messages=F.count("*"), bytes=F.sum(size), **figures)
+    seconds = seconds_between("start", "end")
+    totals = ("messages", "bytes")
+    each_second = ((F.col(name) / seconds).alias(f"{name}_per_second") for name in totals)
+    return counted.select("start", "end", "topic", "peer", *totals, *each_second, *figures)
 
 
 def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
@@ -67,22 +41,21 @@ def latency(rows: DataFrame, window: str = "1 minute") -> DataFrame:
     Includes the difference of the clocks, which quality.skew estimates.
     """
     need(rows, "topic", "timestamp", "peer", "headers")
-    seconds = seconds_between(sent(), "timestamp")
-    return (
-        rows.withColumn("seconds", seconds)
-        .where("seconds is not null")
-        .groupBy(F.window("timestamp", window).alias("w"), "topic", peer(rows).alias("peer"))
-        .agg(F.count("*").alias("messages"), _quantiles(F.col("seconds")).alias("q"), F.max("seconds").alias("slowest"))
-        .select(
-            F.col("w.start").alias("start"),
-            F.col("w.end").alias("end"),
-            "topic",
-            "peer",
-            "messages",
-            *_apart("q"),
-            "slowest",
-        )
-    )
+    return by_window(timed(rows), "timestamp", window, *_who(rows), **latencies())
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    """Return the rows with a send time, and the `seconds` from the sender's clock to the recorder's."""
+    return rows.withColumn("seconds", seconds_between(sent(), "timestamp")).where("seconds is not null")
+
+
+def latencies() -> dict[str, Column]:
+    """Return the figures of rows that are `timed`."""
+    return {"messages": F.count("*"), **quantiles("seconds"), "slowest": F.max("seconds")}
+
+
+def _who(rows: DataFrame) -> tuple[Column | str, ...]:
+    return "topic", peer(rows).alias("peer")
 
 
 def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
@@ -96,39 +69,32 @@ def silences(rows: DataFrame, over: float | None = None) -> DataFrame:
     before = F.lag("timestamp").over(Window.partitionBy("topic", "peer").orderBy("timestamp", "partition", "offset"))
     paused = named.withColumn("seconds", seconds_between(before, "timestamp"))
     who = ["topic", "peer"]
-    usual = paused.groupBy(*who).agg(F.percentile_approx("seconds", 0.5, ACCURACY).alias("usual"))
+    usual = by_columns(paused, *who, usual=F.percentile_approx("seconds", 0.5, ACCURACY))
     own = F.greatest(F.col("usual") * PACE, F.lit(SHORTEST)) if over is None else F.lit(float(over))
-    return (
-        paused.join(usual.withColumn("over", own), who)
-        .groupBy(*who, "usual", "over")
-        .agg(
-            F.count("*").alias("messages"),
-            F.count_if(F.col("seconds") > F.col("over")).alias("silences"),
-            F.max("seconds").alias("longest"),
-            F.min("timestamp").alias("first"),
-            F.max("timestamp").alias("last"),
-        )
+    return by_columns(
+        paused.join(usual.withColumn("over", own), who),
+        *(*who, "usual", "over"),
+        messages=F.count("*"),
+        silences=F.count_if(F.col("seconds") > F.col("over")),
+        longest=F.max("seconds"),
+        first=F.min("timestamp"),
+        last=F.max("timestamp"),
     )
 
 
 def slowest(seen: DataFrame, most: int = 10) -> DataFrame:
     """Return the providers with the slowest responses, by p95; `seen` is from availability.observations. Batch only."""
-    return (
-        seen.where("up and seconds is not null")
-        .groupBy("service", "provider", "zone")
-        .agg(F.count("*").alias("replies"), _quantiles(F.col("seconds")).alias("q"), F.max("seconds").alias("slowest"))
-        .select("service", "provider", "zone", "replies", *_apart("q"), "slowest")
-        .orderBy(F.desc("p95"), "service", "provider")
-        .limit(most)
-    )
+    by_provider = by_columns(answered(seen), *WHERE, **replies())
+    return by_provider.orderBy(F.desc("p95"), "service", "provider").limit(most)
 
 
 def edges(rows: DataFrame) -> DataFrame:
     """Return edges from senders to topics, by protocol, with messages, bytes, first and last time."""
     need(rows, "value", "topic", "timestamp", "peer", "protocol")
-    return rows.groupBy(peer(rows).alias("source"), F.col("topic").alias("target"), "protocol").agg(
-        F.count("*").alias("messages"),
-        F.sum(F.octet_length("value")).alias("bytes"),
-        F.min("timestamp").alias("first"),
-        F.max("timestamp").alias("last"),
-    )
+    who = peer(rows).alias("source"), F.col("topic").alias("target"), "protocol"
+    return by_columns(rows, *who, **totals(F.octet_length("value"), "timestamp"))
+
+
+def totals(size: Column | str, at: str) -> dict[str, Column]:
+    """Return the figures of messages of this size at this time: their number, bytes, first and last time."""
+    return {"messages": F.count("*"), "bytes": F.sum(size), "first": F.min(at), "last": F.max(at)}

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 
 from nngkit.errors import NotFound
 from nngkit.spark.jobs.compaction import snapshots
+from nngkit.spark.jobs.grouping import by_window
 from nngkit.spark.jobs.headers import header, need, number, sender
 from nngkit.spark.jobs.packing import COLUMNS, PACKED, names, packing
 from nngkit.spark.reading.batches import BatchFunction
@@ -127,22 +128,5 @@ def edits(updates: DataFrame, window: str = "1 day") -> DataFrame:
 
     A merge counts as one update of the author `unknown`, as it has many.
     """
-    return (
-        updates.groupBy(F.window("at", window).alias("w"), "doc", "author")
-        .agg(
-            F.count("*").alias("updates"),
-            F.sum(F.octet_length("update")).alias("bytes"),
-            F.min("at").alias("first"),
-            F.max("at").alias("last"),
-        )
-        .select(
-            F.col("w.start").alias("start"),
-            F.col("w.end").alias("end"),
-            "doc",
-            "author",
-            "updates",
-            "bytes",
-            "first",
-            "last",
-        )
-    )
+    figures = {"updates": F.count("*"), "bytes": F.sum(F.octet_length("update"))}
+    return by_window(updates, "at", window, "doc", "author", **figures, first=F.min("at"), last=F.max("at"))
