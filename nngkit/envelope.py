@@ -10,10 +10,7 @@ values, map keys other than text, duplicate keys, nesting deeper than 32, bytes 
     >>> decode(encode({"v": 1, "name": "answer"}), what="reply")
     {'v': 1, 'name': 'answer'}
 
-Bytes from a peer are hostile until `decode` has accepted them, and a map is hostile until `field` has read it:
-
-    >>> field({"name": "answer"}, "name", str, what="reply", max_len=128)
-    'answer'
+Bytes from a peer are hostile until `decode` has accepted them, and values until `nngkit.messages` has read them.
 
 Reason for the limits: with its defaults cbor2 took 11 s for 300 KB of colliding integer keys, and follows tags into
 dates, fractions, regular expressions and cycles (measured, cbor2 6.2.1). With the limits, every hostile case in
@@ -22,8 +19,7 @@ tests/test_envelope.py is refused in milliseconds, and honest messages cost no m
 
 from __future__ import annotations
 
-import math
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final
 
 import cbor2
 
@@ -39,16 +35,6 @@ _SHOWN = 120  # characters of a peer's text that an error repeats
 
 _LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
 _READ: Final[frozenset[type]] = _LEAVES | {int}  # integers decoded without tags are within 64 bits
-
-T = TypeVar("T")
-D = TypeVar("D")
-
-
-class _Required:
-    """Marker: the field has no default."""
-
-
-_REQUIRED: Final = _Required()
 
 
 def encode(value: object, *, limit: int | None = None) -> bytes:
@@ -133,75 +119,17 @@ def as_map(value: object, *, what: str, peer: str | None = None) -> dict[str, An
     return value
 
 
-def check_version(fields: dict[str, Any], ours: int, *, what: str, peer: str | None = None) -> int:
-    """Return the peer's protocol version, the field `v`: 1 to `ours`. BadMessage for a newer one names both."""
-    theirs = field(fields, "v", int, what=what, peer=peer, low=1)
+def check_version(fields: dict[str, Any], ours: int, *, what: str, peer: str | None = None) -> None:
+    """Check the peer's protocol version, the field `v`: 1 to `ours`. BadMessage for a newer one names both."""
+    if "v" not in fields:
+        raise BadMessage(what, "field 'v' is missing", peer)
+    theirs = fields["v"]
+    if type(theirs) is not int:
+        raise BadMessage(what, f"field 'v' must be int, not {_named(theirs)}", peer)
+    if theirs < 1:
+        raise BadMessage(what, "field 'v' is out of range", peer)
     if theirs > ours:
         raise BadMessage(what, f"version {theirs} is newer than the supported version {ours}", peer)
-    return theirs
-
-
-@overload
-def field(
-    fields: dict[str, Any],
-    name: str,
-    kind: type[T],
-    *,
-    what: str,
-    peer: str | None = ...,
-    max_len: int | None = ...,
-    low: float | None = ...,
-    high: float | None = ...,
-) -> T: ...
-@overload
-def field(
-    fields: dict[str, Any],
-    name: str,
-    kind: type[T],
-    *,
-    what: str,
-    default: D,
-    peer: str | None = ...,
-    max_len: int | None = ...,
-    low: float | None = ...,
-    high: float | None = ...,
-) -> T | D: ...
-def field(
-    fields: dict[str, Any],
-    name: str,
-    kind: type[Any],
-    *,
-    what: str,
-    default: object = _REQUIRED,
-    peer: str | None = None,
-    max_len: int | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """Return the field `name` of a decoded map, of exactly the type `kind`; `default`, if given, when it is missing.
-
-    An integer is accepted for a float, a bool never for a number; floats must be finite. `max_len` counts UTF-8 bytes
-    of text, bytes, or items. `low` and `high` bound a number, inclusively. Raises BadMessage.
-    """
-    value = fields.get(name, _REQUIRED)
-    if value is _REQUIRED:
-        if default is _REQUIRED:
-            raise BadMessage(what, f"field {name!r} is missing", peer)
-        return default
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise BadMessage(what, f"field {name!r} must be {kind.__name__}, not {_named(value)}", peer)
-    if max_len is not None:
-        size = len(value.encode()) if kind is str else len(value)
-        if size > max_len:
-            unit = "items" if kind in (list, dict) else "bytes"
-            raise BadMessage(what, f"field {name!r} has {size} {unit}, over the limit of {max_len}", peer)
-    if kind is float and not math.isfinite(value):
-        raise BadMessage(what, f"field {name!r} is not a finite number", peer)
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise BadMessage(what, f"field {name!r} is out of range", peer)
-    return value
 
 
 def _named(value: object) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 import cbor2
 import pytest
@@ -206,45 +206,25 @@ def test_a_value_over_the_readers_limit_is_not_encoded() -> None:
         envelope.encode(b"x" * 100, limit=50)
 
 
-MAP = {"text": "grün", "whole": 7, "number": 1.5, "nan": math.nan, "flag": True, "items": [1, 2], "none": None}
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "bounds", "why"),
-    [
-        ("other", str, {}, "missing"),
-        ("text", int, {}, "must be int, not str"),
-        ("none", str, {}, "must be str, not null"),
-        ("flag", int, {}, "must be int, not bool"),
-        ("whole", bool, {}, "must be bool, not int"),
-        ("number", int, {}, "must be int, not float"),
-        ("text", str, {"max_len": 4}, "5 bytes, over the limit of 4"),
-        ("items", list, {"max_len": 1}, "2 items"),
-        ("whole", int, {"low": 8}, "out of range"),
-        ("whole", int, {"high": 6}, "out of range"),
-        ("nan", float, {}, "finite"),
-    ],
-)
-def test_an_invalid_field_is_a_bad_message(name: str, kind: type, bounds: dict[str, int], why: str) -> None:
-    with pytest.raises(BadMessage, match=why) as caught:
-        envelope.field(MAP, name, kind, what="test message", peer="peer-1", **bounds)
-    assert caught.value.peer == "peer-1"
-
-
-def test_a_field_is_read_with_its_type_and_its_default() -> None:
-    assert envelope.field(MAP, "text", str, what="m", max_len=5) == "grün"
-    assert envelope.field(MAP, "whole", float, what="m", low=7, high=7) == 7.0
-    assert envelope.field(MAP, "other", str, what="m", default=None) is None
-
-
 def test_a_value_that_is_not_a_map_is_a_bad_message() -> None:
     with pytest.raises(BadMessage, match="list instead of a map"):
         envelope.as_map([], what="m")
 
 
-def test_a_newer_version_is_refused_with_both_numbers() -> None:
-    assert envelope.check_version({"v": 1}, 2, what="m") == 1
-    with pytest.raises(BadMessage, match="version 3 is newer than the supported version 2"):
-        envelope.check_version({"v": 3}, 2, what="m")
-    with pytest.raises(BadMessage, match="out of range"):
-        envelope.check_version({"v": 0}, 2, what="m")
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "'v' is missing"),
+        ({"v": None}, "must be int, not null"),
+        ({"v": True}, "must be int, not bool"),
+        ({"v": "1"}, "must be int, not str"),
+        ({"v": 0}, "out of range"),
+        ({"v": 3}, "version 3 is newer than the supported version 2"),
+    ],
+)
+def test_a_version_that_is_not_ours_is_refused(fields: dict[str, Any], why: str) -> None:
+    envelope.check_version({"v": 1}, 2, what="test message")
+    envelope.check_version({"v": 2}, 2, what="test message")
+    with pytest.raises(BadMessage, match=why) as caught:
+        envelope.check_version(fields, 2, what="test message", peer="peer-1")
+    assert caught.value.peer == "peer-1"

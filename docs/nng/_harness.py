@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pynng
@@ -70,6 +71,33 @@ def child(*arguments, seconds=20.0, perturb=False, stderr=subprocess.DEVNULL):
 def failed(code):
     """Return whether a child crashed, hung or said so, rather than ended well or by an exception of Python."""
     return code not in (0, 1)
+
+
+def race(attempt, threads):
+    """Repeat an attempt in threads of children until one crashes or the time, the argument SECONDS (60), is up.
+
+    `attempt`: called with an aio of its thread.
+    """
+    if CHILD:
+        end = time.monotonic() + float(CHILD[0])
+
+        def repeat():
+            aio = new_aio()
+            while time.monotonic() < end:
+                attempt(aio)
+
+        several = [threading.Thread(target=repeat) for _ in range(threads)]
+        for thread in several:
+            thread.start()
+        for thread in several:
+            thread.join()
+        os._exit(0)
+    end = time.monotonic() + seconds_to_try(60.0)
+    runs = code = 0
+    while not code and (left := end - time.monotonic()) > 0:
+        runs += 1
+        code, _ = child(min(5.0, left), perturb=True)
+    done(f"runs: {runs}; the last one ended with {code}", failed(code))
 
 
 def in_own_host(setup):

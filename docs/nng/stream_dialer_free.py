@@ -9,41 +9,20 @@ Observed: SIGABRT in a thread of NNG, with "panic: appending node already on a l
 pthread_mutex_lock: Invalid argument". By chance; argument: SECONDS to try for (60).
 """
 
-import os
 import random
-import threading
-import time
 
-from _harness import CHILD, child, dialer_to, done, failed, new_aio, seconds_to_try
+from _harness import dialer_to, race
 from pynng import lib
 
-THREADS = 4
+
+def dial_and_close(aio):
+    dialer = dialer_to("tcp://127.0.0.1:1")
+    lib.nng_stream_dialer_dial(dialer, aio)
+    for _ in range(random.randrange(40)):
+        pass
+    lib.nng_stream_dialer_close(dialer)
+    lib.nng_aio_wait(aio)
+    lib.nng_stream_dialer_free(dialer)
 
 
-def dial_and_close(end):
-    aio = new_aio()
-    while time.monotonic() < end:
-        dialer = dialer_to("tcp://127.0.0.1:1")
-        lib.nng_stream_dialer_dial(dialer, aio)
-        for _ in range(random.randrange(40)):
-            pass
-        lib.nng_stream_dialer_close(dialer)
-        lib.nng_aio_wait(aio)
-        lib.nng_stream_dialer_free(dialer)
-
-
-if CHILD:
-    end = time.monotonic() + float(CHILD[0])
-    threads = [threading.Thread(target=dial_and_close, args=(end,)) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    os._exit(0)
-
-end = time.monotonic() + seconds_to_try(60.0)
-runs = code = 0
-while not code and (left := end - time.monotonic()) > 0:
-    runs += 1
-    code, _ = child(min(5.0, left), perturb=True)
-done(f"runs: {runs}; the last one ended with {code}", failed(code))
+race(dial_and_close, threads=4)
