@@ -399,8 +399,11 @@ class ReaderThread:
     def _ready(self, number: int, event: int) -> None:
         """Read what has data, or let its waiters; write what has room."""
         if number == self._rooms.fileno():
-            for one_with_room, _ in self._rooms.poll(0):
-                if (connection := self._awaiting.get(one_with_room)) is not None:
+            found = self._rooms.poll(0)
+            with self._lock:  # an event may come before `await_room` has noted the connection
+                waiting = [self._awaiting.get(with_room) for with_room, _ in found]
+            for connection in waiting:
+                if connection is not None:
                     connection.room()
             return
         if (one := self._direct.get(number)) is not None:

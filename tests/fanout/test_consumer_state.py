@@ -198,7 +198,7 @@ def test_a_fetch_is_capped_and_a_settlement_over_the_cap_is_refused() -> None:
 
 def test_offsets_before_the_cursor_are_not_behind() -> None:
     info = ConsumerInfo("c", 0, 7, 7, 10, 0, 0, 0, 0, 0)
-    assert (info.behind, replace(info, end=7).behind, replace(info, end=5).behind) == (3, 0, 0)
+    assert (info.behind, msgspec_replace(info, end=7).behind, msgspec_replace(info, end=5).behind) == (3, 0, 0)
 
 
 @given(st.sets(st.integers(0, 200)))
