@@ -498,6 +498,7 @@ class Socket:
                 pushed = True
                 with contextlib.suppress(NngkitError):  # closed meanwhile: the rest is dropped and counted
                     pushed = batcher is None or batcher.flush()
+                outbox.settle_burst()  # a signal handler that raised twice may have kept its alarm from being set
                 with state.lock:
                     left = outbox.unwritten if state.reason is None or state.lingers else 0
                 if pushed and not left:
