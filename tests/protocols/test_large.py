@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import select
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import PeerEvent, Pull, Push
-from nngkit.testing import Wire
+from nngkit.protocols import UNLIMITED, PeerEvent, Pull, Push
+from nngkit.protocols._core.poller import reader_thread
+from nngkit.testing import Background, Wire
 from tests.protocols.alarms import alarms_raise
 from tests.protocols.soaking import forget_peak, peak, resident
 from tests.protocols.wires import WAIT
@@ -141,3 +144,30 @@ def test_a_signal_handler_that_raises_in_an_on_peer_callback_loses_nothing() -> 
 
 def test_a_signal_handler_that_raises_within_large_messages_loses_nothing() -> None:
     interrupted(500, 100_000)
+
+
+class SlowToRegister:
+    """An epoll whose `register` returns late: what is registered may be reported before."""
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self._epoll = epoll
+
+    def register(self, number: int, events: int) -> None:
+        self._epoll.register(number, events)
+        time.sleep(0.05)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "abstract://"])
+def test_room_that_comes_as_a_write_begins_to_await_it_is_not_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed: the reader thread found no connection for the only report of room, and the write stayed."""
+    reader = reader_thread()
+    monkeypatch.setattr(reader, "_rooms", SlowToRegister(reader._rooms))
+    body = b"x" * (16 << 20)
+    with Pull(listen=url, recv_max_size=UNLIMITED) as pull, Push(dial=pull.address) as push:
+        push.wait_for_peers(1, WAIT)
+        sending = Background(lambda: push.send(body))
+        assert pull.recv(timeout=WAIT) == body
+        sending.result()
