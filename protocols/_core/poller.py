@@ -66,7 +66,7 @@ class Poller:
         self.reads_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
         self._wakeup: WakeupDescriptor | None = None  # in the epoll: wakes the polling thread
-        self._poller = 0  # the thread that polls, or polled last
+        self._polled_by = 0  # the thread that polls, or polled last, by its ident
         self._watches: dict[object, Watch] = {}
         self._polling = threading.Lock()
         self._threads: set[ThreadWaiter] = set()
@@ -188,7 +188,7 @@ class Poller:
         epoll, wakeup = self.epoll, self._wakeup  # these references keep them open if another thread closes the socket
         if epoll is None or wakeup is None:
             return waiter.wait(deadline)
-        waiter.thread = self._poller = get_ident()
+        waiter.thread = self._polled_by = get_ident()
         waiter.wake_poll = wakeup.set
         first = longest = first_wait(waiter.thread)
         state, woken = self._state, waiter.lock.acquire
@@ -287,7 +287,7 @@ class Poller:
     def _pass_on(self, number: int) -> None:
         """Report a wake-up of the polling thread again that another thread has read."""
         wakeup = self._wakeup
-        if wakeup is not None and number == wakeup.fd and self._polling.locked() and self._poller != get_ident():
+        if wakeup is not None and number == wakeup.fd and self._polling.locked() and self._polled_by != get_ident():
             wakeup.set()
 
     # ------------------------------------------------------------------ the end
