@@ -8,7 +8,9 @@
                poller reports received data, and no receive is posted; a write that finds no room is AWAITING it, which
                the reader thread reports
     sync_aio   without a known descriptor: the operation of NNG, tried at once on the socket's aio without a callback,
-               and cancelled if it would wait (not under TLS)
+               and cancelled if it would wait
+    tls        what is received is decrypted for the machine at once; of its frames, parts of CHUNK bytes are encrypted
+               when the part before is sent
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
@@ -32,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from socket import SocketType
+from ssl import SSLError, SSLWantReadError
 from typing import Any, Final
 
 from nngkit.errors import BadMessage, NngkitError, TooLarge
@@ -45,6 +48,7 @@ from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialize
 from nngkit.protocols._nng.operations import Owner, atomically
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
+from nngkit.protocols._wire.tls_layer import RECORD, Layer, trouble
 from nngkit.protocols.routing import PRIORITY
 from nngkit.protocols.sp import LENGTHS, Machine
 
@@ -79,6 +83,7 @@ class Connection(Owner):
         state: State[Connection],
         stream: Any,
         descriptor: int | None,
+        tls: Layer | None,
         machine: Any,
         address: Address,
         url: str,
@@ -89,6 +94,7 @@ class Connection(Owner):
         self._state = state
         self.stream = stream
         self.descriptor = descriptor  # None if unknown
+        self.tls = tls
         self.machine = machine
         self.address = address
         self.url = url  # the shared address, for transports without one for each peer
@@ -99,8 +105,6 @@ class Connection(Owner):
         # read now: it is gone when the peer is
         there = streams.remote(stream, mapped=address.version == 6) if address.ported else None
         self._where = f"{address.scheme}://{there or 'unknown'}" if address.ported else url
-        # Under TLS an operation is cancelled on NNG's threads, which may wait for the lock that is held meanwhile.
-        self.sync_io = not address.tls
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
         self.crashed = False
@@ -139,6 +143,7 @@ class Connection(Owner):
         self.bodies: Sequence[bytes] = ()  # messages being written ...
         self.held: list[bytes] = []  # ... and their frames
         self.done = 0  # bytes of the frames that were written
+        self.sealed = 0  # under TLS: of the frames, bytes that were encrypted
         self.total = 0
         self._passed = (0, 0)  # frames that are written completely, and their bytes
         self._tx = self.aio(TX)
@@ -164,9 +169,14 @@ class Connection(Owner):
             try:
                 if received:
                     self.machine.feed(received)
-                    self._fed = self.machine.fed
+                    if self.tls is None:
+                        self._fed = self.machine.fed
+                    else:
+                        self._fed, self.tls.machine_fed = self.tls.fed, self.machine.fed
                     self._handshake()
                 else:
+                    if self.tls is not None and self.dialer is not None:
+                        self.tls.shake()
                     self.write(now=True)
                     if self.fault is None:
                         self.post()
@@ -201,7 +211,7 @@ class Connection(Owner):
                 else:
                     if posted:
                         self._receive_done()
-                    if self.stage == SHAKING:
+                    if self.stage == SHAKING and self._has_tls():
                         owner = self._path_listener()
                         if owner is None:
                             self._handshake()
@@ -213,7 +223,7 @@ class Connection(Owner):
                 state.lose(self)
             asking = self.stage == ASKING and which == RX
         if owner is not None:
-            owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes)
+            owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes, self.tls)
         elif asking:
             state.complete_handshake(self)
         state.notify()
@@ -239,6 +249,23 @@ class Connection(Owner):
         self.ending()
         self._end_if_idle()
 
+    def _has_tls(self) -> bool:
+        """Return True if there is none or its handshake is complete, which is continued."""
+        tls = self.tls
+        if tls is None or tls.open:
+            return True
+        if self.fault is None:
+            try:
+                tls.shake()
+            except NngkitError as wrong:
+                self.fault = wrong  # `close` sends the alert
+                return False
+            self._decrypt()  # what came with the end of the handshake
+            self.write(now=True)
+            if self.fault is None and not tls.open:
+                self.post()
+        return tls.open
+
     def _handshake(self) -> None:
         machine, wrong = self.machine, None
         if self.fault is not None:
@@ -258,8 +285,6 @@ class Connection(Owner):
             self.fault = "handshake refused"
         elif machine.open or machine.awaits_accept:
             self.stage = ASKING
-            if self.address.tls:
-                self.post()  # NNG detects that a TLS peer left only while a receive is posted
         else:
             self.post()
 
@@ -269,14 +294,14 @@ class Connection(Owner):
         """Take the messages that arrived with the hello and read on, by polling if the descriptor is known."""
         self._receiving = True
         self._state.inbox.take_from(self)
-        if self.rx_state == IDLE and self.descriptor is not None and self.sync_io and self._state.poller.add(self):
+        if self.rx_state == IDLE and self.descriptor is not None and self._state.poller.add(self):
             self.polled = True
             self._buffer = self._view = None  # the state's buffer is used instead
             self._open_direct()
         self.advance()
 
     def _open_direct(self) -> None:
-        """Read and write by a socket of Python's from now on. Here a machine that encrypts would have its place."""
+        """Read and write by a socket of Python's from now on."""
         if not direct.enabled or self.descriptor is None:
             return
         try:
@@ -336,7 +361,7 @@ class Connection(Owner):
                     state.poller.repeat(self)
                     return
             # The rest of a large body is mostly there; otherwise a vain operation would cost more than it saves.
-            elif not (self.sync_io and (now or self._large or self._rx_callback_due)):
+            elif not (now or self._large or self._rx_callback_due):
                 break
             if not self._read_now():
                 break
@@ -356,8 +381,7 @@ class Connection(Owner):
 
     def _set_receive_buffers(self, buffer: Any, size: int) -> int:
         """Point the next receive at the machine's body or at ``buffer``; return the number of buffers."""
-        machine, iov = self.machine, self._state.iov
-        place = machine.place()
+        iov, place = self._state.iov, self._place_to_receive()
         if place is not None:
             body, filled = place
             left = len(body) - filled
@@ -379,9 +403,20 @@ class Connection(Owner):
         self._place = None
         return 1
 
+    def _place_to_receive(self) -> tuple[bytes, int] | None:
+        """Return a body of the machine to receive into, and how many of its bytes are there; None to feed it."""
+        return self.machine.place() if self.tls is None else None
+
     def _feed(self, size: int, view: Any) -> None:
         """Give the machine ``size`` received bytes; ``view`` is of the buffer given to ``_set_receive_buffers``."""
-        machine = self.machine
+        machine, tls = self.machine, self.tls
+        if tls is not None:
+            if tls.fed == self._fed:
+                self._state.inbox.read(size)
+                tls.feed(view[:size])
+            self._decrypt()
+            self._fed = tls.fed
+            return
         if machine.fed == self._fed:
             self._state.inbox.read(size)
             place = self._place
@@ -395,6 +430,66 @@ class Connection(Owner):
                 part = min(size, len(place[0]) - place[1])
                 machine.fill(part, view[: size - part])
         self._fed = machine.fed
+
+    def _decrypt(self) -> None:
+        """Give the machine what was received under TLS. Called again, it continues where it was interrupted."""
+        tls, machine = self.tls, self.machine
+        assert tls is not None
+        if not tls.open:
+            return
+        if tls.whole is not None:
+            if not tls.whole:
+                self._failed(lib.NNG_ECONNSHUT)
+            tls.parts += (tls.whole,)
+            tls.whole = None
+        try:
+            while tls.unread:
+                place = None if tls.parts else machine.place()
+                if place is None:
+                    for part in map(tls.read, (RECORD,)):
+                        # no calls from here: see the module docstring
+                        tls.parts += (part,)
+                    if not part:
+                        self._failed(lib.NNG_ECONNSHUT)  # the peer has said that it closes
+                        break
+                    continue
+                body, filled = place
+                at, left = _from_buffer(body) + filled, len(body) - filled
+                while tls.placed < left and tls.unread:
+                    rest = ffi.buffer(at + tls.placed, left - tls.placed)
+                    for size in map(tls.read, (len(rest),), (rest,)):
+                        # no calls from here
+                        tls.placed += size
+                    if not size:
+                        self._failed(lib.NNG_ECONNSHUT)
+                        break
+                self._place_decrypted()
+                if self.fault is not None:
+                    break
+        except SSLWantReadError:
+            pass
+        except SSLError as error:
+            self.fault = self.fault or trouble(error, shaking=False)
+        self._place_decrypted()
+        if tls.parts:
+            if machine.fed == tls.machine_fed:
+                data = b"".join(tls.parts)
+                if self._request_bytes is not None and self.stage == SHAKING:
+                    self._request_bytes += data
+                machine.feed(data)
+            # no calls from here
+            tls.parts = []
+            tls.machine_fed = machine.fed
+
+    def _place_decrypted(self) -> None:
+        tls, machine = self.tls, self.machine
+        assert tls is not None
+        if tls.placed:
+            if machine.fed == tls.machine_fed:
+                machine.fill(tls.placed)
+            # no calls from here
+            tls.placed = 0
+            tls.machine_fed = machine.fed
 
     def _grow(self) -> None:
         """Enlarge the buffer, which this reception filled."""
@@ -418,7 +513,8 @@ class Connection(Owner):
         ``deliver(connection, message)`` may take such a message: it notes it in one step with ``count`` of the machine,
         ``taken_in`` and ``state.reading``, as ``Inbox.take_small`` does. The machine gets what is not noted.
         """
-        state = self._state
+        state, tls = self._state, self.tls
+        view: Any
         try:
             if state.reading is not None or state.writing is not None:
                 finish_interrupted(state)
@@ -427,12 +523,23 @@ class Connection(Owner):
             size = 0
             for size in self._arrivals:
                 # no calls from here: see the module docstring
+                if tls is not None:
+                    self._fed = tls.fed
                 state.received = size
                 state.reading = self
                 break
-            head = self.machine.head
+            head, view = self.machine.head, state.view
+            if tls is not None and size:
+                tls.feed(view[:size])
+                try:
+                    for view in map(tls.read, (SHORT,)):
+                        # no calls from here
+                        tls.whole = view
+                    size = 0 if tls.unread else len(view)
+                except SSLError as wrong:  # `finish_read` meets it again, or the record is incomplete
+                    check_ours(wrong)
+                    size = 0
             if head < size < SHORT:
-                view = state.view
                 (length,) = LENGTHS[head](view)
                 if length == size - head and length <= self.machine.limit and (head == 8 or view[0] == b"\1"):
                     message = view[head:size]
@@ -457,10 +564,10 @@ class Connection(Owner):
 
     def _read_directly(self) -> bool:
         """Read without waiting; return False if there is nothing."""
-        state, socket = self._state, self.direct
+        state, socket, tls = self._state, self.direct, self.tls
         assert socket is not None
         most = max(LEAST, min(BUFFER, AHEAD // (len(state.present) or 1)))
-        self._place = place = self.machine.place()
+        self._place = place = self._place_to_receive()
         if place is None:
             # see _set_receive_buffers
             self._asked = asked = min(BEHIND, most) if self._large else most
@@ -475,6 +582,8 @@ class Connection(Owner):
         try:
             for size in arrivals:
                 # no calls from here
+                if tls is not None:
+                    self._fed = tls.fed
                 state.received = size
                 state.reading = self
                 break
@@ -535,7 +644,7 @@ class Connection(Owner):
     @property
     def writing(self) -> bool:
         """True while a write to this peer is in progress."""
-        return self.tx_state != IDLE or self.done < self.total
+        return self.tx_state != IDLE or self.done < self.total or (self.tls is not None and self.tls.unsent)
 
     def write(self, *, now: bool) -> None:
         """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
@@ -566,14 +675,18 @@ class Connection(Owner):
                 self._send_done()
                 self.tx_state = COMPLETED
                 continue
-            if self.done >= self.total:
+            tls = self.tls
+            if tls is not None and (tls.unsent or not tls.open):
+                if not tls.unsent:
+                    return
+            elif self.done >= self.total:
                 self.finish()
                 if self.machine.to_send:
                     self._hold_own()
                 elif self.stage != JOINED or not state.outbox.next_write(self):
                     return
             large = self.direct is not None and self.total >= LONG * len(self.bodies) > 0
-            if self.sync_io and (now or large or self.tx_state == COMPLETED):
+            if now or large or self.tx_state == COMPLETED:
                 if self._write_now():
                     continue
                 if self.fault is not None:
@@ -595,8 +708,8 @@ class Connection(Owner):
         socket = self.direct
         if socket is None or self.tx_state or self.out or self.done < self.total or not self._can_be_small:
             return False
-        machine, outbox, size = self.machine, self._state.outbox, len(message)
-        if machine.to_send or size >= SMALL:
+        machine, outbox, tls, size = self.machine, self._state.outbox, self.tls, len(message)
+        if machine.to_send or size >= SMALL or (tls is not None and tls.unsent):
             return False
         frame = machine.first + size.to_bytes(8, "big") + message
         total, held, sizes = machine.head + size, [frame], map(socket.send, (frame,), (NO_SIGNAL,))
@@ -604,8 +717,12 @@ class Connection(Owner):
         self.held = held
         self.bodies = (message,)
         self.done = 0
+        self.sealed = 0
         self.total = total
         outbox.taken += 1
+        if tls is not None:
+            self.write(now=True)
+            return True
         try:
             for size in sizes:
                 # no calls from here
@@ -656,11 +773,43 @@ class Connection(Owner):
         self.bodies = ()
         self.held = []
         self.done = 0
+        self.sealed = 0
         self.total = 0
+
+    def _seal(self) -> None:
+        """Encrypt the next part of the frames, if the part before is sent. Interrupted, it continues."""
+        tls = self.tls
+        if tls is None or tls.sent < tls.length:
+            return
+        if tls.open and self.sealed < self.total:
+            index, skip = self._first_unwritten()
+            left = CHUNK
+            while left > 0 and index < len(self.held):
+                piece = memoryview(self.held[index])[skip : skip + left]
+                for size in map(tls.write, (piece,)):
+                    # no calls from here: see the module docstring
+                    self.sealed += size
+                left -= len(piece)
+                index, skip = index + 1, 0
+        length = tls.outgoing.pending
+        for staged in map(operator.call, (tls.outgoing.read,)):
+            # no calls from here
+            tls.sent = 0
+            tls.length = length
+            tls.staged = staged
+
+    def _sent(self, size: int) -> None:
+        tls = self.tls
+        if tls is None:
+            self.done += size
+            return
+        tls.sent += size
+        if tls.sent == tls.length:
+            self.done = self.sealed
 
     def _first_unwritten(self) -> tuple[int, int]:
         """Return the index of the first frame that is not written completely, and how many of its bytes are."""
-        held, done = self.held, self.done
+        held, done = self.held, self.done if self.tls is None else self.sealed
         index, at = self._passed if 0 < self._passed[1] <= done else (0, 0)  # less is done: it is another write
         while index < len(held) and at + len(held[index]) <= done:
             at += len(held[index])
@@ -671,6 +820,11 @@ class Connection(Owner):
     def _set_send_buffers(self) -> int:
         """Point the next send at unwritten bytes, in at most IOVS buffers; return the number of buffers."""
         iov, held, pieces = self._state.iov, self.held, 0
+        if self.tls is not None:
+            self._seal()
+            iov[0].iov_buf = _from_buffer(self.tls.staged) + self.tls.sent
+            iov[0].iov_len = self.tls.length - self.tls.sent
+            return 1
         index, skip = self._first_unwritten()
         for buffer in itertools.islice(held, index, index + IOVS):
             iov[pieces].iov_buf = _from_buffer(buffer) + skip
@@ -682,9 +836,9 @@ class Connection(Owner):
     def _send_done(self) -> None:
         size = _count(self._tx)
         if size:
-            self.done += size
+            self._sent(size)
         else:
-            self._failed(_result(self._tx))
+            self._failed(_result(self._tx), writing=True)
 
     def _write_now(self) -> bool:
         """Write as much as the kernel takes at once; return False if that is nothing."""
@@ -702,15 +856,26 @@ class Connection(Owner):
         return self.finish_write()
 
     def _write_directly(self) -> bool:
-        index, skip = self._first_unwritten()
-        pieces: list[Any] = self.held[index : index + PIECES]
-        if skip:
-            pieces[0] = memoryview(pieces[0])[skip:]
+        tls = self.tls
+        pieces: list[Any]
+        if tls is not None:
+            self._seal()
+            pieces = [memoryview(tls.staged)[tls.sent :]]
+        else:
+            index, skip = self._first_unwritten()
+            pieces = [*self.held[index : index + PIECES]]
+            if skip:
+                pieces[0] = memoryview(pieces[0])[skip:]
         assert self.direct is not None
         try:
             for size in map(self.direct.sendmsg, (pieces,), ((),), (NO_SIGNAL,)):
                 # no calls from here
-                self.done += size
+                if tls is None:
+                    self.done += size
+                    return True
+                tls.sent += size
+                if tls.sent == tls.length:
+                    self.done = self.sealed
                 return True
         except BlockingIOError:
             pass
@@ -724,12 +889,12 @@ class Connection(Owner):
         size = _count(state.sync_aio)
         code = 0 if size else _result(state.sync_aio)
         if size:
-            self.done += size
+            self._sent(size)
             state.writing = None
             return True
         state.writing = None
         if code != lib.NNG_ECANCELED:
-            self._failed(code)
+            self._failed(code, writing=True)
         return False
 
     def written_now(self) -> int:
@@ -745,9 +910,10 @@ class Connection(Owner):
     def progress_of_write(self) -> tuple[int, int, list[bytes]]:
         """Return the number of messages that were written, of those partly written, and the others."""
         at, written, begun = 0, 0, 0
+        given = self.done if self.tls is None else self.sealed
         try:
             for index, body in enumerate(self.bodies):
-                if at >= self.done:
+                if at >= given:
                     return written, begun, list(self.bodies[index:])
                 at += self.machine.wire_size(len(body))
                 if at <= self.done:
@@ -777,15 +943,12 @@ class Connection(Owner):
             self.fault = internal(error)
             log.error("%r: the connection ends: %s", self, self.fault, exc_info=error)
 
-    def _failed(self, code: int) -> None:
-        if self.fault is None:
+    def _failed(self, code: int, *, writing: bool = False) -> None:
+        if writing and self.tls is not None and self.stage == SHAKING and self.rx_state == POSTED:
+            self.tls.sent = self.tls.length  # what is received then tells why: an alert
+        elif self.fault is None:
             ended = code in (0, lib.NNG_ECLOSED, lib.NNG_ECONNSHUT)
-            # NNG's code after a TLS peer's close_notify
-            ended = ended or (code == lib.NNG_ECONNREFUSED and self.address.tls)
-            if self.address.tls and self.stage == SHAKING and code in (lib.NNG_ECRYPTO, lib.NNG_EPEERAUTH):
-                self.fault = streams.refusal(self.stream, code, checks=self._state.verifies)
-            else:
-                self.fault = "the peer closed" if ended else strerror(code)
+            self.fault = "the peer closed" if ended else strerror(code)
 
     def resume(self) -> None:
         """Continue where a signal handler that raised interrupted this thread."""
@@ -802,17 +965,13 @@ class Connection(Owner):
 
     def describe(self) -> Pipe:
         """Return the Pipe of this connection. Called without the lock, after the peer's hello."""
-        address, stream, where = self.address, self.stream, self._where
+        address, where = self.address, self._where
         request = getattr(self.machine, "request", None)
         path, origin = (request.path, request.origin) if request is not None else (None, None)
-        pid = streams.peer_process(stream) if address.local else None
+        pid = streams.peer_process(self.stream) if address.local else None
         dialed = self.dialer is not None
-        if not address.tls:
-            return Pipe(self.number, where, dialed, pid=pid, path=path, origin=origin)
-        # NNG reports "verified" even if it was configured not to verify
-        checked = self._state.verifies and streams.verified(stream)
-        names = streams.common_name(stream), streams.alternative_names(stream)
-        return Pipe(self.number, where, dialed, *names, verified=checked, pid=pid, path=path, origin=origin)
+        verified, common, names, uris, ips = (False, None, (), (), ()) if self.tls is None else self.tls.names()
+        return Pipe(self.number, where, dialed, common, names, verified, pid, path, origin, uris, ips)
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""
@@ -847,9 +1006,15 @@ class Connection(Owner):
         if self.crashed:
             return
         last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
-        if last and self.sync_io and self.tx_state == IDLE and self.done >= self.total:
+        tls = self.tls
+        if self.tx_state != IDLE or self.done < self.total or (tls is not None and tls.sent < tls.length):
+            return
+        if tls is not None:
+            tls.end(last)
+        elif last:
             self.machine.to_send = [last]
             self._hold_own()
+        if last or (tls is not None and tls.unsent):
             self._write_now()
 
     def _end_if_idle(self) -> None:

@@ -47,6 +47,7 @@ from nngkit.protocols._nng.operations import CALLBACKS, atomically, wait_until_e
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.faults import internal
 from nngkit.protocols._waiting.waiters import wake_all
+from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.protocols.routing import PRIORITY
 
 log = logging.getLogger("nngkit.protocols")
@@ -68,12 +69,11 @@ class Core:
         machine: Callable[[Address, bool], Any],
         alone: bool,
         admit: Callable[[Pipe], bool] | None,
-        verifies: bool,
         limits: Limits,
         inbox: dict[str, Any],
         outbox: Callable[[State[Connection]], Outbox],
     ) -> None:
-        self.state = state = State[Connection](verifies=verifies)
+        self.state = state = State[Connection]()
         self.poller = state.poller = Poller(state)
         self.inbox = state.inbox = Inbox(state, self.poller, **inbox)
         self.outbox = state.outbox = outbox(state)
@@ -136,9 +136,11 @@ class Core:
     def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer) -> None:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer)
 
-    def _take_over(self, stream: Any, descriptor: int | None, listener: Listener, received: bytes) -> None:
+    def _take_over(
+        self, stream: Any, descriptor: int | None, listener: Listener, received: bytes, tls: Layer | None
+    ) -> None:
         """Continue a handshake that another socket's listener at the same port began."""
-        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, received=received)
+        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, received=received, tls=tls)
 
     def _begin(
         self,
@@ -150,6 +152,7 @@ class Core:
         dialer: Dialer | None = None,
         listener: Listener | None = None,
         received: bytes = b"",
+        tls: Layer | None = None,
     ) -> None:
         state = self.state
         connection: Connection | None = None
@@ -158,9 +161,12 @@ class Core:
             why = self.guard.too_many() if dialer is None else None
             if not refused and why is None:
                 try:
-                    self.guard.watch(tls=address.tls)
+                    self.guard.watch()
                     machine = self._machine(address, dialer is not None)
-                    connection = Connection(state, stream, descriptor, machine, address, url, dialer, listener)
+                    source: Any = dialer or listener
+                    if tls is None and source.contexts is not None:
+                        tls = source.contexts.layer()
+                    connection = Connection(state, stream, descriptor, tls, machine, address, url, dialer, listener)
                     state.handshaking[connection.number] = connection
                     self.watch.begin(connection)
                 except Exception as wrong:

@@ -1,8 +1,7 @@
 """Limits on unknown peers: how many connections, how long a handshake or an incomplete message may take.
 
 A connection over a limit is cut: it is lost, and a ``Cut`` records its peer and the reason. A sweep on the alarm
-thread checks the time limits, every half of the shortest one. It also detects TLS peers that left, which NNG reports
-only to an operation in progress.
+thread checks the time limits, every half of the shortest one.
 
 May not know: protocols, waiters, options.
 """
@@ -19,13 +18,11 @@ from nngkit.protocols._core.connection import SHAKING, Connection
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
-from nngkit.protocols._nng import streams
 from nngkit.protocols._waiting.alarm import Alarm
 
 log = logging.getLogger("nngkit.protocols")
 
 CUTS: Final = 64  # cuts kept
-TLS_CHECK: Final = 0.5  # seconds between two checks for TLS peers that left
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,6 @@ class Guard:
         self._inbox = inbox
         self._limits = limits
         self._hosts: dict[str, set[int]] = {}  # accepted connections by host
-        self._tls = False  # True once there was a TLS connection
         self._sweeper = Alarm(self._sweep)
         self.cut_ever = 0
         self.cuts: deque[Cut] = deque(maxlen=CUTS)
@@ -105,17 +101,14 @@ class Guard:
 
     # ------------------------------------------------------------------ time limits
 
-    def watch(self, *, tls: bool) -> None:
+    def watch(self) -> None:
         """Start the sweep, if there is a limit to check, for a new connection."""
-        self._tls = self._tls or tls
         period = self._period()
         if period is not None:
             self._sweeper.set(period)
 
     def _period(self) -> float | None:
         limits = [limit for limit in (self._limits.handshake, self._limits.idle) if limit]
-        if self._tls:
-            limits.append(2 * TLS_CHECK)
         return max(0.01, min(limits) / 2) if limits else None
 
     def _sweep(self) -> float | None:
@@ -140,8 +133,6 @@ class Guard:
             if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                 self.cut(connection.where(), f"no handshake in {limits.handshake} s")
                 state.lose(connection, "no handshake")
-        elif connection.address.tls and streams.remote(connection.stream) is None:
-            state.lose(connection, "the peer closed")
         elif limits.idle:
             self._sweep_incomplete(connection, now)
 

@@ -12,8 +12,9 @@ class Pipe:
 
     ``address`` is the remote address as a URL (for ipc and inproc, the address of both ends). ``dialed``: this side
     connected. ``pid`` is the peer's process id on ipc and abstract. Under TLS ``verified`` is True if the peer's
-    certificate was checked, ``peer_name`` is its common name, and ``alt_names`` are its subject alternative names. On
-    an accepted WebSocket ``path`` and ``origin`` are from the HTTP request.
+    certificate was checked; then ``peer_name`` is its common name, ``alt_names`` are its DNS names, and ``alt_uris``
+    and ``alt_ips`` its URIs and IP addresses. On an accepted WebSocket ``path`` and ``origin`` are from the HTTP
+    request.
     """
 
     id: int
@@ -25,6 +26,8 @@ class Pipe:
     pid: int | None = None
     path: str | None = None
     origin: str | None = None
+    alt_uris: tuple[str, ...] = ()
+    alt_ips: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

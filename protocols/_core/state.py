@@ -43,11 +43,10 @@ class State(Generic[Peer]):
     resume: Callable[[], None]
     complete_handshake: Callable[[Peer], None]
 
-    def __init__(self, *, verifies: bool) -> None:
+    def __init__(self) -> None:
         self.lock = threading.Lock()
         self.reason: Closed | None = None
         self.lingers = False
-        self.verifies = verifies
         # connections by number
         self.present: dict[int, Peer] = {}
         self.handshaking: dict[int, Peer] = {}  # not joined yet: handshake, or `admit`, in progress

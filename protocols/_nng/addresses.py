@@ -100,10 +100,9 @@ def parse(what: str, url: str) -> Address:
         raise ConfigError(what, f"{url}: dial needs a port from 1 to 65535", url)
     if what == "dial" and host in ("", "*"):
         raise ConfigError(what, f"{url}: dial needs a host", url)
-    stream = "tls+tcp" if scheme in TLS_SCHEMES else "tcp"
     # urlsplit lower-cases the host, which does not change a name
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(url, scheme, stream, host, port, path)
+    return Address(url, scheme, "tcp", host, port, path)
 
 
 def _unusable_name(what: str, scheme: str, rest: str) -> str | None:

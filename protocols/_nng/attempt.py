@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from nngkit.protocols._nng import descriptors
 from nngkit.protocols._nng.addresses import Address
@@ -14,12 +14,6 @@ from nngkit.protocols._nng.names import Number, spelled
 from nngkit.protocols._nng.operations import Owner, apart
 from nngkit.protocols._nng.process import free_later
 from nngkit.protocols._nng.streams import close, configure, expected_descriptor, find_descriptor, remote, unix_path
-from nngkit.protocols._waiting.alarm import Alarm
-
-log = logging.getLogger("nngkit.protocols")
-
-SHORTEST_LOOK: Final = 0.001  # seconds between two looks at a connection under TLS: each pause is twice as long, up to
-LONGEST_LOOK: Final = 0.05
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -35,7 +29,6 @@ class Attempt(Owner):
         self,
         address: Address,
         number: Number | None,
-        config: Any,
         index: int,
         done: Callable[[Attempt, int, Any], None],
     ) -> None:
@@ -48,15 +41,13 @@ class Attempt(Owner):
         self._lock = threading.Lock()
         self._stopped = False
         self._stream: Any = None  # one that may not be connected yet
-        self._pause = SHORTEST_LOOK
-        self._alarm = Alarm(self._look)
         url = address.stream if number is None else address.at(spelled(number, address), address.port or 0)
         slot = ffi.new("nng_stream_dialer **")
         check(lib.nng_stream_dialer_alloc(slot, url.encode()), address.url)
         self._dialer = slot[0]
         super().__init__()
         try:
-            configure("dialer", self._dialer, address, config)
+            configure("dialer", self._dialer, address)
             self._aio = self.aio(0)
         except BaseException:
             self._free()
@@ -81,7 +72,7 @@ class Attempt(Owner):
         """Return the descriptor of the stream; None if it is unknown."""
         if not self._address.local:
             try:
-                return find_descriptor(stream, self._address, self._expected)
+                return find_descriptor(stream, self._expected)
             except Exception:  # the connection works without it
                 log.exception("%r: no descriptor", self)
                 return None
@@ -106,24 +97,8 @@ class Attempt(Owner):
             if self._stopped:
                 return False
             self._stream = stream
-            if self._address.tls:
-                self._alarm.set(self._pause)
-            else:  # a send of no bytes ends when the socket is connected or has failed
-                lib.nng_stream_send(stream, self._aio)
+            lib.nng_stream_send(stream, self._aio)  # one of no bytes ends when the socket is connected or has failed
         return True
-
-    def _look(self) -> float | None:
-        """Look whether the TCP connection under TLS is there: there, a send would begin the TLS handshake."""
-        with self._lock:
-            stream = self._stream
-            if stream is None:
-                return None
-            if remote(stream) is None:
-                self._pause = min(2 * self._pause, LONGEST_LOOK)
-                return self._pause
-            self._stream = None
-        self._settle(0, stream)
-        return None
 
     def _settle(self, code: int, stream: Any) -> None:
         self.ending()
@@ -144,14 +119,8 @@ class Attempt(Owner):
         with self._lock:
             self._stopped = True
             stream = self._stream
-            if stream is None:
-                return
-            if not self._address.tls:
+            if stream is not None:
                 lib.nng_stream_close(stream)  # ends the send
-                return
-            self._stream = None
-        close(stream)
-        self._settle(lib.NNG_ECLOSED, None)
 
     def _free(self) -> None:
         aios = () if self._aio is None else (self._aio,)

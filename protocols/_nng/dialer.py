@@ -22,8 +22,8 @@ from nngkit.protocols._nng.library import strerror
 from nngkit.protocols._nng.listener import Listener
 from nngkit.protocols._nng.names import Number, known
 from nngkit.protocols._nng.resolver import lookup
-from nngkit.protocols._nng.streams import close, tls_config
-from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._nng.streams import close
+from nngkit.protocols._nng.tls import TLS, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.race import Race, interleaved, limit_of
 
@@ -64,7 +64,7 @@ class Dialer:
         self._racing: dict[int, Attempt] = {}  # its attempts in progress, by index
         self._failures: list[str] = []  # its failed attempts
         self._attempts: list[Attempt] = []  # all that are not freed
-        self._config = tls_config(tls, address, "dial")
+        self.contexts = contexts(tls, address, "dial")
         self._alarm = Alarm(self._begin)
 
     @property
@@ -127,7 +127,7 @@ class Dialer:
                 self._racing.pop(index).stop()
             for index in step.start:
                 try:
-                    attempt = Attempt(self.address, self._racers[index], self._config, index, self._completed)
+                    attempt = Attempt(self.address, self._racers[index], index, self._completed)
                 except Exception as error:
                     if not isinstance(error, NngkitError | OSError):
                         log.exception("%s: an attempt failed", self.address.url)

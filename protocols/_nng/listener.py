@@ -24,12 +24,12 @@ from nngkit.protocols._nng.streams import (
     configure,
     expected_descriptor,
     find_descriptor,
-    tls_config,
     unix_path,
     wrap,
 )
-from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._nng.tls import TLS, contexts
 from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.protocols._wire.tls_layer import Layer
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -51,11 +51,11 @@ class Listener:
     ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm thread) and owns the
     stream; ``descriptor`` is None if unknown. WebSocket listeners of one process may share host and port and differ in
     path. The first of them then accepts all streams. When the request was read, ``listener_for`` finds the listener of
-    its path, and ``handed_off(stream, descriptor, listener, bytes read)`` of that one is called.
+    its path, and ``handed_off(stream, descriptor, listener, bytes read, TLS)`` of that one is called.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
-    _ports_by_key: ClassVar[dict[tuple[str, str, int], Port]] = {}
+    _ports_by_key: ClassVar[dict[tuple[bool, str, int], Port]] = {}
     _sharing: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
@@ -63,12 +63,13 @@ class Listener:
         address: Address,
         tls: TLS | None,
         accepted: Callable[[Any, int | None, Listener], None],
-        handed_off: Callable[[Any, int | None, Listener, bytes], None],
+        handed_off: Callable[[Any, int | None, Listener, bytes, Layer | None], None],
         ipc_mode: int | None = None,
     ) -> None:
         self.address = address
         self.accepted = accepted
         self.handed_off = handed_off
+        self.contexts = contexts(tls, address, "listen")
         self._ports: tuple[Port, ...] = ()
         self._ending: list[int] = []  # numbers of the ports that it has closed
         try:
@@ -134,7 +135,7 @@ class Listener:
     def _join(self, tls: TLS | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
         """Take the port at one address, or join the WebSocket listeners there."""
         address = self.address
-        key = (address.stream, str(number), number_of_port)
+        key = (address.tls, str(number), number_of_port)
         port = self._ports_by_key.get(key) if address.web else None
         if port is None:
             port = Port(address, number, number_of_port, tls, self, ipc_mode)
@@ -238,7 +239,6 @@ class Port(Owner):
         self._expected: int | None = None  # likely descriptor of the next stream
         self._close_returned = False  # the closing thread has made its last call, before the last callback
         self._aio: Any = None
-        self._config = tls_config(tls, address, "listen")
         self._alarm: Alarm | None = None
         self._short = False  # of descriptors: the last accept failed for want of one
         try:
@@ -253,7 +253,7 @@ class Port(Owner):
         self._listener = slot[0]
         ports = (*first._ports, self)
         atomically((super().__init__,), (setattr, first, "_ports", ports))  # which closes it, whatever comes
-        configure("listener", self._listener, address, self._config)
+        configure("listener", self._listener, address)
         if ipc_mode is not None and address.filed:  # NNG sets it before it accepts anything
             self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))
         expected = descriptors.lowest_free() if descriptors.available else None
@@ -349,7 +349,7 @@ class Port(Owner):
     def _descriptor(self, stream: Any) -> int | None:
         try:
             if not self._address.local:
-                return find_descriptor(stream, self._address, self._expected)
+                return find_descriptor(stream, self._expected)
             if not descriptors.available:
                 return None
             with descriptors.one_at_a_time:  # the next connection is accepted after this one
@@ -375,7 +375,6 @@ class Port(Owner):
         if not self._close_returned:
             if self._alarm is not None:
                 self._alarm.close()
-            # This ends the accept. To abort that as well would end the process at times, under TLS (docs/nng.md).
             if self._file is None or self._path is None:
                 lib.nng_stream_listener_close(self._listener)
             else:

@@ -10,31 +10,18 @@ import socket as sockets
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from nngkit.errors import AccessDenied, Broken, ConfigError, NngkitError
 from nngkit.protocols._nng import descriptors
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import check, ffi, lib, new_aio
 from nngkit.protocols._nng.operations import atomically
-from nngkit.protocols._nng.tls import TLS
 
 
-def configure(kind: str, handle: Any, address: Address, tls: Any) -> None:
+def configure(kind: str, handle: Any, address: Address) -> None:
     """Set the options that a listener and a dialer have in common."""
     setting = getattr(lib, f"nng_stream_{kind}_set_bool")
     if address.ported:
         setting(handle, b"tcp-nodelay", True)  # off by default on streams, where each then stalls for 40 ms once
         setting(handle, b"tcp-keepalive", True)
-    if tls is not None:
-        check(getattr(lib, f"nng_stream_{kind}_set_ptr")(handle, b"tls-config", tls._tls_config), address.url)
-
-
-def tls_config(tls: TLS | None, address: Address, what: str) -> Any:
-    """Return pynng's TLS configuration, or None if the transport is not TLS. Raises ConfigError."""
-    if not address.tls:
-        return None
-    if tls is None:
-        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
-    return tls.config(server=what == "listen", host=address.host)
 
 
 def close(stream: Any) -> None:
@@ -67,14 +54,13 @@ def wrap(sock: sockets.socket) -> tuple[Any, int | None]:
 
 
 def expected_descriptor(address: Address) -> int | None:
-    """Return the likely descriptor of the next stream, if streams of this transport are polled."""
-    polled = descriptors.available and address.ported and not address.tls
-    return descriptors.lowest_free() if polled else None
+    """Return the likely descriptor of the next stream, if streams of this transport have one that is found by names."""
+    return descriptors.lowest_free() if descriptors.available and address.ported else None
 
 
-def find_descriptor(stream: Any, address: Address, expected: int | None) -> int | None:
-    """Return the descriptor of a TCP stream, or None if it is unknown or of no use: TLS reads ahead of its user."""
-    ends = both_ends(stream) if descriptors.available and not address.tls else None
+def find_descriptor(stream: Any, expected: int | None) -> int | None:
+    """Return the descriptor of a TCP stream, or None if it is unknown."""
+    ends = both_ends(stream) if descriptors.available else None
     return None if ends is None else descriptors.by_names(*ends, expected)
 
 
@@ -132,50 +118,3 @@ def peer_process(stream: Any) -> int | None:
     """Return the process id at the other end of a Unix socket; None if it is unknown."""
     number = ffi.new("uint64_t *")
     return None if lib.nng_stream_get_uint64(stream, b"ipc:peer-pid", number) else int(number[0])
-
-
-def common_name(stream: Any) -> str | None:
-    """Return the common name in the peer's certificate."""
-    name = ffi.new("char **")
-    # a certificate without one gives NULL and no error
-    if lib.nng_stream_get_string(stream, b"tls-peer-cn", name) or not name[0]:
-        return None
-    text = bytes(ffi.string(name[0])).decode("utf-8", "replace")
-    lib.nng_strfree(name[0])
-    return text
-
-
-def alternative_names(stream: Any) -> tuple[str, ...]:
-    """Return the subject alternative names in the peer's certificate."""
-    slot = ffi.new("void **")
-    if lib.nng_stream_get_ptr(stream, b"tls-peer-alt-names", slot) or not slot[0]:
-        return ()
-    array = ffi.cast("char **", slot[0])
-    names: list[str] = []
-    while array[len(names)]:
-        names.append(bytes(ffi.string(array[len(names)])).decode("utf-8", "replace"))
-    for index in range(len(names)):
-        lib.nng_strfree(array[index])
-    lib.nng_free(slot[0], (len(names) + 1) * ffi.sizeof("char *"))
-    return tuple(names)
-
-
-def refusal(stream: Any, code: int, *, checks: bool) -> NngkitError:
-    """Return why a TLS handshake failed with NNG's ``code``; ``checks``: this side checks the peer's certificate.
-
-    NNG tells neither mbedTLS's error nor its alert. `tls-verified` is false here from a failed check on, and a peer is
-    known by name once this side's handshake is complete: only then can the peer refuse it in TLS 1.3.
-    """
-    if checks and not verified(stream):
-        if code == lib.NNG_EPEERAUTH:
-            return AccessDenied("certificate refused: the peer presented none")
-        return AccessDenied("certificate refused: the peer's is of an unknown authority, expired, or for another name")
-    if common_name(stream) is not None or alternative_names(stream) or not (checks or verified(stream)):
-        return AccessDenied("certificate refused by the peer: it does not accept ours, or requires one")
-    return Broken("TLS handshake failed: the peer refused our certificate, or does not speak TLS")
-
-
-def verified(stream: Any) -> bool:
-    """Return True if the peer's certificate was checked. Valid after the handshake, or after one that failed."""
-    checked = ffi.new("bool *")
-    return not lib.nng_stream_get_bool(stream, b"tls-verified", checked) and bool(checked[0])

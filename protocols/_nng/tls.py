@@ -1,27 +1,33 @@
-"""TLS settings of a socket: one frozen value for both sides. May not know: sockets.
+"""TLS settings of a socket: one frozen value for both sides. May not know: sockets, NNG.
 
 ::
 
     server = TLS(cert=cert_pem, key=key_pem, ca=ca_pem)         # ca: clients must present a certificate it has signed
     client = TLS(ca=ca_pem, cert=..., key=..., server_name="host.example")
 
-By default NNG accepts clients without a certificate; here a side with a ``ca`` requires one, unless ``verify=False`` is
-given. NNG's engine checks DNS names and IPv4 addresses in subject alternative names (mbedTLS; measured,
-tests/cli/test_doctor.py): dial one of them, or set ``server_name``.
+OpenSSL examines names: DNS names, and IPv4 and IPv6 addresses in subject alternative names. Dial one of them, or set
+``server_name``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pynng
+from typing import Final
 
 from nngkit.errors import ConfigError
-from nngkit.protocols._nng.library import lib
+from nngkit.protocols._nng.addresses import Address
+from nngkit.protocols._wire.tls_layer import Layer
 
+log = logging.getLogger("nngkit.protocols")
+
+FILES: Final = Path("/proc/self/fd")  # names of open files
 Pem = str | bytes | os.PathLike[str]
 
 
@@ -32,6 +38,9 @@ class TLS:
     ``ca``, ``cert``, ``key``: PEM text, or the path of a PEM file (``cert`` may be a chain, own certificate first).
     ``password``: password of the key. ``server_name``: the name that the listener's certificate must have; default: the
     host in the URL. ``verify``: False accepts any certificate, which protects against passive eavesdropping only.
+    ``tls12``: True admits TLS 1.2, which older NNG needs; without it TLS 1.3 is required.
+
+    Files are looked at for each connection: changed ones are used from then on, unless they cannot be read.
     """
 
     ca: Pem | None = None
@@ -40,53 +49,118 @@ class TLS:
     password: str | None = field(default=None, repr=False)
     server_name: str | None = None
     verify: bool = True
+    tls12: bool = False
 
     @property
     def demands(self) -> bool:
         """True if the other side's certificate is checked."""
         return self.verify and self.ca is not None
 
-    def config(self, *, server: bool, host: str) -> Any:
-        """Return pynng's configuration object for one listener or dialer."""
+    def context(self, *, server: bool) -> ssl.SSLContext:
+        """Return OpenSSL's settings for one side. Raises ConfigError."""
         if (self.cert is None) != (self.key is None):
             raise ConfigError("tls", "cert and key must be given together")
         if server and self.cert is None:
             raise ConfigError("tls", "a listener needs cert and key")
         if not server and self.verify and self.ca is None:
             raise ConfigError("tls", "a dialer needs ca, or verify=False")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2 if self.tls12 else ssl.TLSVersion.TLSv1_3
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.check_hostname = self.demands and not server
+        context.verify_mode = ssl.CERT_REQUIRED if self.demands else ssl.CERT_NONE
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the ca may be one that another has signed
+        if server:
+            context.num_tickets = 0  # sessions are not resumed
+        what = "ca"
         try:
-            config = pynng.TLSConfig(
-                pynng.TLSConfig.MODE_SERVER if server else pynng.TLSConfig.MODE_CLIENT,
-                server_name=None if server else _zero_ended(self.server_name or host),
-                ca_string=_pem("ca", self.ca),
-                own_cert_string=_pem("cert", self.cert),
-                own_key_string=_pem("key", self.key),
-                passwd=None if self.password is None else _zero_ended(self.password),
-            )
-            # not as an argument: pynng takes NONE, which is 0, for "not given", and NNG's clients then require a
-            # certificate
-            config.set_auth_mode(int(lib.NNG_TLS_AUTH_MODE_REQUIRED if self.demands else lib.NNG_TLS_AUTH_MODE_NONE))
-            return config
-        except pynng.NNGException as refused:
-            raise ConfigError("tls", f"certificate, key or ca refused: {refused}") from refused
+            if self.ca is not None:
+                context.load_verify_locations(cadata=_pem("ca", self.ca))
+            what = "cert and key"
+            if self.cert is not None and self.key is not None:
+                password = "" if self.password is None else self.password
+                with _file("cert", self.cert) as cert, _file("key", self.key) as key:
+                    context.load_cert_chain(cert, key, password=password)
+        except ConfigError:
+            raise
+        except (ssl.SSLError, ValueError) as refused:  # ValueError: the key needs a password
+            reason = getattr(refused, "reason", None)
+            why = str(reason).lower().replace("_", " ") if reason else str(refused)
+            raise ConfigError("tls", f"{what} refused: {why}") from refused
+        return context
 
 
-def _zero_ended(text: str) -> str:
-    # C expects a terminating null; pynng 0.9.0 adds one, which is not relied upon
-    return text + "\0"
+class Contexts:
+    """Makes the TLS of the connections of one listener or dialer. Raises ConfigError for unusable settings."""
+
+    def __init__(self, tls: TLS, address: Address, *, server: bool) -> None:
+        self._tls = tls
+        self._server = server
+        self._name = None if server else tls.server_name or address.host.partition("%")[0]
+        self._stamp = self._look()
+        self._context = tls.context(server=server)
+
+    def _look(self) -> tuple[object, ...]:
+        """Return what changes when one of the files does."""
+        stamp: list[object] = []
+        for pem in (self._tls.ca, self._tls.cert, self._tls.key):
+            if _is_path(pem):
+                with suppress(OSError):
+                    found = os.stat(pem)  # type: ignore[arg-type]
+                    stamp += (found.st_ino, found.st_mtime_ns, found.st_size)
+        return tuple(stamp)
+
+    def layer(self) -> Layer:
+        """Return the TLS of a new connection."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = self._tls.context(server=self._server)
+            except ConfigError as wrong:
+                log.warning("%s: the last good certificates are used", wrong)
+        return Layer(self._context, server=self._server, name=self._name)
 
 
-def _pem(what: str, value: Pem | None) -> str | None:
-    if value is None:
+def contexts(tls: TLS | None, address: Address, what: str) -> Contexts | None:
+    """Return what makes the TLS of connections, or None if the transport is not TLS. Raises ConfigError."""
+    if not address.tls:
         return None
-    text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    if isinstance(text, str) and "-----BEGIN" in text:
-        return _zero_ended(text)
+    if tls is None:
+        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
+    return Contexts(tls, address, server=what == "listen")
+
+
+def _is_path(pem: Pem | None) -> bool:
+    return pem is not None and not (b"-----BEGIN" in pem if isinstance(pem, bytes) else "-----BEGIN" in os.fspath(pem))
+
+
+def _pem(what: str, value: Pem) -> str:
+    if not _is_path(value):
+        return value.decode("ascii", "replace") if isinstance(value, bytes) else os.fspath(value)
+    path = os.fsdecode(value)
     try:
-        content = Path(text).read_text("ascii")
+        content = Path(path).read_text("ascii")
         if "-----BEGIN" not in content:
             raise ValueError("no PEM header")
-        return _zero_ended(content)
+        return content
     except (OSError, ValueError) as unreadable:
         reason = unreadable.strerror if isinstance(unreadable, OSError) and unreadable.strerror else "not PEM text"
-        raise ConfigError(f"tls {what}", f"{text}: {reason}") from unreadable
+        raise ConfigError(f"tls {what}", f"{path}: {reason}") from unreadable
+
+
+@contextmanager
+def _file(what: str, value: Pem) -> Iterator[str]:
+    """Give the name of a file with this PEM text, as OpenSSL's certificates and keys come from files only."""
+    text = _pem(what, value).encode()
+    if _is_path(value):
+        yield os.fsdecode(value)
+    elif hasattr(os, "memfd_create") and FILES.is_dir():  # in memory, and nobody else's
+        with open(os.memfd_create(what), "wb", buffering=0) as memory:
+            memory.write(text)
+            yield str(FILES / str(memory.fileno()))
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # 0600
+            file.write(text)
+            file.flush()
+            yield file.name

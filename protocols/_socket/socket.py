@@ -191,7 +191,6 @@ class Socket:
             machine=machines(self._protocol, wire, self._header_room),
             alone=self._alone,
             admit=admit,
-            verifies=tls is not None and tls.demands,
             limits=limits,
             inbox={"cap": cap, "window": recv_window, "full": self._when_behind},
             outbox=partial(self._queues, cap=send_buffer, window=send_window, when_full=policy, where=repr(self)),

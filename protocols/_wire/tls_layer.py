@@ -1,0 +1,147 @@
+"""TLS between the bytes of a connection and its machine, by Python's `ssl` over memory.
+
+::
+
+    received -> incoming -> read -> the machine         the machine's frames -> write -> outgoing -> sent
+
+What is read and written goes through calls into C whose results the connection notes itself, in the body of a `for`
+statement: no signal handler runs in between, so none that raises loses or doubles a byte. That is why the methods of
+`ssl.SSLObject`, which are Python's, are passed by (`_sslobj`).
+
+Pure: no socket, no clock. May not know: SP, messages.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+
+from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError
+
+RECORD: Final = 16 * 1024  # bytes of plaintext in one record at most
+
+_ALERTS: Final = {  # of the peer, about our certificate
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires one",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it requires one, or there is no common cipher",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority of ours",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "ours is out of its time",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "ours is revoked",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "ours is not valid, or not for the name it expects",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept ours",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "it does not accept this kind",
+    "TLSV1_ALERT_ACCESS_DENIED": "it does not accept ours",
+}
+_VERSIONS: Final = ("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "NO_SHARED_VERSION", "WRONG_SSL_VERSION")
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
+
+
+class Layer:
+    """TLS of one connection.
+
+    ``open``: the handshake is complete. ``fed``: number of receptions. ``parts``: plaintext that the machine does not
+    have yet; ``whole``: what the last reception brought, not among the parts, if it may be one whole message.
+    ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were.
+    """
+
+    __slots__ = (
+        "_tls",
+        "fed",
+        "incoming",
+        "length",
+        "machine_fed",
+        "open",
+        "outgoing",
+        "parts",
+        "pending",
+        "placed",
+        "read",
+        "sent",
+        "staged",
+        "whole",
+        "write",
+    )
+
+    def __init__(self, context: ssl.SSLContext, *, server: bool, name: str | None) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server, server_hostname=name)
+        plain: Any = self._tls._sslobj  # type: ignore[attr-defined]
+        self.read, self.write, self.pending = plain.read, plain.write, plain.pending
+        self.open = False
+        self.fed = 0
+        self.parts: list[bytes] = []
+        self.whole: bytes | None = None
+        self.placed = 0  # plaintext bytes in place in the machine's body, of which it does not know
+        self.machine_fed = 0  # `fed` of the machine when it last had everything
+        self.staged = b""
+        self.length = 0
+        self.sent = 0
+
+    @property
+    def unsent(self) -> bool:
+        """True if encrypted bytes are to be sent."""
+        return self.sent < self.length or self.outgoing.pending > 0
+
+    @property
+    def unread(self) -> bool:
+        """True if received bytes may hold more plaintext."""
+        return self.incoming.pending > 0 or self.pending() > 0
+
+    def feed(self, data: Any) -> None:
+        """Add received bytes."""
+        for _ in map(self.incoming.write, (data,)):
+            # no calls from here: see the module docstring
+            self.fed += 1
+            self.whole = None
+
+    def shake(self) -> None:
+        """Continue the handshake; ``outgoing`` has what is to be sent. Raises NngkitError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise trouble(error, shaking=True) from None
+        self.open = True
+
+    def end(self, last: bytes) -> None:
+        """Stage ``last`` and the notice that we close, or the alert about a failed handshake."""
+        try:
+            if self.open:
+                if last:
+                    self.write(last)
+                self._tls.unwrap()
+        except ssl.SSLError:
+            pass  # the peer has not closed yet, or the stream is damaged
+        self.staged = self.outgoing.read()
+        self.length = len(self.staged)
+        self.sent = 0
+
+    def names(self) -> tuple[bool, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """Return what the peer's certificate says: verified, common name, DNS names, URIs, IP addresses.
+
+        Nothing of a certificate that was not verified.
+        """
+        found: Any = self._tls.getpeercert()
+        if not found:
+            return False, None, (), (), ()
+        common = [value for group in found.get("subject", ()) for key, value in group if key == "commonName"]
+        names = found.get("subjectAltName", ())
+        of = {kind: tuple(value for key, value in names if key == kind) for kind in ("DNS", "URI", "IP Address")}
+        return True, common[0] if common else None, of["DNS"], of["URI"], of["IP Address"]
+
+
+def trouble(error: ssl.SSLError, *, shaking: bool) -> NngkitError:
+    """Return the error that an error of OpenSSL means."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AccessDenied(f"certificate refused: {error.verify_message.rstrip('.')}")
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return AccessDenied("certificate refused: the peer presented none")
+    if reason in _ALERTS:
+        return AccessDenied(f"certificate refused by the peer: {_ALERTS[reason]}")
+    if reason in _VERSIONS:
+        return Broken("TLS handshake failed: no common version; the default is 1.3, TLS(tls12=True) admits 1.2")
+    if shaking and reason in _NO_TLS:
+        return Broken("TLS handshake failed: the peer does not speak TLS")
+    said = reason.lower().replace("_", " ") or str(error)
+    return Broken(f"TLS handshake failed: {said}") if shaking else BadMessage("tls", said)
