@@ -157,6 +157,7 @@ OPTIONS: Final = {
         "--server-name", metavar="NAME", help="TLS: expected name of the listener (default: the host)"
     ),
     "insecure": Option("--insecure", action="store_true", help="TLS: accept any certificate"),
+    "tls12": Option("--tls12", action="store_true", help="TLS: admit version 1.2, which older NNG needs"),
     "max-size": Option(
         "--max-size",
         type=size,

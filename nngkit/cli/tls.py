@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nngkit.discovery.settings import Certificates
     from nngkit.protocols import TLS
 
-NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure")
+NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure", "tls12")
 
 Given = dict[str, tuple[str, Any]]  # by name in NAMES: the option or variable it came from, and its value
 
@@ -45,6 +45,7 @@ def _made(given: Given) -> TLS:
         key=values.get("key"),
         server_name=values.get("server-name"),
         verify=not values.get("insecure", False),
+        tls12=values.get("tls12", False),
     )
 
 

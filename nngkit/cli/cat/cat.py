@@ -212,7 +212,7 @@ class Given:
 
     def tls(self) -> TLS | None:
         """Return the TLS setting; None if no address needs it."""
-        keys = ("cacert", "cert", "key", "insecure", "tls_name")
+        keys = ("cacert", "cert", "key", "insecure", "tls_name", "tls12")
         if not any(address.startswith(("tls", "wss")) for _, address in self.addresses):
             for each in keys:
                 if each in self.uses:
@@ -237,6 +237,7 @@ class Given:
             key=None if key is None else read[key.value],
             server_name=None if name is None else name.value,
             verify="insecure" not in self.uses,
+            tls12="tls12" in self.uses,
         )
 
     def credentials(self) -> Credentials | None:

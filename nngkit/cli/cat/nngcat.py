@@ -26,7 +26,6 @@ TLS_FILES: Final = {"cacert": "CA Certificate", "cert": "Cert", "key": "Key"}
 NO_FORMAT: Final = ("push", "pub")
 NO_DATA: Final = ("pull", "sub")
 NO_INTERVAL: Final = ("pull", "sub", "rep", "respondent")
-REFUSED: Final = "certificate, key or ca refused: "  # NNG's own message follows, which the original prints
 NEEDS_DATA: Final = ("push", "pub", "req", "surveyor")
 
 
@@ -227,7 +226,8 @@ def _tls(given: _Given) -> TLS | None:
         if pem is not None and b"-----BEGIN" not in pem:
             fail("Unable to configure TLS: Cryptographic error")
     key = given.files.get("key", certificate) if certificate is not None else None
-    return TLS(ca=given.files.get("cacert"), cert=certificate, key=key, verify="insecure" not in given.flags)
+    trusted = given.files.get("cacert")
+    return TLS(ca=trusted, cert=certificate, key=key, verify="insecure" not in given.flags, tls12=True)
 
 
 def _say(what: str, _: str, address: str) -> None:
@@ -244,7 +244,8 @@ def stopped_text(stopped: Stopped) -> str:
     match stopped.stage:
         case "listen" | "dial" as stage:
             if isinstance(stopped.error, ConfigError) and stopped.error.what == "tls":
-                return f"Unable to configure TLS: {stopped.error.why.removeprefix(REFUSED)}"
+                why = "Cryptographic error" if " refused: " in stopped.error.why else stopped.error.why
+                return f"Unable to configure TLS: {why}"
             if reason == "Invalid argument" or reason == "Not supported" or _malformed(stage, url):
                 return f"Unable to create {'listener' if stage == 'listen' else 'dialer'} for {url}: {reason}"
             return f"Unable to {stage} on {url}: {reason}"

@@ -148,8 +148,7 @@ async def _both(protocol: str, _: str, arguments: argparse.Namespace) -> tuple[d
     for name in ("batch", "cacert", "cert", "key", "server_name"):
         if (value := getattr(arguments, name)) is not None:
             given += [f"--{name.replace('_', '-')}", str(value)]
-    if arguments.insecure:
-        given.append("--insecure")
+    given += [f"--{name}" for name in ("insecure", "tls12") if getattr(arguments, name)]
     command = [sys.executable, "-m", "nngkit", "bench", *given]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True)  # noqa: ASYNC220
     try:

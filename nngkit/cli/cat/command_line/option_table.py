@@ -165,6 +165,7 @@ OPTIONS: Final = (
         _nng("cert", "FILE", "own certificate, with its key unless --key is given", "--cert -E"),
         _nng("key", "FILE", "key of the certificate", "--key"),
         _cat_only("tls_name", "NAME", "expected name of the listener (default: the host of the URL)"),
+        _cat_only("tls12", "", "admit TLS 1.2, which older NNG needs"),
     ),
     *_group(
         "output",
