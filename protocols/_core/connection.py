@@ -37,7 +37,7 @@ from socket import SocketType
 from ssl import SSLError, SSLWantReadError
 from typing import Any, Final
 
-from nngkit.errors import BadMessage, NngkitError, TooLarge
+from nngkit.errors import BadMessage, Broken, NngkitError, TooLarge
 from nngkit.protocols._core import direct
 from nngkit.protocols._core.direct import NO_SIGNAL, SHORT, code_of, socket_on
 from nngkit.protocols._core.pipe import Pipe
@@ -437,6 +437,10 @@ class Connection(Owner):
         assert tls is not None
         if not tls.open:
             return
+        if tls.taking:
+            tls.taking = False
+            self.fault = Broken("a signal handler interrupted the decryption")
+            return
         if tls.whole is not None:
             if not tls.whole:
                 self._failed(lib.NNG_ECONNSHUT)
@@ -445,10 +449,12 @@ class Connection(Owner):
         try:
             while tls.unread:
                 place = None if tls.parts else machine.place()
+                tls.taking = True
                 if place is None:
                     for part in map(tls.read, (RECORD,)):
                         # no calls from here: see the module docstring
                         tls.parts += (part,)
+                        tls.taking = False
                     if not part:
                         self._failed(lib.NNG_ECONNSHUT)  # the peer has said that it closes
                         break
@@ -457,9 +463,11 @@ class Connection(Owner):
                 at, left = _from_buffer(body) + filled, len(body) - filled
                 while tls.placed < left and tls.unread:
                     rest = ffi.buffer(at + tls.placed, left - tls.placed)
+                    tls.taking = True
                     for size in map(tls.read, (len(rest),), (rest,)):
                         # no calls from here
                         tls.placed += size
+                        tls.taking = False
                     if not size:
                         self._failed(lib.NNG_ECONNSHUT)
                         break
@@ -467,8 +475,9 @@ class Connection(Owner):
                 if self.fault is not None:
                     break
         except SSLWantReadError:
-            pass
+            tls.taking = False
         except SSLError as error:
+            tls.taking = False
             self.fault = self.fault or trouble(error, shaking=False)
         self._place_decrypted()
         if tls.parts:
@@ -531,13 +540,16 @@ class Connection(Owner):
             head, view = self.machine.head, state.view
             if tls is not None and size:
                 tls.feed(view[:size])
+                tls.taking = True
                 try:
                     for view in map(tls.read, (SHORT,)):
                         # no calls from here
                         tls.whole = view
+                        tls.taking = False
                     size = 0 if tls.unread else len(view)
                 except SSLError as wrong:  # `finish_read` meets it again, or the record is incomplete
                     check_ours(wrong)
+                    tls.taking = False
                     size = 0
             if head < size < SHORT:
                 (length,) = LENGTHS[head](view)
@@ -781,14 +793,22 @@ class Connection(Owner):
         tls = self.tls
         if tls is None or tls.sent < tls.length:
             return
+        if tls.pledge is not None:
+            before, size = tls.pledge
+            size = size if tls.outgoing.pending > before else 0
+            # no calls from here
+            self.sealed += size
+            tls.pledge = None
         if tls.open and self.sealed < self.total:
             index, skip = self._first_unwritten()
             left = CHUNK
             while left > 0 and index < len(self.held):
                 piece = memoryview(self.held[index])[skip : skip + left]
+                tls.pledge = tls.outgoing.pending, len(piece)
                 for size in map(tls.write, (piece,)):
                     # no calls from here: see the module docstring
                     self.sealed += size
+                    tls.pledge = None
                 left -= len(piece)
                 index, skip = index + 1, 0
         length = tls.outgoing.pending

@@ -5,8 +5,9 @@
     received -> incoming -> read -> the machine         the machine's frames -> write -> outgoing -> sent
 
 What is read and written goes through calls into C whose results the connection notes itself, in the body of a `for`
-statement: no signal handler runs in between, so none that raises loses or doubles a byte. That is why the methods of
-`ssl.SSLObject`, which are Python's, are passed by (`_sslobj`).
+statement: no signal handler runs in between. That is why the methods of `ssl.SSLObject`, which are Python's, are passed
+by (`_sslobj`). But OpenSSL's calls run handlers before they return. A write is then known by what it put into
+``outgoing`` (``pledge``). What a read took is lost, so the connection ends (``taking``).
 
 Pure: no socket, no clock. May not know: SP, messages.
 """
@@ -54,9 +55,11 @@ class Layer:
         "parts",
         "pending",
         "placed",
+        "pledge",
         "read",
         "sent",
         "staged",
+        "taking",
         "whole",
         "write",
     )
@@ -70,6 +73,8 @@ class Layer:
         self.fed = 0
         self.parts: list[bytes] = []
         self.whole: bytes | None = None
+        self.taking = False  # a read was begun, and its result is not noted
+        self.pledge: tuple[int, int] | None = None  # a write was begun: bytes in `outgoing` before it, and its size
         self.placed = 0  # plaintext bytes in place in the machine's body, of which it does not know
         self.machine_fed = 0  # `fed` of the machine when it last had everything
         self.staged = b""

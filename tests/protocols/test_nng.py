@@ -29,8 +29,6 @@ BY_CHANCE = {
     "raw_send_kept": 8,
     "signal_unnoticed": 4,
     "stream_dialer_free": 4,
-    "stream_tls_accept_abort": 4,
-    "stream_tls_cancel": 2,
     "stream_ws_dialer_close": 4,
     "wss_dialer_close": 6,
     "wss_listener_close": 5,
