@@ -103,7 +103,18 @@ UNITS = {
 }
 MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")
 
-THEIRS = {"_celery_jobs", "_dask_jobs", "_floor", "_nats", "_pynng", "_redis", "_ywebsocket", "_zenoh", "_zmq"}
+THEIRS = {
+    "_celery_jobs",
+    "_dask_jobs",
+    "_floor",
+    "_nats",
+    "_pynng",
+    "_python_nng",
+    "_redis",
+    "_ywebsocket",
+    "_zenoh",
+    "_zmq",
+}
 
 Figures = dict[str, float]
 

@@ -17,7 +17,9 @@ OUTAGES = "outages"  # tests/test_outages.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
-    "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
+    "round_trips": [
+        *("--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng", "--only", "python-nng"),
+    ],
     "batching": ["--only", "ipc, 16 B", "--only", ", 16 bytes"],
     "calls": ["--only", "Client, trio", "--only", "kills of", "--only", "10 services"],
     "cluster": ["--only", "nngkit"],
