@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -70,6 +71,13 @@ def environment_before() -> dict[str, str]:
     """Return the environment of a process that imports it. PYTHONPATH precedes this checkout's editable install."""
     folder = str(exported())
     return os.environ | {"PYTHONPATH": folder, "NNGKIT_BENCH_BEFORE": folder}
+
+
+def machine() -> str:
+    """Return the measured machine: its cores, their model and its kernel."""
+    told = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(": ")[2] for line in told if line.startswith("model name")), platform.machine())
+    return f"{len(os.sched_getaffinity(0))} cores of {model}, Linux {platform.release()}"
 
 
 def _nats_server() -> str | None:
