@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,17 +44,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests, unless --slow, -m or a test's own name asks for them; put long shares first."""
     if alone := config.getoption("--alone"):
-        out = [item for item in items if bool(item.get_closest_marker("alone")) != (alone == "only")]
-        items[:] = [item for item in items if item not in set(out)]
-        config.hook.pytest_deselected(items=out)
+        _deselect(config, items, lambda item: bool(item.get_closest_marker("alone")) != (alone == "only"))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_longest_first)
     if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=slow)
+    _deselect(config, items, lambda item: item.get_closest_marker("slow") is not None)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], out: Callable[[pytest.Item], bool]) -> None:
+    left = [item for item in items if out(item)]
+    if left:
+        items[:] = [item for item in items if not out(item)]
+        config.hook.pytest_deselected(items=left)
 
 
 # ---- tests in parallel, with pytest-xdist ----------------------------------------------------------------------------
