@@ -518,6 +518,9 @@ def run_all(plan: list) -> int:
 
 
 def main(arguments: list) -> int:
+    # Packages are installed without byte code: told to keep none, each process would compile all that it imports, and
+    # pytest rewrite every assertion again, in each worker.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__.split("\n\n")[2])
         return 0

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -72,6 +73,13 @@ def environment_before() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": folder, "NNGKIT_BENCH_BEFORE": folder}
 
 
+def machine() -> str:
+    """Return the measured machine: its cores, their model and its kernel."""
+    told = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(": ")[2] for line in told if line.startswith("model name")), platform.machine())
+    return f"{len(os.sched_getaffinity(0))} cores of {model}, Linux {platform.release()}"
+
+
 def _nats_server() -> str | None:
     # Debian installs it outside a normal user's PATH
     return shutil.which("nats-server", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
@@ -126,7 +134,7 @@ def _missing(module: str) -> str | None:
         return "no C compiler or no nng.h (Debian: libnng-dev): the ways in C are left out"
     if module == "_nats" and _nats_server() is None:
         return "no nats-server (Debian: nats-server): NATS is left out"
-    needed = {"_nats": "nats", "_zenoh": "zenoh", "_zmq": "zmq"}.get(module)
+    needed = {"_nats": "nats", "_python_nng": "nng", "_zenoh": "zenoh", "_zmq": "zmq"}.get(module)
     if needed is not None and importlib.util.find_spec(needed) is None:
         return f"no Python package {needed}, which is in the dev group: it is left out"
     return None

@@ -8,16 +8,18 @@ the place of the one there; the others stay, as does the prose above the mark. G
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from _measuring import RESULTS, UNITS
+from _measuring import BUSY, RESULTS, UNITS
 
 FIGURES = Path(__file__).parent / "figures"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
+RATIOS, END = "<!-- ratios: python benchmarks/_page.py writes them -->\n", "<!-- end -->\n"
 HEAD = "## `python3 dev.py bench "
 TITLE = 48  # characters of a line above a plot: two plots stand side by side
 CROWDED = 10_000  # of the largest value to the smallest: with more, labels at 2 and 5 would run into each other
@@ -78,6 +80,8 @@ HEADS = {
     "wrong": "wrong",
 }
 
+VERDICTS = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**", "": ""}
+
 CORES = 2  # of the measured machine
 NETWORK = 125e6  # bytes a second of an assumed machine in a cluster, each way
 
@@ -107,7 +111,7 @@ def taken(group: dict[str, Any]) -> dict[str, Any]:
     for row in group["rows"]:
         one = row["sitting"]
         rounds = f"{one['rounds']} rounds of {one['seconds']:g} s, medians" if one["rounds"] > 1 else "One round"
-        found.append(f"{rounds}; load average {one['load']:.1f} when it began.")
+        found.append(f"{rounds}; load average {one['load']:.1f} when it began. {one['machine']}.")
     return {
         "group": group["group"],
         "measured": " ".join(dict.fromkeys(found)),
@@ -131,6 +135,43 @@ def store(name: str, groups: list[dict[str, Any]]) -> None:
     (FIGURES / f"{name}.json").write_text(f"[\n{lines}\n]\n")
 
 
+def spread(promise: dict[str, Any]) -> str:
+    low, high = promise["spread"]
+    return f"{low:,.2f} to {high:,.2f}"
+
+
+def both_kinds(groups: list[dict[str, Any]]) -> list[str]:
+    """Return a table of ratios, each as measured as the machine is and beside a busy process.
+
+    The rows in which nngkit is furthest behind come first.
+    """
+    rows: dict[str, dict[bool, dict[str, Any]]] = {}
+    for group in groups:
+        for each in group["promises"]:
+            rows.setdefault(each["what"], {})[group["group"].endswith(BUSY)] = each
+
+    def behind(kinds: dict[bool, dict[str, Any]]) -> float:
+        return max(one["ratio"] if one["bound"] == "at most" else 1 / one["ratio"] for one in kinds.values())
+
+    def said(cells: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(cells))
+
+    lines = [
+        "| work | ratio | quiet | beside a busy process | required | goal | |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for what, kinds in sorted(rows.items(), key=lambda row: -behind(row[1])):
+        ratios = [one["ratio"] for one in kinds.values()]
+        cells = [what, f"**{min(ratios):.2f}x to {max(ratios):.2f}x**"]
+        cells += [f"{one['ratio']:.2f}x ({spread(one)})" if one else "-" for one in map(kinds.get, (False, True))]
+        asked = [one for one in kinds.values() if one["verdict"]]
+        cells.append(said(f"{one['bound']} {one['least']:g}x" for one in asked))
+        cells.append(said(f"{one['aim']:g}x" for one in asked))
+        cells.append(said(VERDICTS[one["verdict"]] for one in asked))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def tables(groups: list[dict[str, Any]]) -> list[str]:
     lines = []
     for group in groups:
@@ -143,12 +184,10 @@ def tables(groups: list[dict[str, Any]]) -> list[str]:
             lines.append(f"| {row['way']} | " + " | ".join(cells) + " |")
         lines.append("")
         for one in group["promises"]:
-            low, high = one["spread"]
-            word = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**"}[one["verdict"]]
-            lines.append(
-                f"- {one['what']}: **{one['ratio']:,.2f}{one['unit']}** ({low:,.2f} to {high:,.2f});"
-                f" required {one['bound']} {one['least']:g}, goal {one['aim']:g}: {word}"
-            )
+            line = f"- {one['what']}: **{one['ratio']:,.2f}{one['unit']}** ({spread(one)})"
+            if word := VERDICTS[one["verdict"]]:
+                line += f"; required {one['bound']} {one['least']:g}, goal {one['aim']:g}: {word}"
+            lines.append(line)
         if group["promises"]:
             lines.append("")
     return lines
@@ -249,6 +288,14 @@ def with_figures(page: Path, lines: list[str]) -> str:
     return prose + MARK + "\n" + "\n".join(lines).rstrip() + "\n"
 
 
+def with_ratios(page: str) -> str:
+    """Return the page with the table of ``speed`` at its begin, and what it was measured on."""
+    groups = groups_of("speed")
+    measured = list(dict.fromkeys(group["measured"] for group in groups))
+    above, mark, rest = page.partition(RATIOS)
+    return "\n".join([above + mark, *both_kinds(groups), "", *measured, "", END + rest.partition(END)[2]])
+
+
 def pages() -> dict[Path, str]:
     """Return the pages as they are to be, from the figures."""
     lines: list[str] = []
@@ -262,7 +309,7 @@ def pages() -> dict[Path, str]:
         for group in groups:
             if all("with_start" in row for row in group["rows"]):
                 compared += [*pays(group), *machines(group)]
-    return {PAGE: with_figures(PAGE, lines), PAYS: with_figures(PAYS, compared)}
+    return {PAGE: with_ratios(with_figures(PAGE, lines)), PAYS: with_figures(PAYS, compared)}
 
 
 def plots(folder: Path) -> None:

@@ -23,6 +23,7 @@ OURS = {
 LENT = Way(before("nngkit, copy=False"), "_nngkit:pull_lent", "_nngkit:push", before=True)
 OTHERS = {
     "pynng": ("_pynng:pull", "_pynng:push"),
+    "python-nng": ("_python_nng:pull", "_python_nng:push"),
     "pyzmq": ("_zmq:pull", "_zmq:push"),
     "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
     "C, 64 posted": ("_floor:ring", "_floor:push"),

@@ -4,9 +4,9 @@
 
 The receiver is measured; ``other_us`` is the CPU of the other processes, servers included. "nngkit" is a call of
 ``send`` and of ``recv`` for each message, "many" uses lists of 256 and receives what is available. Senders saturate:
-bare pynng and C with a send buffer of 1,024, pyzmq and Zenoh with their own, NATS with up to 32,768 outstanding
-messages. Every message is numbered and compared. If both ends share a process (inproc), the sender is a thread, and CPU
-is that of both.
+bare pynng, python-nng and C with a send buffer of 1,024, pyzmq and Zenoh with their own, NATS with up to 32,768
+outstanding messages. Every message is numbered and compared. If both ends share a process (inproc), the sender is a
+thread, and CPU is that of both.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ NNG = {
     "pynng": ("_pynng:pull", "_pynng:push"),
     "pynng asyncio": ("_pynng:pull_asyncio", "_pynng:push"),
     "pynng trio": ("_pynng:pull_trio", "_pynng:push"),
+    "python-nng": ("_python_nng:pull", "_python_nng:push"),
+    "python-nng asyncio": ("_python_nng:pull_asyncio", "_python_nng:push"),
 }
 ZMQ = {
     "pyzmq": ("_zmq:pull", "_zmq:push"),

@@ -159,7 +159,7 @@ def measure(network: Network, given: argparse.Namespace) -> list[dict[str, Any]]
                     row[key] = value if key.startswith("after_") else row.get(key, 0) + value
         for old, kind in enumerate(KINDS):
             mine = [rows[number + len(PAIRS) * old] for number in network.chosen]
-            sitting = {"load": load, "rounds": 1, "seconds": max(given.seconds)}
+            sitting = {"machine": _contenders.machine(), "load": load, "rounds": 1, "seconds": max(given.seconds)}
             named = [
                 {"way": PAIRS[number].name, "sitting": sitting, **row}
                 for number, row in zip(network.chosen, mine, strict=True)

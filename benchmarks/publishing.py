@@ -9,8 +9,8 @@ publisher gives a large share and a fast one a small one; messages a second and 
 can do. Messages out of order or duplicated end the run.
 
 Queues hold 1,024 messages at both ends (pyzmq's 1,000; Zenoh's defaults; NATS buffers what it can and slows its
-publisher, so for seconds it delivers its backlog). nngkit's subscribers use ``recv_many``; nngkit, pynng and Zenoh have
-a thread or a task for each subscriber, pyzmq polls them. C reads from bare pynng's publisher.
+publisher, so for seconds it delivers its backlog). nngkit's subscribers use ``recv_many``; nngkit, pynng,
+python-nng and Zenoh have a thread or a task for each subscriber, pyzmq polls them. C reads from bare pynng's publisher.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ OURS = {
 }
 OTHERS = {
     "pynng": ("_pynng:subscribe", "_pynng:publish", {}),
+    "python-nng": ("_python_nng:subscribe", "_python_nng:publish", {}),
     "pyzmq": ("_zmq:subscribe", "_zmq:publish", {}),
     "Zenoh": ("_zenoh:subscribe", "_zenoh:publish", {}),
     "NATS": ("_nats:subscribe", "_nats:publish", {"run_in": 2.0}),  # until the server's buffer is full

@@ -33,45 +33,49 @@ MAX_DEPTH: Final = 32
 _INT_LOW, _INT_HIGH = -(2**64), 2**64 - 1  # range of CBOR integers without a tag
 _SHOWN = 120  # characters of a peer's text that an error repeats
 
-_LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
-_READ: Final[frozenset[type]] = _LEAVES | {int}  # integers decoded without tags are within 64 bits
+LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
+"""Types whose values are all allowed."""
+_READ: Final[frozenset[type]] = LEAVES | {int}  # integers decoded without tags are within 64 bits
 
 
-def encode(value: object, *, limit: int | None = None) -> bytes:
+def encode(value: object, *, limit: int | None = None, depth: int = 0) -> bytes:
     """Return `value` as CBOR, with equal bytes for equal values (sorted keys, shortest numbers).
 
-    `limit`: bytes beyond which it raises TooLarge, because the reader would refuse them. Tuples are written as arrays.
-    Raises TypeError or ValueError for values that `decode` would refuse: an error of the caller, not of a peer.
+    `limit`: bytes beyond which it raises TooLarge, because the reader would refuse them. `depth`: of the containers
+    around it. Tuples are written as arrays. Raises TypeError or ValueError for values that `decode` would refuse: an
+    error of the caller, not of a peer.
     """
-    _check(value, 0)
+    _check(value, depth)
     data: bytes = cbor2.dumps(value, canonical=True)
     if limit is not None and len(data) > limit:
         raise TooLarge(len(data), limit)
     return data
 
 
-def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | None = None) -> Any:
+def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | None = None, depth: int = 0) -> Any:
     """Return the one value in `data`, which must use all of its bytes. `what` and `peer` go into the error.
+
+    `depth`: of the containers around it.
 
     Raises TooLarge over `limit` bytes, BadMessage for everything that the module docstring excludes.
     """
     if len(data) > limit:
         raise TooLarge(len(data), limit, peer)
     try:
-        value = decode_one(data, max_depth=MAX_DEPTH)
-        _check(value, 0, _READ)
+        value = decode_one(data, max_depth=MAX_DEPTH - depth)
+        _check(value, depth, _READ)
     except REFUSED as error:
         raise BadMessage(what, shown(innermost(error)), peer) from error
     return value
 
 
-def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None:
+def _check(value: object, depth: int, leaves: frozenset[type] = LEAVES) -> None:
     """Raise TypeError or ValueError unless `value` is of the types that may be on the wire.
 
     `leaves` need no further check: most items are leaves, and a call for each would cost more than all the rest.
     """
     kind = type(value)
-    if kind in _LEAVES:
+    if kind in LEAVES:
         return
     if kind is int:
         if not _INT_LOW <= value <= _INT_HIGH:  # type: ignore[operator]

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,17 +44,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests, unless --slow, -m or a test's own name asks for them; put long shares first."""
     if alone := config.getoption("--alone"):
-        out = [item for item in items if bool(item.get_closest_marker("alone")) != (alone == "only")]
-        items[:] = [item for item in items if item not in set(out)]
-        config.hook.pytest_deselected(items=out)
+        _deselect(config, items, lambda item: bool(item.get_closest_marker("alone")) != (alone == "only"))
+    if not (config.getoption("--slow") or config.option.markexpr or any("::" in given for given in config.args)):
+        _deselect(config, items, lambda item: item.get_closest_marker("slow") is not None)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=_longest_first)
-    if config.getoption("--slow") or config.option.markexpr or any("::" in argument for argument in config.args):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=slow)
+        _longest_first(items)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], out: Callable[[pytest.Item], bool]) -> None:
+    left = [item for item in items if out(item)]
+    if left:
+        items[:] = [item for item in items if not out(item)]
+        config.hook.pytest_deselected(items=left)
 
 
 # ---- tests in parallel, with pytest-xdist ----------------------------------------------------------------------------
@@ -128,10 +129,15 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
         file.close()
 
 
-def _longest_first(item: pytest.Item) -> int:
-    """Order the shares so that no long one begins last: Spark, then the files of this folder, then its subfolders."""
-    share = _share(item.nodeid)
-    return share.count("/") if share != "tests/spark" else 0
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Order the shares so that no long one begins last: Spark, those with slow tests, the rest; upper folders first."""
+    slow = {_share(item.nodeid) for item in items if item.get_closest_marker("slow")}
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        share = _share(item.nodeid)
+        return share != "tests/spark", share not in slow, share.count("/")
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(trylast=True)  # after the tests' own parameters, which come first in its name

@@ -17,7 +17,9 @@ OUTAGES = "outages"  # tests/test_outages.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
-    "round_trips": ["--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng"],
+    "round_trips": [
+        *("--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng", "--only", "python-nng"),
+    ],
     "batching": ["--only", "ipc, 16 B", "--only", ", 16 bytes"],
     "calls": ["--only", "Client, trio", "--only", "kills of", "--only", "10 services"],
     "cluster": ["--only", "nngkit"],
@@ -50,6 +52,7 @@ SHORT = {
     "pipeline": ["--only", "appended", "--only", "one record", "--only", "replay at 2,000"],
     "publishing": ["--only", "nngkit batched", "--only", "pyzmq", "--only", "Zenoh"],
     "subscriptions": ["--only", "nngkit, 1,000 topics", "--only", "pyzmq, 1,000 topics"],
+    "speed": ["--only", "idle CPU", "--only", "Python's sockets", "--only", "nngkit trio, both ends"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],
@@ -172,7 +175,8 @@ def test_plots_show_the_kept_figures(tmp_path: Path) -> None:
 
 
 def test_measured_groups_take_the_place_of_kept_ones(tmp_path: Path) -> None:
-    row = {"way": "a way", "sitting": {"load": 0.123, "rounds": 5, "seconds": 1.0}, "cpu_us": 1.23456}
+    sitting = {"machine": "2 cores", "load": 0.123, "rounds": 5, "seconds": 1.0}
+    row = {"way": "a way", "sitting": sitting, "cpu_us": 1.23456}
     promise = {"what": "CPU", "ratio": 1.23456, "least": 2, "aim": 1, "spread": [1.23456, 2.0]}
     promise |= {"unit": " us", "bound": "at most", "verdict": "kept"}
     measured, kept = tmp_path / "measured", tmp_path / "figures"
@@ -192,11 +196,35 @@ _page.merge()
         old,
         {
             "group": "again",
-            "measured": "5 rounds of 1 s, medians; load average 0.1 when it began.",
+            "measured": "5 rounds of 1 s, medians; load average 0.1 when it began. 2 cores.",
             "rows": [{"way": "a way", "cpu_us": 1.23}],
             "promises": [{**promise, "ratio": 1.23, "spread": [1.23, 2]}],
         },
     ]
+
+
+def test_ratios_are_shown_for_both_kinds_of_start_the_worst_first() -> None:
+    program = """
+from _measuring import BUSY
+from _page import both_kinds
+
+def group(name, what, ratio, bound, least, verdict):
+    one = {"what": what, "ratio": ratio, "spread": [ratio - 0.01, ratio + 0.01], "bound": bound}
+    return {"group": name, "promises": [one | {"least": least, "aim": least, "verdict": verdict}]}
+
+groups = [
+    group("a", "rate", 2.0, "at least", 1, "aim"),
+    group("b", "time", 1.5, "at most", 2, "kept"),
+    group("b" + BUSY, "time", 3.0, "at most", 2, "MISSED"),
+    group("c", "other", 0.4, "at least", None, ""),
+]
+assert both_kinds(groups)[2:] == [
+    "| time | **1.50x to 3.00x** | 1.50x (1.49 to 1.51) | 3.00x (2.99 to 3.01) | at most 2x | 2x | kept; **missed** |",
+    "| other | **0.40x to 0.40x** | 0.40x (0.39 to 0.41) | - |  |  |  |",
+    "| rate | **2.00x to 2.00x** | 2.00x (1.99 to 2.01) | - | at least 1x | 1x | goal reached |",
+], both_kinds(groups)
+"""
+    in_benchmarks(program)
 
 
 @pytest.mark.slow

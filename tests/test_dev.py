@@ -79,6 +79,11 @@ def test_arguments_and_the_exit_code_pass_through(checkout: Path) -> None:
     assert (done.stdout, done.returncode) == (f"{checkout}/examples/demo.py --fast\n", 1)
 
 
+def test_programs_keep_byte_code(checkout: Path) -> None:
+    (checkout / ".venv" / "bin" / "python").write_text('#!/bin/sh\necho "${PYTHONDONTWRITEBYTECODE-unset}"\n')
+    assert dev(checkout, "test", PYTHONDONTWRITEBYTECODE="1").stdout == "unset\n"
+
+
 def test_lint_runs_every_linter_even_if_all_fail(checkout: Path) -> None:
     done = dev(checkout, "lint", STAND_IN_EXIT="4")
     assert done.stdout.splitlines()[:2] == ["check .", "format --check ."]

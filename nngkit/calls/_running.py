@@ -2,8 +2,11 @@ r"""Calls at a provider: received, queued or refused, run by worker tasks, answe
 
 ::
 
-    request --> worker (idle) --> handler --> reply
-            \-> worker, all others busy: into the queue, or refused; cancellations and streams' next parts are obeyed
+    request --> worker whose turn it is to receive --> handler --> reply
+            \-> all others busy: into the queue, or refused; cancellations and streams' next parts are obeyed
+
+One worker receives, and others wait for its turn. It gives the turn away when its handler first waits: so a request
+wakes one task, and calls whose handlers do not wait run in one task after each other.
 
 With codec None there is nothing to obey and nothing to refuse with, so requests wait in the socket.
 """
@@ -13,8 +16,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
+from types import coroutine
 from typing import Any, Final
 
 import trio
@@ -94,7 +98,7 @@ class Running:
         self._streams: dict[str, Streaming] = {}
         self._in_progress = 0
         self._workers = 0
-        self._waiting = 0  # workers that wait for a request
+        self._receiver: object = None  # the worker that has the turn to receive
         self._idle: trio.Event | None = None
         self._ending = False
         self._requests = 0
@@ -141,6 +145,7 @@ class Running:
         """Start to receive."""
         self._rep = rep
         self._background = background
+        self._waiting = trio.lowlevel.ParkingLot()  # workers that wait for the turn
         self._start_worker()
 
     # State
@@ -201,11 +206,14 @@ class Running:
         self._workers += 1
         self._background.start(self._work_plain if self.codec is None else self._work)
 
-    def _begin(self) -> None:
-        self._in_progress += 1
-        most = self.concurrency if self.codec is None else self.concurrency + 1
-        if not self._waiting and self._workers < most:
-            self._start_worker()
+    def _pass_on(self, worker: object) -> None:
+        """Let another worker receive, as the handler of `worker` waits."""
+        if self._receiver is worker:
+            self._receiver = None
+            if self._waiting:
+                self._waiting.unpark()
+            elif self._workers < (self.concurrency if self.codec is None else self.concurrency + 1):
+                self._start_worker()
         if self._in_progress >= self.concurrency and not self._watched:
             self._watched = True
             self._background.start(self._watch)
@@ -234,69 +242,84 @@ class Running:
             self._idle.set()
             self._idle = None
 
-    async def _receive(self) -> Request:
-        self._waiting += 1
+    async def _receive(self, worker: object) -> Request | None:
+        """Return the next request, once it is the turn of `worker`; None once the socket is closed."""
+        while self._receiver is not worker:
+            if self._receiver is None:
+                self._receiver = worker
+            else:
+                await self._waiting.park()
         try:
             return await self._rep.arecv()
-        finally:
-            self._waiting -= 1
+        except BaseException as error:
+            self._receiver = None
+            self._waiting.unpark_all()
+            if isinstance(error, Closed):
+                return None
+            raise
 
     async def _work_plain(self) -> None:
         """Receive, run and reply for ever, with codec None."""
-        handler = self._handlers[""]
-        while True:
-            try:
-                request = await self._receive()
-            except Closed:
-                return
+        handler, worker = self._handlers[""], object()
+        while (request := await self._receive(worker)) is not None:
             self._requests += 1
             began = time.monotonic()
-            self._begin()
+            self._in_progress += 1
             try:
-                try:
-                    result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
-                    if not isinstance(result, (bytes, bytearray, memoryview, type(None))):
-                        raise TypeError(f"the reply is {type(result).__name__}, not bytes")
-                except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
-                    self._failures.count(self._failures.reply(error).kind)
-                    continue
-                if await self._send(request, result or b""):
-                    self._replies += 1
+                await _until_it_waits(self._answer_plain(handler, request), self._pass_on, worker)
             except Closed:
                 return
             finally:
                 self._finish(began)
 
+    async def _answer_plain(self, handler: Handler, request: Request) -> None:
+        try:
+            result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
+            if not isinstance(result, (bytes, bytearray, memoryview, type(None))):
+                raise TypeError(f"the reply is {type(result).__name__}, not bytes")
+        except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
+            self._failures.count(self._failures.reply(error).kind)
+            return
+        if await self._send(request, result or b""):
+            self._replies += 1
+
     async def _work(self) -> None:
         """Receive requests for ever, with a codec: carry out notices, queue or run calls."""
+        worker = object()
         while True:
-            item: _Queued | None
             if self._queue and self._in_progress < self.concurrency:
-                item = first = self._queue.popleft()
-                self._queued.discard(first.call.id)
+                item = self._queue.popleft()
+                self._queued.discard(item.call.id)
+                answering = self._answer(item)
+            elif (request := await self._receive(worker)) is not None:
+                answering = self._take(request)
             else:
-                try:
-                    item = await self._accept(await self._receive())
-                except Closed:
-                    return
-            if item is None:
-                continue
-            began = time.monotonic()
-            self._begin()
+                return
             try:
-                await self._run(item)
+                await _until_it_waits(answering, self._pass_on, worker)
             except Closed:
                 return
-            finally:
-                self._scopes.pop(item.call.id, None)
-                self._finish(began)
+
+    async def _take(self, request: Request) -> None:
+        if (item := await self._accept(request)) is not None:
+            await self._answer(item)
+
+    async def _answer(self, item: _Queued) -> None:
+        began = time.monotonic()
+        self._in_progress += 1
+        try:
+            await self._run(item)
+        finally:
+            self._scopes.pop(item.call.id, None)
+            self._finish(began)
 
     # Requests
 
     async def _accept(self, request: Request) -> _Queued | None:
         """Return the call to run now; None if the request was queued, refused, or is no call."""
         assert self.codec is not None
-        peer = request.pipe.address if request.pipe else None
+        pipe = request.pipe
+        peer = pipe.address if pipe else None
         try:
             asked = parse_request(request.body, self.codec, limit=self.limit, peer=peer)
         except (BadMessage, TooLarge) as error:
@@ -502,3 +525,27 @@ class Running:
         if self._streams.get(number) is streaming:
             del self._streams[number]
         self._notice_idle()
+
+
+@coroutine
+def _until_it_waits(
+    running: Coroutine[Any, Any, None], call: Callable[[object], None], argument: object
+) -> Generator[Any, Any, None]:
+    """Run a coroutine to its end; `call(argument)` when it first waits."""
+    resume: Callable[[Any], Any] = running.send
+    value: Any = None
+    try:
+        trap = resume(value)
+        call(argument)
+        while True:
+            try:
+                value = yield trap
+                resume = running.send
+            except BaseException as error:  # the loop's, for the coroutine
+                value, resume = error, running.throw
+            trap = resume(value)
+    except StopIteration:
+        return
+    finally:
+        running.close()
+        del value  # an error refers to this frame

@@ -19,6 +19,7 @@ not allow raises BadMessage or TooLarge, never anything else.
 from __future__ import annotations
 
 import json
+import struct
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
@@ -53,8 +54,7 @@ def check_codec(codec: str | None) -> Codec | None:
 class _Request(Fields, frozen=True):
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message. Raises TypeError or ValueError for a body that the codec cannot carry; TooLarge."""
-        encode = envelope.encode if codec == "cbor" else _to_json
-        return encode(REQUESTS.pack(self), limit=limit)
+        return REQUESTS.encode(self, limit) if codec == "cbor" else _to_json(REQUESTS.pack(self), limit=limit)
 
 
 class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
@@ -97,12 +97,22 @@ class StatsRequest(_Request, frozen=True, tag="stats"):
 Request: TypeAlias = CallRequest | MoreRequest | CancelRequest | PingRequest | InfoRequest | StatsRequest
 
 REQUESTS: Final = Maps[Any](
-    "call request", CallRequest, MoreRequest, CancelRequest, PingRequest, InfoRequest, StatsRequest, version=VERSION
+    "call request",
+    CallRequest,
+    MoreRequest,
+    CancelRequest,
+    PingRequest,
+    InfoRequest,
+    StatsRequest,
+    version=VERSION,
+    limit=None,
 )
 
 
 def parse_request(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Request:
     """Decode a request of at most `limit` bytes. Raises BadMessage, TooLarge."""
+    if codec == "cbor" and len(data) <= limit and (call := _usual_call(data)) is not None:
+        return call
     decode = envelope.decode if codec == "cbor" else _from_json
     request: Request = REQUESTS.parse(decode(data, what=REQUESTS.what, limit=limit, peer=peer), peer)
     return request
@@ -114,8 +124,7 @@ def parse_request(data: bytes, codec: Codec, *, limit: int, peer: str | None = N
 class _Reply(Fields, frozen=True):
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message. Raises TypeError or ValueError for a body that the codec cannot carry; TooLarge."""
-        encode = envelope.encode if codec == "cbor" else _to_json
-        return encode(REPLIES.pack(self), limit=limit)
+        return REPLIES.encode(self, limit) if codec == "cbor" else _to_json(REPLIES.pack(self), limit=limit)
 
 
 class ResultReply(_Reply, frozen=True, tag="result"):
@@ -167,14 +176,75 @@ class ErrorReply(_Reply, frozen=True, tag="error", omit_defaults=True):
 
 Reply: TypeAlias = ResultReply | PartsReply | DoneReply | ErrorReply
 
-REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, ErrorReply, version=VERSION)
+REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, ErrorReply, version=VERSION, limit=None)
 
 
 def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Reply:
     """Decode a reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
+    if codec == "cbor" and len(data) <= limit and data.startswith(_RESULT) and data.endswith(_RESULT_END):
+        body = _item(data[len(_RESULT) : -len(_RESULT_END)])
+        if body is not _UNUSUAL:
+            return ResultReply(body)
     decode = envelope.decode if codec == "cbor" else _from_json
     reply: Reply = REPLIES.parse(decode(data, what=REPLIES.what, limit=limit, peer=peer), peer)
     return reply
+
+
+# ---- the usual messages ----------------------------------------------------------------------------------------------
+
+# Nearly all messages are calls with a timeout, and their results, as `encode` writes them. These are taken apart here,
+# in a fifth of the time; the general reader takes, or refuses, all others. Both return the same: between the bytes
+# around a body there is nothing but one item, or it is not a usual message.
+
+_CALL: Final = b"av\x01bid"
+_CALL_END: Final = b"dtypedcall"
+_METHOD: Final = b"fmethod"
+_TIMEOUT: Final = b"gtimeout\xfb"  # and the eight bytes of a float
+_RESULT: Final = b"\xa3av\x01dbody"
+_RESULT_END: Final = b"dtypefresult"
+_UNUSUAL: Final = object()
+_unpack_float = struct.Struct(">d").unpack_from
+
+
+def _usual_call(data: bytes) -> CallRequest | None:
+    """Return a call with a timeout, and perhaps a method; None if the general reader has to look at it."""
+    size = data[7] & 0x1F if len(data) > 40 else 0
+    start, timeout = 13 + size, len(data) - 8 - len(_TIMEOUT)
+    end, method = timeout - len(_CALL_END), b""
+    if data[:1] == b"\xa6":
+        end = data.rfind(_CALL_END + _METHOD, start, timeout)
+        method = data[end + len(_CALL_END + _METHOD) : timeout]
+        if not method or method[0] != 0x60 + len(method) - 1 or len(method) > 24:
+            return None
+    elif data[:1] != b"\xa5" or not data.startswith(_CALL_END, end):
+        return None
+    if not (
+        data.startswith(_CALL, 1)
+        and 0x61 <= data[7] <= 0x77
+        and data.startswith(b"dbody", 8 + size)
+        and data.startswith(_TIMEOUT, timeout)
+        and start < end
+    ):
+        return None
+    (seconds,) = _unpack_float(data, len(data) - 8)
+    body = _item(data[start:end])
+    if body is _UNUSUAL or not 0 <= seconds < 1e9:
+        return None
+    try:
+        return CallRequest(data[8 : 8 + size].decode(), body, method[1:].decode(), seconds)
+    except UnicodeDecodeError:
+        return None
+
+
+def _item(data: bytes) -> Any:
+    """Return the value in `data` inside a map, if it is exactly one; else `_UNUSUAL`."""
+    kind = data[0] if data else 0
+    if 0x40 <= kind < 0x58 and len(data) == kind - 0x3F:  # short bytes
+        return data[1:]
+    try:
+        return envelope.decode(data, what="item", limit=len(data), depth=1)
+    except BadMessage:
+        return _UNUSUAL
 
 
 # ---- codecs ----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@
     @server.method
     async def add(body): return body["a"] + body["b"]
 
-As many worker tasks as calls may run at once receive, run the handler and reply, so a call costs no new task; one more
-receives while all run, to queue or refuse calls and to obey cancellations. _running.py has one call, _streaming.py the
-replies in parts.
+As many worker tasks as calls may run at once receive in turn, run the handler and reply, so a call costs no new task;
+one more receives while all run, to queue or refuse calls and to obey cancellations. _running.py has one call,
+_streaming.py the replies in parts.
 
 Leaving: the record is marked as draining, calls in progress end, goodbye is said, and the socket stays open until the
 callers that follow discovery have left, at most LEAVING seconds: closed before they have heard, it would cut the calls

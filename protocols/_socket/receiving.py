@@ -183,7 +183,8 @@ class _Iteration(Generic[Item]):
             except IndexError:
                 pass
         receiver = self._receiver
-        receiver._burst = 0
+        if self._left < receiver._most_burst - 1:  # else nothing was taken since `arecv`, which may have yielded
+            receiver._burst = 0
         try:
             item = await receiver.arecv()
         except Closed:

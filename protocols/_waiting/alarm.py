@@ -88,8 +88,11 @@ class Alarm:
 
         Interrupted between them, an alarm would seem set and never be called.
         """
-        entry = (time.monotonic() + seconds, next(_order), self._call)
-        return [(setattr, self, "is_set", True), (_requests.put, entry)]
+        return [(setattr, self, "is_set", True), self.step(time.monotonic() + seconds)]
+
+    def step(self, when: float) -> tuple[Any, ...]:
+        """Return a call of ``due`` at ``when`` of time.monotonic(), as one for ``atomically``; pending ones stay."""
+        return (_requests.put, (when, next(_order), self._call))
 
     def now(self) -> None:
         """Call ``due`` at once, besides the pending call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nngkit import envelope
 from nngkit.calls.messages import (
+    REPLIES,
+    REQUESTS,
     CallRequest,
     CancelRequest,
     Codec,
@@ -50,6 +54,50 @@ replies = st.one_of(
     st.just(DoneReply()),
     st.builds(ErrorReply, texts.filter(bool), texts, st.booleans(), texts, bodies),
 )
+
+
+usual_ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30)
+nested = st.integers(28, 33).map(lambda depth: json.loads("[" * depth + "]" * depth))
+usual_bodies = bodies | st.binary(max_size=300) | nested
+usual = st.one_of(
+    st.builds(CallRequest, usual_ids, usual_bodies, st.just("") | usual_ids, st.floats(0, 2e9) | st.none()),
+    st.builds(ResultReply, usual_bodies),
+)
+
+
+def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return parse(data)
+    except (BadMessage, TooLarge) as error:
+        return str(error)
+
+
+@given(message=usual, data=st.data())
+def test_the_usual_messages_are_written_and_read_as_by_the_general_writer_and_reader(message: Any, data: Any) -> None:
+    """Their readers and writers take other ways, which may not be seen: whole, cut, with bytes changed or put in."""
+    is_call = isinstance(message, CallRequest)
+    kinds = REQUESTS if is_call else REPLIES
+    try:
+        written = message.encode("cbor")
+    except (TypeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            envelope.encode(kinds.pack(message))
+        return
+    assert written == envelope.encode(kinds.pack(message))
+    changed = bytearray(written)
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(changed)))
+        change: bytes = data.draw(
+            st.binary(max_size=3) | st.sampled_from([b"dtypedcall", b"fmethod", b"dbody", b"\xfb"])
+        )
+        changed[at : at + data.draw(st.integers(0, 3))] = change
+    parse = parse_request if is_call else parse_reply
+
+    def generally(each: bytes) -> Any:
+        return kinds.parse(envelope.decode(each, what=kinds.what, limit=LIMIT))
+
+    for each in (written, bytes(changed)):
+        assert _parsed(lambda one: parse(one, "cbor", limit=LIMIT), each) == _parsed(generally, each)
 
 
 @pytest.mark.parametrize("codec", CODECS)

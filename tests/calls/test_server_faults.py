@@ -139,6 +139,7 @@ async def test_an_exception_that_would_end_a_program_ends_its_request_without_a_
 
     async with Server("answer", handler, concurrency=1) as server:
         with Req(dial=server.address) as req:
+            await req.await_for_peers(1, WAIT)  # a request that times out before it is sent is not handled
             with pytest.raises(TimedOut):
                 await req.arequest(b"fail", timeout=0.05)
             assert await req.arequest(b"hi", timeout=WAIT) == b"hi"
@@ -206,6 +207,7 @@ async def test_a_handler_that_raises_closed_keeps_its_worker() -> None:
 
     async with Server("answer", handler, concurrency=2) as server:
         with Req(dial=server.address) as req:
+            await req.await_for_peers(1, WAIT)
             for _ in range(4):
                 with pytest.raises(TimedOut):
                     await req.arequest(b"fail", timeout=0.05)

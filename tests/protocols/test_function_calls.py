@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from nngkit.protocols import Rep, Req
+from nngkit.protocols._waiting.waiters import in_trio
 from nngkit.testing import Background
 from tests.protocols.wires import WAIT
 
 REQUESTS = 200
 MOST = 40  # Python's and C's, of one request: 170 when each message passed by the machine, the inbox and the queues
+MOST_OF_TASKS = 140  # of both ends together
+MOST_POLLS = 7  # each end is told that there is data, reads it, and wakes its task in the loop's next turn
 
 
 def calls(function: Callable[[], object]) -> float:
@@ -57,3 +62,47 @@ def test_a_reply_of_a_thread_takes_few_function_calls(scheme: str) -> None:
         client = Background(lambda: [req.request(b"x" * 16, timeout=WAIT) for _ in range(total)])
         assert calls(lambda: rep.recv(timeout=WAIT).reply(b"x" * 16)) <= MOST
         assert len(client.result()) == total
+
+
+async def _request_and_reply(began: Callable[[], object], ended: Callable[[], object]) -> None:
+    """Make REQUESTS requests of a task, to a task of the same loop."""
+    async with Rep(listen="tcp://127.0.0.1:0") as rep, Req(dial=rep.address) as req:
+
+        async def serve(number: int) -> None:
+            async for request in rep:
+                await request.areply(request.body)
+                number -= 1
+                if not number:
+                    return
+
+        async def ask(number: int) -> None:
+            for _ in range(number):
+                await req.arequest(b"x" * 16, timeout=WAIT)
+
+        for number, note in ((REQUESTS // 10, began), (REQUESTS, ended)):
+            if in_trio():
+                with trio.fail_after(WAIT):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(serve, number)
+                        nursery.start_soon(ask, number)
+            else:
+                await asyncio.wait_for(asyncio.gather(serve(number), ask(number)), WAIT)
+            note()
+
+
+@pytest.mark.parametrize("run", [trio.run, lambda main: asyncio.run(main())], ids=["trio", "asyncio"])
+def test_a_request_between_tasks_takes_few_function_calls_and_polls(run: Callable[[Any], None]) -> None:
+    """Both ends together; of the calls by the loop itself only its polls are counted."""
+    counted: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            counted["ours"] += frame.f_globals["__name__"].startswith("nngkit.")
+            counted["polls"] += event == "c_call" and argument.__qualname__ == "epoll.poll"
+
+    async def main() -> None:
+        await _request_and_reply(lambda: sys.setprofile(note), lambda: sys.setprofile(None))
+
+    run(main)
+    assert counted["ours"] / REQUESTS <= MOST_OF_TASKS
+    assert counted["polls"] / REQUESTS < MOST_POLLS

@@ -8,15 +8,17 @@ import select
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import UNLIMITED, PeerEvent, Pull, Push
+from nngkit.protocols import UNLIMITED, Pair0, PeerEvent, Pull, Push
 from nngkit.protocols._core.poller import reader_thread
 from nngkit.testing import Background, Wire
 from tests.protocols.alarms import alarms_raise
+from tests.protocols.raw_peer import PAIR0, RawPeer
 from tests.protocols.soaking import forget_peak, peak, resident
 from tests.protocols.wires import WAIT
 
@@ -171,3 +173,13 @@ def test_room_that_comes_as_a_write_begins_to_await_it_is_not_missed(url: str, m
         sending = Background(lambda: push.send(body))
         assert pull.recv(timeout=WAIT) == body
         sending.result()
+
+
+def test_a_unix_socket_takes_a_large_message_that_its_default_buffer_does_not(sockets: Path) -> None:
+    """300 KiB: more than Linux's default of 208 KiB, less than it allows any program."""
+    with Pair0(listen=f"ipc://{sockets}/room") as pair, RawPeer(pair.address, PAIR0) as peer:
+        peer.send(b"hello")
+        assert pair.recv(timeout=WAIT) == b"hello"  # so the descriptor is read and written directly
+        pair.send(patterned(1, 300 << 10), timeout=WAIT)
+        assert pair.drain(timeout=WAIT)
+        assert peer.recv() == patterned(1, 300 << 10)

@@ -1,0 +1,76 @@
+"""Cost of calls by name over bare sockets, in calls of Python functions: the load of a machine does not change them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+import trio
+
+from nngkit import Client, Server
+from nngkit.calls.messages import Codec
+from nngkit.protocols import Rep, Req
+from tests.protocols.wires import WAIT
+
+REQUESTS = 100
+
+
+async def _counted(ask: Callable[[bytes], Awaitable[Any]]) -> float:
+    """Return the function calls of one request in this thread, where both ends are."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    for _ in range(20):
+        await ask(b"x" * 16)
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        for _ in range(REQUESTS):
+            await ask(b"x" * 16)
+    finally:
+        sys.setprofile(before)
+    return count / REQUESTS
+
+
+async def _of_sockets() -> float:
+    async with Rep(listen="tcp://127.0.0.1:0") as rep, Req(dial=rep.address) as req, trio.open_nursery() as nursery:
+
+        async def reply() -> None:
+            async for request in rep:
+                await request.areply(request.body)
+
+        nursery.start_soon(reply)
+        found = await _counted(lambda body: req.arequest(body, timeout=WAIT))
+        nursery.cancel_scope.cancel()
+    return found
+
+
+async def _of_calls(codec: Codec | None) -> float:
+    async def echo(body: Any) -> Any:
+        return body
+
+    async with (
+        Server("cost", echo, discovery=(), codec=codec) as server,
+        Client("cost", addresses=server.address, codec=codec) as client,
+    ):
+        await client.wait_for_providers(timeout=WAIT)
+        async with trio.open_nursery() as nursery:  # many workers: those that are idle are not woken by later requests
+            for _ in range(64):
+                nursery.start_soon(client.request, b"x")
+        return await _counted(client.request)
+
+
+@pytest.mark.parametrize(("codec", "most"), [(None, 26), ("cbor", 86)])
+def test_a_call_by_name_adds_few_function_calls_to_a_request(codec: Codec | None, most: int) -> None:
+    async def main() -> tuple[float, float]:
+        with trio.fail_after(WAIT):
+            return await _of_sockets(), await _of_calls(codec)
+
+    bare, named = trio.run(main)
+    assert named - bare <= most
