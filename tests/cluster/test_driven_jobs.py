@@ -183,7 +183,7 @@ def crew(drive: Drive) -> None:
         ahead=0.25, most_ahead=rng.choice((1, 3)), resend=0.5, retained=6, retained_bytes=64, part_bytes=20, passed=6
     )
     works: tuple[Any, ...] = (["a", "b"], {"a": 1, "b": 2}, ["a", "c"], ["a", "b"], {"a": 4, "b": 1, "c": 1}, [])
-    ends = 0
+    made, ends = Crew("w", limits=bounds), 0
     running: list[CrewJob] = []
     for step in range(800):
         if step == ends:  # after `drain` or `leave` another begins
