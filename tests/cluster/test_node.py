@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from nngkit.cluster.frames import Channel, Greeting, greeting_frame, local_frame
+from nngkit.cluster.frames import Channel, Greeting, Refusal, greeting_frame, local_frame
+from nngkit.cluster.node.node import Node
+from nngkit.cluster.node.values import DialRefused, NodeConfig
 from nngkit.mesh.wire import DATA
 from tests.cluster.node_network import NodeNetwork, Run, history
 
@@ -115,3 +119,18 @@ def test_a_later_link_of_a_voter_replaces_the_earlier_which_is_dropped(host: Run
     assert name in node.voting.voter.connected, "it has the later link"
     node.link_down(999, now)
     assert name not in node.voting.voter.connected
+
+
+def test_a_node_that_is_refused_dials_again() -> None:
+    node = Node(NodeConfig(cluster="c", id="x", seeds=("mem://a",)), epoch=1, now=10.0, wall=10.0, rng=Random(1))
+    node.tick(10.0, 10.0)
+    assert node.take(10.0).dials == ["mem://a"]
+    node.link_up(1, "mem://a", "mem://a", 10.0)
+    node.received(1, [greeting_frame(Refusal("full"))], 10.0)
+    effects = node.take(10.0)
+    assert (effects.drops, effects.events) == ([1], [DialRefused("mem://a", "full")])
+    dials: list[str] = []
+    for now in (10.5, 11.0, 11.5):
+        node.tick(now, now)
+        dials += node.take(now).dials
+    assert dials == ["mem://a"]
