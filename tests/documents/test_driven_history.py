@@ -47,7 +47,9 @@ def history(drive: Drive) -> None:
             elif chance < 0.58:
                 drive.call(kept.edited, b"y" * rng.choice((0, 30, 31)), now)
             elif chance < 0.68:
-                drive.call(kept.refuse, stream, max(1, seq - rng.choice((0, 1, 2))), rng.choice(("why", "a long reason")))
+                drive.call(
+                    kept.refuse, stream, max(1, seq - rng.choice((0, 1, 2))), rng.choice(("why", "a long reason"))
+                )
             elif chance < 0.74:
                 drive.call(kept.exists, stream, seq + rng.choice((0, 1, 5)))
             elif chance < 0.78:
