@@ -221,6 +221,9 @@ def test_rows_of_all_sizes_are_found_without_their_tree(log: bool) -> None:
         database.execute("pragma wal_autocheckpoint = 0")
         database.execute("create table records (key integer primary key, body blob not null)")
         table = row_format.RECORDS
+        header = b"\x03\x00\x00" + table.tag  # of a row with NULL in place of bytes, which no program has written
+        wanted.add((8000, header))
+        database.execute("insert into records values (?, ?)", (8000, row_format.seal(table, 8000, header)))
         for place, size in enumerate(sizes):
             for key in (1000 + place, keys[place] if place < len(keys) else 5000 + place):
                 content = bytes([place + 1]) * size
