@@ -26,9 +26,9 @@ from tests.driving import Drive, driven, limits, names, recorded
 
 NODES: Final = ("a", "b", "c")
 SMALL: Final[dict[str, dict[str, int]]] = {
-    "cluster__content__copy": {"PEERS": 2, "LARGE": 30, "BUS_LIMIT": 12, "ASSEMBLED": 36, "STUCK": 1, "REST": 2},
+    "cluster__content__copy": {"PEERS": 2, "LARGE": 18, "BUS_LIMIT": 8, "ASSEMBLED": 16, "STUCK": 1, "REST": 2},
     "cluster__content__order": {
-        "WRITERS": 2, "HELD_BYTES": 300, "HELD_CHANGES": 3, "LOG_BYTES": 316, "LOG_CHANGES": 5, "RUN_BYTES": 250,
+        "WRITERS": 2, "HELD_BYTES": 300, "HELD_CHANGES": 3, "LOG_BYTES": 316, "LOG_CHANGES": 4, "RUN_BYTES": 250,
         "FRAGMENT_LIMIT": 250, "MOST_ENTRIES": 2,
     },
     "cluster__content__writer": {
@@ -258,11 +258,11 @@ def copies(drive: Drive) -> None:
             drive.call(side.copy.gap, rng.choice(NODES), now)
         elif chance < 0.73:
             drive.call(side.copy.node_removed, rng.choice((*NODES, side.copy.partner or "a")), now)
-        elif chance < 0.74:
-            drive.call(side.copy.not_open, rng.choice((*NODES, side.copy.partner or "a")), now)
-        elif chance < 0.755:
-            drive.call(side.copy.request_full, now)
         elif chance < 0.76:
+            drive.call(side.copy.not_open, rng.choice((*NODES, side.copy.partner or "a")), now)
+        elif chance < 0.775:
+            drive.call(side.copy.request_full, now)
+        elif chance < 0.78:
             drive.call(side.copy.close)
         if rng.random() < 0.7:
             if now >= side.downloads.wake_at:

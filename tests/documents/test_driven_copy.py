@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
@@ -54,10 +55,10 @@ class Content:
     def state(self) -> bytes:
         return b"state %d" % self.size
 
-    def changes_since(self, state: bytes | None) -> bytes:
+    def changes_since(self, state: bytes | None = None) -> bytes:
         return b"since %s" % state if state is not None else b"all"
 
-    def merge(self, updates: list[bytes]) -> bytes:
+    def merge(self, updates: Sequence[bytes]) -> bytes:
         return b"+".join(updates)
 
     def digest(self) -> bytes:
