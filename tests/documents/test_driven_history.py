@@ -16,7 +16,7 @@ from tests.driving import Drive, driven, limits, names, recorded
 SMALL = {
     "documents__versions": {"STREAMS": 5, "EPOCHS_KEPT": 2},
     "documents__sync__history": {
-        "HEADS": 2, "OTHERS": 1, "FARTHEST": 3, "LONGEST": 30, "BUS_LIMIT": 700, "EDITS": 2, "PER_UPDATES": 60,
+        "HEADS": 2, "OTHERS": 1, "FARTHEST": 3, "LONGEST": 30, "BUS_LIMIT": 100, "EDITS": 2, "PER_UPDATES": 60,
     },
     "documents__sync__refused": {"STREAMS": 3, "LONGEST": 8},
 }  # fmt: skip
@@ -32,7 +32,8 @@ def history(drive: Drive) -> None:
     """Drive a history; every other seed has small limits."""
     drive.remembers = False
     rng = drive.rng
-    settings = Settings(log_edits=rng.choice((3, 30)), log_bytes=rng.choice((240, 4000)), held_edits=4, held_bytes=900)
+    log_edits, log_bytes = ((3, 4000), (30, 240), (30, 4000), (30, 4000))[drive.seed]
+    settings = Settings(log_edits=log_edits, log_bytes=log_bytes, held_edits=4, held_bytes=900)
     with limits(**SMALL if drive.seed % 2 else {}):
         log = [(STREAMS[0], seq, Edit(b"stored", {})) for seq in (1, 2)]
         kept = History("d", STREAMS[1], settings, {STREAMS[0]: 2, STREAMS[3]: 1}, log)
