@@ -194,7 +194,7 @@ def _tag(kind: type[Any]) -> int:
 
 
 @contextmanager
-def limits(**by_module: dict[str, int]) -> Iterator[None]:
+def limits(**by_module: Mapping[str, Any]) -> Iterator[None]:
     """Have constants of modules, or of the messages that they import, be small: `__` is a dot of a module's name."""
     with ExitStack() as stack:
         for path, values in by_module.items():

@@ -387,9 +387,9 @@ class Pool:
         point = self._rng.random() * total
         for member in members:
             point -= member.provider.weight
-            if point < 0:
-                return member
-        return next(member for member in reversed(members) if member.provider.weight)  # rounding at the very end
+            if point < 0:  # for one of them: weights are integers, so nothing is rounded
+                break
+        return member
 
     def _hash(self, member: Member) -> bytes:
         return blake2b("|".join(member.place).encode(), key=self._salt[:64], digest_size=8).digest()

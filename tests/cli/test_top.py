@@ -136,6 +136,13 @@ def test_the_services_of_a_daemon_are_shown() -> None:
     assert_fails(nngkit("top", "--daemon", "tcp://127.0.0.1:1", "--once", "--timeout", "0.2"), 3, "no discovery daemon")
 
 
+def test_the_domain_is_that_of_the_environment() -> None:
+    with discoverd(NNGKIT_DOMAIN="staging") as daemon:
+        asking = ("top", "--daemon", daemon.answers, "--once", "--json")
+        assert nngkit(*asking, NNGKIT_DOMAIN="staging").returncode == 0
+        assert_fails(nngkit(*asking), 1, "staging")
+
+
 def test_a_terminal_redraws_the_table() -> None:
     ours, theirs = pty.openpty()
     try:

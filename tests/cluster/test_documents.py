@@ -53,6 +53,7 @@ from nngkit.cluster.content.messages import (
     parse,
 )
 from nngkit.cluster.content.part import ClusterDocuments
+from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.shell.document import ClusterDocument
 from nngkit.documents.document import Document as NngkitDocument
 from nngkit.documents.sync import wire
@@ -185,6 +186,15 @@ def test_mutilated_messages_are_refused_or_decoded() -> None:
         documents.received("peer", 1, bytes(body), 0.0)
     assert documents.count["refused"] > 1000
     assert len(documents.take(0.0).events) <= 100
+
+
+def test_a_node_without_a_host_knows_of_none_and_counts_what_it_cannot_send() -> None:
+    documents = ClusterDocuments("n", 1, now=0.0, rng=Random(1))
+    assert (documents.term, documents.host, documents.leading, documents.wake_at) == (0, None, False, NEVER)
+    documents.open("d", 0.0)
+    documents.close("d")
+    effects = documents.take(0.0)
+    assert (effects.sends, documents.count["lost"], documents.count["sends"]) == ([], 1, 0)
 
 
 def test_an_unknown_kind_is_counted_and_not_refused() -> None:

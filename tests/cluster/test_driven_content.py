@@ -120,6 +120,7 @@ def content(drive: Drive) -> None:
                     drive.note(other.documents.behind(which), shared.order.position, shared.order.applied)
                     drive.note(shared.order.loads, shared.order.failures, shared.writer.lost, shared.writer.repeated)
                 drive.note([other.documents.holders(doc) for doc in DOCS])
+                drive.note([sorted(each.states.items()) for each in other.documents.documents.values()])
         drive.step()
 
 

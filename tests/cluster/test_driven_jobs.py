@@ -42,6 +42,7 @@ from nngkit.cluster.jobs.messages import (
     SubmitGroup,
     Taken,
     Waiting,
+    Wanted,
 )
 from nngkit.cluster.jobs.queue import WorkHost
 from nngkit.cluster.jobs.submitter import SubmitLimits, Submitter
@@ -87,8 +88,22 @@ def prepare(drive: Drive) -> Callable[[Iterable[Any], int], None]:
         count = rng.choice((1, 1, 2, 3, 4))
         kind, visibility = rng.choice(KINDS), rng.choice((1.5, 3.0))
         serials = rng.sample(range(1, 10), count)
-        columns = serials, some(count, 1, 2), some(count, 0, 1, 1, 1, 2), some(count, b"p", b"pp")
-        return Block(rng.randint(0, 3), kind, visibility, rng.random() < 0.5, *columns, rng.choice((None, None, 0.5)))
+        columns = serials, some(count, 1, 2), some(count, 0, *(1,) * 8, 2), some(count, b"p", b"pp")
+        return Block(
+            rng.choice(drive.texts["group"]),
+            kind,
+            visibility,
+            rng.random() < 0.5,
+            *columns,
+            rng.choice((None, None, 0.5)),
+        )
+
+    def wanted() -> Wanted:
+        group = rng.choice((0, 0, 1))
+        kinds = (
+            None if rng.random() < 0.3 else rng.choice((["a", "b"], ["a", "b"], ["c"])) if group else ["a", "b", "c"]
+        )
+        return Wanted(group, kinds, rng.randint(-1, 3), rng.randint(0, 3), rng.randint(-1, 2))
 
     def results() -> Results:
         count = rng.choice((0, 1, 2))
@@ -128,7 +143,7 @@ def prepare(drive: Drive) -> Callable[[Iterable[Any], int], None]:
     drive.texts["serial"] = range(1, 10)
     note([], 1)
     drive.texts |= {"attempt": (0, 1, 1, 2), "epoch": (1, 1, 2), "fraction": (0.0, 0.5, 1.0), "group": (0, 0, 1, 2)}
-    drive.drawers = {Ref: ref, Block: block, Results: results, Spec: spec, SubmitGroup: group}
+    drive.drawers = {Ref: ref, Block: block, Results: results, Spec: spec, SubmitGroup: group, Wanted: wanted}
     drive.drawers |= {Accepted: accepted, Finished: finished}
     return note
 
@@ -137,7 +152,7 @@ SMALL: Final[dict[str, dict[str, int]]] = {
     "cluster__jobs__crew": {"HELD_BACK": 2, "MOST_BATCH_BYTES": 9, "MOST_GROUPS": 2},
     "cluster__jobs__results": {"MOST_BATCH_BYTES": 20},
     "cluster__jobs__credit": {"MOST_GROUPS": 2},
-    "cluster__jobs__grants": {"MOST_BATCH_BYTES": 4, "MOST_ROWS": 2, "MOST_GROUPS": 2, "RUN": 1},
+    "cluster__jobs__grants": {"MOST_BATCH_BYTES": 3, "MOST_ROWS": 2, "MOST_GROUPS": 2, "RUN": 1},
     "cluster__jobs__queue": {"MOST_ROWS": 1},
     "cluster__jobs__intake": {"MOST_BATCH_BYTES": 20, "MOST_ROWS": 2, "ENTRY_BYTES": 20},
     "cluster__jobs__operations": {"ENTRY_BYTES": 40, "MOST_FORGOTTEN": 2},
@@ -167,25 +182,27 @@ def crew(drive: Drive) -> None:
     bounds = CrewLimits(
         ahead=0.25, most_ahead=rng.choice((1, 3)), resend=0.5, retained=6, retained_bytes=64, part_bytes=20, passed=6
     )
-    works: tuple[Any, ...] = (["a", "b"], {"a": 1, "b": 2}, {"c": 1}, ["a", "c"], {"a": 4, "b": 1, "c": 1}, [])
-    made = Crew("w", kinds=rng.choice(works), slots=rng.randint(1, 3), limits=bounds)
+    works: tuple[Any, ...] = (["a", "b"], {"a": 1, "b": 2}, ["a", "c"], ["a", "b"], {"a": 4, "b": 1, "c": 1}, [])
+    made, ends = Crew("w", limits=bounds), 0
     running: list[CrewJob] = []
-    made.attached(9, 1, drive.now)
-    for link in (4, 5):
-        made.child_up(link)
-    for step in range(700):
+    for step in range(800):
+        if step == ends:  # after `drain` or `leave` another begins
+            made, ends, running = Crew("w", kinds=rng.choice(works), slots=rng.randint(1, 3), limits=bounds), -1, []
+            drive.note(made.wake_at)
+            for link in (4, 5):
+                made.child_up(link)
         now = drive.go_on(made.wake_at)
         chance = rng.random()
         job = rng.choice(running) if running else None
         if now >= made.wake_at:
             drive.call(made.tick, now)
-        elif chance < 0.3:
+        elif chance < 0.35:
             message = sent(drive.message(Grant, Grant, Grant, Start, Stop))
             note([message], 1)
-            drive.texts["term"] = (1, 2, 2, 2, 3)
+            drive.texts["term"] = (*(made.term or 2,) * 8, 1, 2, 3)
             drive.call(made.from_parent, message, now)
         elif chance < 0.5:
-            drive.call(made.from_child, rng.choice((4, 5, 6)), sent(drive.message(*FROM_CHILD)), now)
+            drive.call(made.from_child, rng.choice((4, 5, 6)), sent(drive.message(*FROM_CHILD, *(Demand,) * 6)), now)
         elif chance < 0.6:
             drive.call(made.from_host, sent(drive.message(Taken)))
         elif chance < 0.85 and job is not None:
@@ -199,31 +216,34 @@ def crew(drive: Drive) -> None:
                 drive.call(made.released, job, now)
             else:
                 running.append(job)
-                if how < 0.9:
+                if how < 0.88:
                     drive.call(made.part, job, b"p" * rng.choice((1, 10)), now)
-                elif how < 0.96:
+                elif how < 0.92:
                     drive.call(made.progress, job, rng.choice((-1.0, 0.5, 2.0)), now)
                 else:
                     drive.call(made.limit, job, rng.choice((0.25, 0.75)), now)
-        elif chance < 0.88:
+        elif chance < 0.89:
             drive.call(made.attached, rng.choice((9, 10, -1)), rng.choice((1, 1, 2)), now)
-        elif chance < 0.9:
+        elif chance < 0.91:
             drive.call(made.detached, now)
-        elif chance < 0.92:
+        elif chance < 0.93:
             drive.call(made.child_down, rng.choice((4, 5, 6)), now)
         elif chance < 0.95:
             drive.call(made.child_up, rng.choice((4, 5)))
         elif chance < 0.97:
             drive.call(made.set_work, rng.choice(works), rng.randint(0, 3), now)
-        elif chance > 0.99 and step > 600:
+        elif chance > 0.993 and ends < step:
             drive.call(rng.choice((made.drain, made.leave)), now)
+            ends = step + 20
         if rng.random() < 0.2:
             starts = made.take_starts()
             running += starts
             drive.note(starts)
-        if rng.random() < 0.8:
+        if rng.random() < 0.6:
             effects = made.take()
             drive.note(effects.start, effects.stop, effects.up, effects.down)
+            asked = [row.group for each in effects.up if isinstance(each, Demand) for row in each.rows]
+            drive.texts["group"] = asked * 2 + [0, 1, 2] if asked else drive.texts["group"]
             running += effects.start
         drive.note(made.stats, made.wake_at, made.busy, made.working, made.owed, made.passed, made.kinds, made.slots)
         drive.step()

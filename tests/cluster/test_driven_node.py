@@ -13,7 +13,7 @@ from nngkit.cluster.node.letters import LetterLimits
 from nngkit.cluster.node.node import Node
 from nngkit.cluster.node.values import NodeConfig
 from tests.cluster.documents_network import Log
-from tests.driving import Drive, driven, names, recorded
+from tests.driving import Drive, driven, limits, names, recorded
 
 NAMES: Final = ("a", "b", "c", "d", "e")
 VOTERS: Final = {"a": "mem://a", "b": "mem://b", "c": "mem://c"}
@@ -94,7 +94,13 @@ def damaged(rng: Random, frames: list[bytes]) -> list[bytes]:
 
 
 def node(drive: Drive) -> None:
-    """Drive five nodes of small fan-out."""
+    """Drive five nodes of small fan-out, with few questions at a time."""
+    with limits(cluster__node__questions={"MOST": 3}, cluster__node__node={"MOST_KINDS_BYTES": 9}):
+        nodes(drive)
+
+
+def nodes(drive: Drive) -> None:
+    """Drive five nodes."""
     drive.remembers = False
     rng, links = drive.rng, Links(drive)
     for _ in range(1100):
@@ -135,7 +141,12 @@ def node(drive: Drive) -> None:
         elif chance < 0.91:
             drive.call(made.letter, rng.choice(NAMES), "note", b"l", now)
         elif chance < 0.93:
-            drive.call(made.questions.ask, rng.choice(("status", "tree", "other")), "", now)
+            what = rng.choice(("status", "tree", "other", "echo", "joined", "joined", "drain", "forget"))
+            about = rng.choice((*NAMES, "z")) if what == "drain" and rng.random() < 0.5 else "z"
+            if what == "forget":
+                drive.call(made.questions.forget, rng.randint(1, 9))
+            else:
+                drive.call(made.questions.ask, what, str(made.epoch) if what == "joined" else about, now)
         elif chance < 0.94 and links.ends:
             end = rng.choice(list(links.ends))
             name, channel = end[0], rng.choice(list(Channel))
@@ -144,7 +155,8 @@ def node(drive: Drive) -> None:
             submitter = made.work.submitter
             drive.call(submitter.submit, "work", b"job", now, delay=rng.choice((0.0, 0.25)))
         elif chance < 0.965:
-            drive.call(made.set_work, {"work": rng.randint(1, 2)}, rng.randint(0, 3), now)
+            kinds = rng.choice((["work"], ["work", "a", "four"], ["work", "five5"], ["work", "sixsix"]))
+            drive.call(made.set_work, {kind: rng.randint(1, 2) for kind in kinds}, rng.randint(0, 3), now)
         elif chance < 0.97:
             drive.call(made.set_busy, rng.random() < 0.5, now)
         elif chance < 0.98:
@@ -155,14 +167,14 @@ def node(drive: Drive) -> None:
         elif chance < 0.983:
             row = [rng.randint(0, 5), rng.choice(("", 1, b"x"))]
             drive.call(made.post, rng.choice(list(Channel)), rng.choice((*NAMES, "", "z")), row, now)
-        elif chance < 0.984:
+        elif chance < 0.9855:
             for end in [end for end in links.ends if end[0] == name]:
                 if end in links.ends:
                     links.end(end, told=False)
             links.dials = [dial for dial in links.dials if dial[0] != name]
             links.jobs = [job for job in links.jobs if job[0] != name]
             links.start(name)
-        elif chance < 0.9845:
+        elif chance < 0.987:
             drive.call(made.leave, now)
         links.take(name)
         made = links.nodes[name]
@@ -173,7 +185,7 @@ def node(drive: Drive) -> None:
         drive.step()
 
 
-DRIVES: Final = {"node": (node, 3)}
+DRIVES: Final = {"node": (node, 4)}
 
 
 @pytest.mark.parametrize("name", names(DRIVES))

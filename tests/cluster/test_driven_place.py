@@ -10,7 +10,7 @@ import pytest
 from nngkit.cluster.tree.messages import KINDS, Ancestry, Message, Path
 from nngkit.cluster.tree.place import Place
 from nngkit.cluster.tree.values import PlaceLimits
-from tests.driving import Drive, below, driven, names, recorded
+from tests.driving import Drive, below, driven, limits, names, recorded
 
 IDS: Final = ("a", "b", "c", "d", "e", "f", "g", "h")
 LIMITS: Final = PlaceLimits(
@@ -89,11 +89,17 @@ class Tree:
 
 def place(drive: Drive) -> None:
     """Drive eight nodes of small fan-out, two of them with one id, and a root that changes."""
+    with limits(cluster__tree__search={"MOST_HOPS": 3}, cluster__tree__children={"MOST_HOPS": 3}):
+        play(drive)
+
+
+def play(drive: Drive) -> None:
+    """Drive the nodes."""
     rng = drive.rng
     drive.texts = {"*": ("a", "b", "c", "d"), "address": ("tcp://a:1", "tcp://d:1"), "epoch": (9, 11, 12, 13)}
     drive.texts |= {"host": ("tcp://a:1", "tcp://b:1"), "grandparent": ("tcp://a:1", "tcp://e:1")}
     drive.texts |= {"addresses": ("tcp://c:1", "tcp://e:1"), "sibling": ("tcp://c:1",), "size": (1, 1, 2, 6)}
-    drive.texts |= {"fanout": (0, 0, 2, 2, 3), "hops": (0, 1, 15, 16, 17)}
+    drive.texts |= {"fanout": (0, 0, 2, 2, 3), "hops": (0, 1, 2, 3, 4)}
     term = 1
 
     def ancestry() -> tuple[Any, ...]:

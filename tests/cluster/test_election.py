@@ -205,6 +205,10 @@ def test_a_voter_that_lost_its_memory_gets_the_log_back_by_a_snapshot() -> None:
     assert one.digest == host.digest
     assert one.running.stats.snapshots_received == 1
     assert host.running.stats.snapshots_sent == 1
+    host.running.step_down(network.now)
+    network.run_until(network.now + 1.0)
+    assert host.running.stats.deposed == 1
+    assert host.running.stats.snapshots_sent == 1, "also when it is host no longer"
 
 
 def test_the_best_survivor_goes_on_if_a_majority_lost_its_memory() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from nngkit.cluster.frames import Channel, local_frame
+from nngkit.cluster.frames import Channel, Greeting, Refusal, greeting_frame, local_frame
+from nngkit.cluster.node.node import Node
+from nngkit.cluster.node.values import DialRefused, NodeConfig
+from nngkit.mesh.wire import DATA
 from tests.cluster.node_network import NodeNetwork, Run, history
 
 
 @pytest.fixture
-def host() -> Run:
-    """Return the host of a small cluster."""
-    network = NodeNetwork(1)
+def host(request: pytest.FixtureRequest) -> Run:
+    """Return the host of a small cluster: of one voter, or with another seed as the parameter of three."""
+    network = NodeNetwork(getattr(request, "param", 1))
     for name in network.configs:
         network.start(name)
     network.run(5.0)
@@ -32,8 +37,12 @@ def test_a_neighbour_is_cut_off_after_a_hundred_frames_that_cannot_be_read(host:
     host.act()
     assert link in host.node.tree_links
     host.node.received(link, [b"\xff"], now)
-    assert link in host.node.take(now).drops
+    effects = host.node.take(now)
+    assert link in effects.drops
+    assert "is cut off after 100 frames that cannot be read" in effects.warnings[-1]
     assert link not in host.node.tree_links
+    host.node.link_down(link, now)
+    assert not host.node._bad
 
 
 def test_a_first_frame_that_cannot_be_read_ends_its_link(host: Run) -> None:
@@ -78,3 +87,50 @@ def test_frames_of_unknown_channels_are_counted(host: Run) -> None:
     host.node.post(Channel.PLACE, host.name, [1], now)
     assert host.node.stats.unknown == 2
     assert not host.node.stats.bad
+
+
+def voter_link(host: Run) -> tuple[str, int]:
+    """Return a voter and its link."""
+    config = host.node.config
+    links = {name: host.node.greetings.voter_link(name) for name in config.voters if name != host.name}
+    return next((name, link) for name, link in links.items() if link is not None)
+
+
+@pytest.mark.parametrize("host", [2], indirect=True)
+def test_messages_to_all_on_a_link_outside_the_tree_are_counted(host: Run) -> None:
+    _, link = voter_link(host)
+    host.node.received(link, [b"\xa0", b"\xbf", bytes([DATA]), b"\xa0"], host.network.clock.now)
+    assert (host.node.stats.early, host.node.stats.bad) == (4, 0)
+    host.node.received(link, [b"\x9f", b"\xc0", b""], host.network.clock.now)
+    assert (host.node.stats.early, host.node.stats.bad) == (4, 3)
+
+
+@pytest.mark.parametrize("host", [2], indirect=True)
+def test_a_later_link_of_a_voter_replaces_the_earlier_which_is_dropped(host: Run) -> None:
+    name, link = voter_link(host)
+    now, node = host.network.clock.now, host.node
+    hello = greeting_frame(Greeting(node.config.cluster, name, node.epoch, True, node.config.token))
+    node.link_up(999, "mem://x", None, now)
+    node.received(999, [hello], now)
+    assert node.take(now).drops == [link]
+    assert node.greetings.voter_link(name) == 999
+    node.link_down(link, now)
+    assert node.voting is not None
+    assert name in node.voting.voter.connected, "it has the later link"
+    node.link_down(999, now)
+    assert name not in node.voting.voter.connected
+
+
+def test_a_node_that_is_refused_dials_again() -> None:
+    node = Node(NodeConfig(cluster="c", id="x", seeds=("mem://a",)), epoch=1, now=10.0, wall=10.0, rng=Random(1))
+    node.tick(10.0, 10.0)
+    assert node.take(10.0).dials == ["mem://a"]
+    node.link_up(1, "mem://a", "mem://a", 10.0)
+    node.received(1, [greeting_frame(Refusal("full"))], 10.0)
+    effects = node.take(10.0)
+    assert (effects.drops, effects.events) == ([1], [DialRefused("mem://a", "full")])
+    dials: list[str] = []
+    for now in (10.5, 11.0, 11.5):
+        node.tick(now, now)
+        dials += node.take(now).dials
+    assert dials == ["mem://a"]

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from nngkit.cluster.content import writer
 from nngkit.cluster.content.messages import FRAGMENT_LIMIT, Changes, OrderedFragments, Position, encode
 from nngkit.cluster.content.part import ClusterDocuments
 from nngkit.errors import ConfigError, Full, TooLarge
@@ -197,3 +198,18 @@ def test_limits() -> None:
     with pytest.raises(KeyError):
         documents.change("y", b"", 0.0)
     assert documents.objects["x"].writer.written == 63  # 16 MiB with 64 bytes for each
+
+
+def test_a_host_goes_on_although_it_does_not_keep_some_changes_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "KEPT_CHANGES", 2)
+    cluster, nodes = made(1)
+    shared = nodes[0].documents.objects["x"]
+    for number in range(5):
+        change(cluster, nodes[0], b"%d" % number)
+    cluster.run(1.0)
+    shared.writer.confirm(0)  # its content was replaced by one without them
+    assert (shared.writer.lost, shared.writer.repeated) == (3, 2)
+    cluster.elect("n0")
+    cluster.run(1.0)
+    assert seen(nodes) == [[b"0", b"1", b"2", b"3", b"4", b"3", b"4"]]
+    assert shared.confirmed == 5

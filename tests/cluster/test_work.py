@@ -277,6 +277,18 @@ def test_the_next_host_takes_the_result_of_a_worker_of_the_old_term() -> None:
     assert later.host.table.jobs[serial].tries == 1  # this one is, before it is granted
 
 
+def test_the_next_host_records_the_start_of_a_job_that_asks_for_it_before_it_allows_it() -> None:
+    bench = Bench()
+    bench.submit(1)
+    ((serial, fence, _),) = bench.demand(1)
+    later = Bench(table=bench.host.table, term=8)
+    later.host.receive(3, Starting([Ref(serial, 7, fence, 0)]), later.now)
+    effects = later.host.take(later.now)
+    assert not [message for _, message in effects.down if isinstance(message, Start)]
+    later.host.committed(effects.entries, later.now)
+    assert [message for _, message in later.host.take(later.now).down] == [Start([Ref(serial, 7, fence, 1)])]
+
+
 def test_cancelling_stops_the_worker() -> None:
     bench = Bench()
     bench.submit(1, 2)

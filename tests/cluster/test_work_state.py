@@ -16,6 +16,7 @@ from nngkit.cluster.jobs.operations import (
     entry,
     finish_op,
     forget_op,
+    forgetting_ops,
     pause_op,
     received_op,
     sources_op,
@@ -23,6 +24,7 @@ from nngkit.cluster.jobs.operations import (
     tries_op,
 )
 from nngkit.cluster.jobs.table import JobTable, Source
+from nngkit.cluster.jobs.values import WorkLimits
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage
 
@@ -129,8 +131,10 @@ def test_an_entry_of_a_newer_version_changes_nothing() -> None:
     empty = table.snapshot()
     with pytest.raises(BadMessage):
         table.apply(encode([2, [1]]))
-    with pytest.raises(BadMessage):
-        table.apply(encode([1, [99]]))
+    unknowns: list[object] = [[99], [9], [0], [], 5, {}]
+    for unknown in unknowns:
+        with pytest.raises(BadMessage, match="an operation is unknown"):
+            table.apply(encode([1, forget_op([1]), unknown]))
     assert table.snapshot() == empty
 
 
@@ -205,3 +209,19 @@ def test_a_job_with_a_key_ends_when_the_last_submitter_cancels_it(first: str) ->
     again.restore(table.snapshot())
     assert again.snapshot() == table.snapshot()
     assert table.apply(entry([cancel_op(6.0, [(first, 1, 1, 0, ""), (other, 1, 1, 0, "")])])).finished == [job]
+
+
+@pytest.mark.parametrize("kept", [2, 4])
+def test_a_key_is_forgotten_after_its_time_or_beyond_the_limit(kept: int) -> None:
+    table = JobTable()
+    keys = [b"%d" % number for number in range(1, 6)]
+    table.apply(submit([1, 2, 3, 4, 5], keys=[*keys]))
+    for wall, serial in enumerate(sorted(table.jobs), 10):
+        table.apply(entry([finish_op(float(wall), [serial], [b"r"], [1])]))
+    table.apply(entry([received_op(ADA, 6, [1, 2, 3, 4, 5])]))
+    limits = WorkLimits(keys=kept, keep_keys=5.0)
+    first = sorted(table.jobs)
+    assert forgetting_ops(table, limits, 0.0, 11.0)[1] == [forget_op(first[: 5 - kept])]
+    assert forgetting_ops(table, limits, 0.0, 11.0)[1] == [], "it is proposed once"
+    later = first[5 - kept : 4]
+    assert forgetting_ops(table, limits, 0.0, 18.0)[1] == ([forget_op(later)] if later else []), "kept for 5 s"

@@ -78,6 +78,21 @@ def read(data: bytes) -> list[Name]:
         raise ValueError(f"not an update: {error}") from error
 
 
+class Lenient(Plain):
+    """A content that takes edits in any order and under any number, as lies are among them, but refuses some."""
+
+    def __init__(self, refused: set[bytes]) -> None:
+        super().__init__({})
+        self.refused = refused
+
+    def apply(self, update: bytes, origin: object = None) -> bool:
+        if update in self.refused:
+            raise ValueError("this edit is refused")
+        before = self.names
+        self.names |= frozenset(read(update))
+        return self.names != before
+
+
 class Disk:
     """An `EditLog`: the written edits of one document, and how many are synced."""
 

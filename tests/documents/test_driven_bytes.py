@@ -18,6 +18,7 @@ from nngkit.documents.records import Entry, Merge, Record, Saved
 from nngkit.documents.store import page_scan, row_format
 from nngkit.documents.store.row_format import Facts, Head
 from nngkit.documents.versions import EditStream
+from nngkit.envelope import MAX_DEPTH
 from tests.driving import Drive, driven, names, recorded
 
 EDGES: Final = (127, 128, 2**14, 2**31 - 2, 2**31 - 1, 2**31, 2**53 - 1, 2**53, 2**56)
@@ -221,6 +222,9 @@ def test_rows_of_all_sizes_are_found_without_their_tree(log: bool) -> None:
         database.execute("pragma wal_autocheckpoint = 0")
         database.execute("create table records (key integer primary key, body blob not null)")
         table = row_format.RECORDS
+        header = b"\x03\x00\x00" + table.tag  # of a row with NULL in place of bytes, which no program has written
+        wanted.add((8000, header))
+        database.execute("insert into records values (?, ?)", (8000, row_format.seal(table, 8000, header)))
         for place, size in enumerate(sizes):
             for key in (1000 + place, keys[place] if place < len(keys) else 5000 + place):
                 content = bytes([place + 1]) * size
@@ -229,3 +233,13 @@ def test_rows_of_all_sizes_are_found_without_their_tree(log: bool) -> None:
         files = path.read_bytes(), Path(f"{path}-wal").read_bytes() if log else b""
         database.close()
     assert {(key, content) for each, key, content in page_scan.rows(*files) if each == table} >= wanted
+
+
+@pytest.mark.parametrize("level", [b"\x75\x01", b"\x76\x01\x01k"])
+def test_values_are_nested_up_to_the_limit(level: bytes) -> None:
+    def update(levels: int) -> bytes:
+        return b"\x01\x01\x01\x00\x08\x01\x01t\x01" + level * levels + b"\x7e\x00"
+
+    yjs_update.parse(update(MAX_DEPTH))
+    with pytest.raises(ValueError, match=f"nested more than {MAX_DEPTH} deep"):
+        yjs_update.parse(update(MAX_DEPTH + 1))

@@ -33,25 +33,10 @@ from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
 from nngkit.documents.versions import Edit, EditStream
-from tests.documents.plain import Disk, Plain, read
+from tests.documents.plain import Disk, Lenient
 from tests.driving import Drive, driven, limits, names, recorded
 
 DOC: Final = "minutes"
-
-
-class Lenient(Plain):
-    """A content that takes edits in any order and under any number, as lies are among them, but refuses some."""
-
-    def __init__(self, refused: set[bytes]) -> None:
-        super().__init__({})
-        self.refused = refused
-
-    def apply(self, update: bytes, origin: object = None) -> bool:
-        if update in self.refused:
-            raise ValueError("this edit is refused")
-        before = self.names
-        self.names |= frozenset(read(update))
-        return self.names != before
 
 
 class Peer:

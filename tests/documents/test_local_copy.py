@@ -62,6 +62,36 @@ class World:
         return self.copy.step(self.now)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ((BUS_LIMIT // 8, BUS_LIMIT // 8 - 1), [2]),
+        ((BUS_LIMIT // 8, BUS_LIMIT // 8), [1, 1]),
+        ((BUS_LIMIT // 8, BUS_LIMIT // 16, BUS_LIMIT // 16), [2, 1]),
+        ((BUS_LIMIT - 32 * 1024, 1), [1, 1]),
+        ((BUS_LIMIT - 32 * 1024 + 1, 1), [1]),
+    ],
+)
+def test_edits_of_a_turn_are_one_message_up_to_a_quarter_of_what_the_bus_carries(
+    sizes: tuple[int, ...], runs: list[int]
+) -> None:
+    world = World()
+    for size in sizes:
+        world.copy.edited(bytes(size), world.now)
+    assert [len(said.edits) for said in world.step().publish if isinstance(said, Updates)] == runs
+
+
+def test_dependencies_count_in_the_size_of_a_message() -> None:
+    world = World()
+    world.copy.heard(world.write(ADA, 1), ADA, world.now)
+    world.copy.edited(bytes(BUS_LIMIT // 8), world.now)  # depends on the edit of ADA: 32 bytes
+    world.copy.edited(bytes(BUS_LIMIT // 8 - 32), world.now)
+    assert [len(said.edits) for said in world.step().publish if isinstance(said, Updates)] == [1, 1]
+    world.copy.edited(bytes(BUS_LIMIT // 8 - 32), world.now)
+    world.copy.edited(bytes(BUS_LIMIT // 8 - 1), world.now)
+    assert [len(said.edits) for said in world.step().publish if isinstance(said, Updates)] == [2]
+
+
 def test_local_edit_is_logged_and_published() -> None:
     world = World()
     world.edit()

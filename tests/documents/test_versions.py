@@ -25,6 +25,7 @@ from nngkit.documents.versions import (
     is_old,
     merge,
     prune,
+    stream_from,
     to_wire,
 )
 from nngkit.errors import BadMessage
@@ -145,3 +146,10 @@ def test_oldest_is_fast_for_many_streams() -> None:
     old = sum(map(bounds.excludes, strangers))
     assert 10_000 < old < 90_000
     assert time.process_time() - started < 5.0  # a scan of all 1,024 for each took 30 s
+
+
+def test_a_stream_is_a_list_of_an_origin_and_an_epoch() -> None:
+    assert stream_from([b"a" * 8, 1], what="record") == EditStream(b"a" * 8, 1)
+    for wrong in ((b"a" * 8, 1), [b"a" * 8], [b"a" * 8, 1, 1], [b"a" * 7, 1], [b"a" * 8, -1], [b"a" * 8, True]):
+        with pytest.raises(BadMessage, match="record: a stream must be"):
+            stream_from(wrong, what="record")

@@ -238,14 +238,14 @@ def _bytes(number: float) -> str:
 async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     import trio
 
-    from nngkit.cli.discovery.daemons import ask_all
+    from nngkit.cli.discovery.daemons import ask_all, settings_of
     from nngkit.cli.streams.signals import until_signal
     from nngkit.discovery.client import DaemonClient
-    from nngkit.discovery.settings import ClientSettings
 
     started, heard = time.monotonic(), False
-    daemons = tuple(dict.fromkeys(arguments.daemon))
-    tls = tls_or_variables(arguments, ClientSettings.from_environment(daemons=daemons).certificates, "dial", *daemons)
+    settings = settings_of(arguments)
+    daemons, domain = settings.daemons, settings.domain
+    tls = tls_or_variables(arguments, settings.certificates, "dial", *daemons)
 
     async def ask(client: DaemonClient) -> tuple[Any, Any]:
         return await client.snapshot(None, everything=True), await client.rounds(1)
@@ -253,7 +253,7 @@ async def _daemon(arguments: argparse.Namespace, screen: _Screen) -> int:
     async def work() -> None:
         nonlocal heard
         while True:
-            answers, errors = await ask_all(daemons, arguments.timeout, ask, tls=tls)
+            answers, errors = await ask_all(daemons, arguments.timeout, ask, domain=domain, tls=tls)
             if not answers and arguments.once:
                 raise errors[0]
             heard = heard or bool(answers)

@@ -368,7 +368,6 @@ class ClusterDocuments:
         self._now = now
         self._work(now)
         effects, self._effects = self._effects, DocumentEffects()
-        self._tune(now)
         return effects
 
     # ------------------------------------------------------------------ what a message is for

@@ -61,7 +61,6 @@ class SharedWriter:
         None if the window is full, or all are sent.
         """
         after = max(self.confirmed, self._oldest - 1)
-        self.next = max(self.next, after + 1)
         on_way = sum(len(self._mine[n]) + ENTRY for n in range(after + 1, self.next))
         first, found = self.next, []
         while self.next <= min(self.written, after + MOST_ENTRIES):
@@ -75,12 +74,12 @@ class SharedWriter:
 
     def again(self) -> None:
         """Send from the first change that is not confirmed."""
-        self.next = self.confirmed + 1
+        self.next = max(self.confirmed + 1, self._oldest)
 
     def behind(self, last: int) -> None:
         """Send from the change after `last`, if the host can be right."""
         if self.confirmed <= last < self.next:
-            self.next = last + 1
+            self.next = max(last + 1, self._oldest)
 
     def confirm(self, n: int) -> None:
         """Record that changes up to `n` are in the content: fewer than before if that was replaced."""
@@ -94,7 +93,7 @@ class SharedWriter:
             self._kept_bytes += size if number <= n else -size
             self._waiting_bytes -= size if number <= n else -size
         self.confirmed = n
-        self.next = max(self.next, n + 1)
+        self.next = max(self.next, n + 1, oldest)
         while oldest <= n and (n - oldest >= KEPT_CHANGES or self._kept_bytes > KEPT_BYTES):
             self._kept_bytes -= len(self._mine.pop(oldest)) + ENTRY
             oldest += 1

@@ -80,7 +80,6 @@ class Hosting:
         """Return messages to a voter, as many as its window takes."""
         there, log, limits = self._voters[voter], self._log, self._limits
         if there.snapshot is None and there.next <= log.base:
-            there.reset(there.next, now)
             there.snapshot = log.snapshot
         found: list[Message] = []
         if there.snapshot is not None:

@@ -80,7 +80,6 @@ class Crew:
         limits: CrewLimits | None = None,
         decide: Decide = evenly,
     ) -> None:
-        self.id = id
         self.limits = limits or CrewLimits()
         self.stats = CrewStats()
         self.term = 0

@@ -103,7 +103,7 @@ class Greetings:
         self._voters = set(voters)
         self._dial_at = dict.fromkeys(self._to_dial, now)
         self._pause = dict.fromkeys(self._to_dial, FIRST_PAUSE)
-        self._dialing: dict[str, str] = {}  # address -> id of the voter, until it has greeted
+        self._dialing: dict[str, str] = {}  # address -> id of the voter, until the dial fails or its link ends
         self._unconnected: set[str] = set()  # those of them without a link; the tree may dial the same address
         self._effects = GreetingsEffects()
         self.wake_at = now
@@ -162,9 +162,8 @@ class Greetings:
         there = self._links.pop(link, None)
         if there is None:
             return None
-        dialed_voter = there.dialed is not None and there.voter
-        if dialed_voter and (name := self._dialing.pop(there.dialed or "", None) or there.id):
-            self._later(name, now)
+        if there.dialed is not None and there.voter:
+            self._later(self._dialing.pop(there.dialed), now)
         if there.voter and self._voter_links.get(there.id) == link:
             del self._voter_links[there.id]
         elif there.voter:
@@ -195,11 +194,11 @@ class Greetings:
             self._effects.warnings.append(f"{there.peer} refused this node: {greeting.why}")
             self.end(link, now)
             return None
-        why, until = self._decide(there, greeting, now)
-        if why is not None:
-            self._refuse(link, there, why, tell=there.dialed is None)
+        until = self._decide(there, greeting, now)
+        if isinstance(until, str):
+            self._refuse(link, there, until, tell=there.dialed is None)
             if there.dialed is not None:
-                self._effects.refused.append((there.dialed, why))
+                self._effects.refused.append((there.dialed, until))
             self.end(link, now)
             return None
         there.open, there.id, there.epoch, there.until = True, greeting.id, greeting.epoch, until
@@ -213,33 +212,30 @@ class Greetings:
             )
         if there.voter:
             if there.dialed is not None:
-                self._dialing.pop(there.dialed, None)
                 self._pause[there.id] = FIRST_PAUSE
             self.wake_at = min(self.wake_at, self._heartbeat_at)
             replaced = self._voter_links.get(there.id)
             self._voter_links[there.id] = link
         return there, replaced
 
-    def _decide(self, there: NodeLink, hello: Greeting, now: float) -> tuple[str | None, float]:
-        """Return why a neighbour is refused, or None and until when it is admitted, in seconds since 1970."""
+    def _decide(self, there: NodeLink, hello: Greeting, now: float) -> float | str:
+        """Return until when a neighbour is admitted, in seconds since 1970, or why it is refused."""
         if hello.cluster != self._hello.cluster:
-            return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}", 0.0
+            return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}"
         if hello.id == self._hello.id:
             same = hello.epoch == self._hello.epoch
-            return ITSELF if same else f"{hello.id!r} is the id of this node, at {there.peer}", 0.0
+            return ITSELF if same else f"{hello.id!r} is the id of this node, at {there.peer}"
         if there.dialed is not None:
             expected = self._dialing.get(there.dialed) if there.voter else None
             if expected not in (None, hello.id):
-                return f"voter {expected!r} is expected there, and it is {hello.id!r}", 0.0
-            return None, NEVER
+                return f"voter {expected!r} is expected there, and it is {hello.id!r}"
+            return NEVER
         if hello.voter and hello.id not in self._voters:
-            return f"{hello.id!r} is not one of this node's voters", 0.0
+            return f"{hello.id!r} is not one of this node's voters"
         until = self._ask(Applicant(hello.id, there.peer, hello.token, hello.ticket))
-        if isinstance(until, str):
-            return until, 0.0
-        if until <= self._wall(now):
-            return "the permission has ended", 0.0
-        return None, until
+        if not isinstance(until, str) and until <= self._wall(now):
+            return "the permission has ended"
+        return until
 
     def _ask(self, applicant: Applicant) -> float | str:
         """Return until when the program's function admits a node, in seconds since 1970, or why it does not."""
@@ -279,11 +275,11 @@ class Greetings:
         if tell:
             self._effects.sends.append((link, greeting_frame(Refusal(why))))
 
-    def end(self, link: int, now: float) -> None:
-        """Drop a link, and forget it."""
+    def end(self, link: int, now: float) -> NodeLink | None:
+        """Drop a link, and forget it. Returns what `link_down` does."""
         if link in self._links:
             self._effects.drops.append(link)
-            self.link_down(link, now)
+        return self.link_down(link, now)
 
     # ---- time
 
@@ -306,8 +302,8 @@ class Greetings:
                 if wall >= there.until:
                     self._effects.warnings.append(f"the permission of {there.id!r} at {there.peer} has ended")
                     self._effects.sends.append((link, greeting_frame(Refusal("the ticket has expired"))))
-                ended.append(there)
-                self.end(link, now)
+                if self.end(link, now) is not None:
+                    ended.append(there)
             else:
                 self.wake_at = min(self.wake_at, now + there.until - wall)
         if self._voter_links:

@@ -170,7 +170,6 @@ class Letters:
         base = out.waiting[0][0]
         self._rows += [(to, KINDS.pack(Envelope(number, base, kind, body))) for number, _, kind, body in out.waiting]
         out.again_at = now + self.limits.again
-        self.wake_at = min(self.wake_at, out.again_at)
 
     def receive(self, sender: str, epoch: int, row: list[Any], now: float) -> list[Letter]:
         """Take in a row from a node; return the letters that are new and next. Raises BadMessage."""
@@ -185,9 +184,8 @@ class Letters:
 
     def _arrived(self, sender: str, epoch: int, number: int, base: int, kind: str, body: bytes) -> list[Letter]:
         key = sender, epoch
-        expected = self._next.pop(key, None)
-        if expected is None or expected < base:
-            expected = base  # a run that is new here, or one that has given up what was before
+        # from `base` on for a run that is new here, or one that has given up what was before
+        expected = max(base, self._next.pop(key, base))
         taken = number == expected
         self._next[key] = expected + taken
         if len(self._next) > self.limits.senders:

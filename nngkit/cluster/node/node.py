@@ -180,12 +180,10 @@ class Node:
 
     def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
         """Take in a new connection."""
-        self._now = now
         self.greetings.link_up(link, peer, dialed, now)
 
     def link_down(self, link: int, now: float) -> None:
         """Forget a connection that has ended."""
-        self._now = now
         self._bad.pop(link, None)
         found = self.greetings.link_down(link, now)
         if found is not None:
@@ -194,14 +192,13 @@ class Node:
     def _closed(self, link: NodeLink, now: float) -> None:
         """Tell the parts that an open link has ended."""
         if link.voter:
-            if self.voting is not None and self.greetings.voter_link(link.id) is None:
+            if self.voting is not None:
                 self.voting.voter.peer_down(link.id, now)
         else:
             self.place.link_down(link.link, now)
 
     def dial_failed(self, address: str, why: str, now: float) -> None:
         """Note that an address could not be connected to."""
-        self._now = now
         if not self.greetings.dial_failed(address, now):
             self.place.dial_failed(address, now)
 
@@ -247,7 +244,7 @@ class Node:
         try:
             row = parse_local(frame, limit=self.config.recv_max_size, peer=self.greetings.peer(link))
             found = self.greetings.greet(link, row, now)
-            self._carry_greetings()  # at once: the answer is the first frame in the other direction
+            self._carry_greetings(now)  # at once: the answer is the first frame in the other direction
         except (BadMessage, TooLarge) as error:
             self.stats.bad += 1
             self._warn(str(error))
@@ -268,12 +265,10 @@ class Node:
         self.stats.bad += 1
         count = self._bad[link] = self._bad.get(link, 0) + 1
         self._warn(str(error))
-        if count >= MOST_BAD and self.greetings.knows(link):
+        if count >= MOST_BAD:
             self._warn(f"{self.greetings.peer(link)} is cut off after {count} frames that cannot be read")
-            opened = self.greetings.opened(link)
-            self.greetings.end(link, now)
-            if opened is not None:
-                self._closed(opened, now)
+            if (ended := self.greetings.end(link, now)) is not None:
+                self._closed(ended, now)
 
     def _take_mesh(self, link: int, frames: list[bytes], now: float) -> None:
         if link in self._tree:
@@ -408,7 +403,6 @@ class Node:
 
     def tick(self, now: float, wall: float) -> None:
         """Do what is due. Sets `wake_at`."""
-        self._now = now
         self._wall_offset = wall - now
         for link in self.greetings.tick(now):
             self._closed(link, now)
@@ -439,13 +433,15 @@ class Node:
         else:
             raise AssertionError(f"the parts of {self.id!r} exchange effects without end")
         effects, self._effects = self._effects, NodeEffects()
+        effects.warnings = [line for each in effects.warnings if (line := self._log_lines.add(each, now)) is not None]
         return effects
 
     def _carry(self, now: float) -> bool:
-        """Carry the effects of each part to those that they concern. Return True if there were any."""
-        moved = self._carry_greetings()
+        """Carry the effects of each part to those that they concern. Return True if an earlier one has new effects."""
+        moved = False
+        self._carry_greetings(now)
         if self.voting is not None:
-            moved |= self._carry_voting(self.voting, now)
+            self._carry_voting(self.voting, now)
         if self._leaving:  # first what is for the parent: the place may end the link to it
             moved |= self._carry_work(now)
         moved |= self._carry_place(now)
@@ -457,7 +453,7 @@ class Node:
         moved |= self._carry_mesh(now)
         return moved
 
-    def _carry_greetings(self) -> bool:
+    def _carry_greetings(self, now: float) -> None:
         effects = self.greetings.take()
         for link, frame in effects.sends:
             self._send(link, frame)
@@ -466,9 +462,8 @@ class Node:
         for line in effects.warnings:
             self._warn(line)
         for address, why in effects.refused:
-            self.place.dial_failed(address, self._now)
+            self.place.dial_failed(address, now)
             self._effects.events.append(DialRefused(address, why))
-        return bool(effects.refused or effects.sends or effects.drops)
 
     def _carry_place(self, now: float) -> bool:
         effects = self.place.take()
@@ -523,7 +518,7 @@ class Node:
                 pass
         self._effects.events.append(event)
 
-    def _carry_voting(self, voting: VotingPart, now: float) -> bool:
+    def _carry_voting(self, voting: VotingPart, now: float) -> None:
         effects = voting.take(now)
         for voter, row in effects.sends:
             link = self.greetings.voter_link(voter)
@@ -540,7 +535,6 @@ class Node:
                     self.place.follow(term, None, None, now)
                 case HostChanged(term, host):
                     self.place.follow(term, host, None if host is None else self.config.voters[host], now)
-        return bool(effects.changes or effects.events or effects.sends)
 
     def _carry_work(self, now: float) -> bool:
         work = self.work
@@ -554,7 +548,7 @@ class Node:
         if effects.entries and self.voting is not None:
             self.voting.propose(effects.entries, now)
         self._effects.events += effects.events
-        return bool(effects.neighbours or effects.nodes or effects.entries)
+        return bool(effects.nodes or effects.entries)
 
     def _carry_documents(self, now: float) -> bool:
         effects = self.documents.take(now)
@@ -606,8 +600,7 @@ class Node:
             self._effects.events.append(ClusterMessage(event.origin, event.epoch, event.sequence, kind, payload))
 
     def _warn(self, line: str) -> None:
-        if (said := self._log_lines.add(line, self._now)) is not None:
-            self._effects.warnings.append(said)
+        self._effects.warnings.append(line)
 
     def _send(self, link: int, frame: bytes, *, droppable: bool = False) -> None:
         """Queue a frame for a neighbour, beside others that go the same way."""

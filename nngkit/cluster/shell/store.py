@@ -32,17 +32,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from struct import error as struct_error
-from typing import Final
+from typing import Annotated, Final
 
 from google_crc32c import extend as crc32c
+from msgspec import Meta
 
 from nngkit.cluster.election.log import ElectionLog, Snapshot
-from nngkit.cluster.election.messages import MOST_VOTERS
+from nngkit.cluster.election.messages import Epochs
 from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.journal.files import sync_file, sync_folder
 from nngkit.mesh.wire import MOST_ORIGIN
+from nngkit.messages import Natural, Row, Rows
 
 _MAGIC: Final = b"NNGKITV\n"
 _VERSION: Final = 1
@@ -55,6 +57,17 @@ _SIZE: Final = Struct(">I")
 _NAME: Final = "voter.log"
 _OWNER: Final = "owner"
 _ADVICE: Final = "remove the folder only if a majority of the other voters has its state: this voter forgets its votes"
+
+
+class VoterMeta(Row, frozen=True, tag=0):
+    """Term, vote and epochs in a step; the step says the kind."""
+
+    term: Natural
+    vote: Annotated[str, Meta(max_length=MOST_ORIGIN)] | None
+    epochs: Epochs
+
+
+_METAS: Final = Rows[VoterMeta]("voter's term and vote", VoterMeta)
 
 
 class VoterStore:
@@ -291,7 +304,7 @@ def _write_all(file: int, data: bytes) -> None:
 def _step_bytes(step: Persist) -> bytes:
     match step:
         case SaveMeta():
-            body = encode([step.term, step.vote, [list(pair) for pair in step.epochs]])
+            body = encode(_METAS.pack(VoterMeta(step.term, step.vote, step.epochs))[1:])
             return _META.pack(0, len(body)) + body
         case SaveEntries():
             sizes = b"".join(_SIZE.pack(len(entry)) for entry in step.entries)
@@ -308,7 +321,10 @@ def _read_steps(data: bytes) -> Iterable[Persist]:
         if data[at] == 0:
             _, size = _META.unpack_from(data, at)
             at += _META.size
-            yield _meta(decode(data[at : at + size], what="voter's term and vote"))
+            row = decode(data[at : at + size], what=_METAS.what)
+            meta = _METAS.parse([0, *row] if type(row) is list else row)
+            assert meta is not None  # it has a kind that is known
+            yield SaveMeta(0, meta.term, meta.vote, meta.epochs)
             at += size
         elif data[at] == 1:
             _, first, term, count = _ENTRIES.unpack_from(data, at)
@@ -331,17 +347,3 @@ def _read_steps(data: bytes) -> Iterable[Persist]:
             raise ValueError(f"step of an unknown kind {data[at]}")
     if at != len(data):
         raise ValueError("a step is longer than its record")
-
-
-def _meta(value: object) -> SaveMeta:
-    match value:
-        case [int(term), str() | None as vote, [*pairs]] if len(pairs) <= MOST_VOTERS:
-            epochs = []
-            for pair in pairs:
-                match pair:
-                    case [str(voter), int(epoch)] if len(voter.encode()) <= MOST_ORIGIN:
-                        epochs.append((voter, epoch))
-                    case _:
-                        raise ValueError("an epoch is not a voter and a number")
-            return SaveMeta(0, term, vote, tuple(epochs))
-    raise ValueError("term and vote are not as written")

@@ -52,7 +52,7 @@ class Balance:
     def stop(self) -> None:
         """Plan nothing: the node is no root."""
         self.wake_at = NEVER
-        self._last, self._pause = [], self.limits.plan
+        self._last = []
         self._failed.clear()
         self._lightened.clear()
 
@@ -105,12 +105,12 @@ class Doubles:
         found = []
         for name, at in list(self._open.items()):
             claims = self.table.claims(name)
-            earliest = min((member.epoch for _, member in claims), default=0)
-            if all(member.epoch == earliest for _, member in claims):
+            epochs = {member.epoch for _, member in claims}
+            if len(epochs) < 2:
                 del self._open[name]
             elif now >= at:
                 self._open[name] = now + PROBE_AGAIN
-                found += [(link, member) for link, member in claims if member.epoch == earliest]
+                found += [(link, member) for link, member in claims if member.epoch == min(epochs)]
         self.wake_at = min(self._open.values(), default=NEVER)
         return found
 

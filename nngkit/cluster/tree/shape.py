@@ -72,11 +72,11 @@ def choose(branches: Mapping[K, Branch], used: int, fanout: int, joiner: Joiner)
         return Decision(
             "refer", min(able, key=lambda child: (able[child].hosts, not able[child].free, sum(able[child])))
         )
-    best: tuple[float, int] | None = (len(single_leaves), 0) if used < fanout else None
+    best: float | None = len(single_leaves) if used < fanout else None
     chosen: object = None
-    for place, (child, branch) in enumerate(branches.items(), 1):
-        if branch.hosts and branch.free and (best is None or (branch.leaves / branch.hosts, place) < best):
-            best, chosen = (branch.leaves / branch.hosts, place), child
+    for child, branch in branches.items():
+        if branch.hosts and branch.free and (best is None or branch.leaves / branch.hosts < best):
+            best, chosen = branch.leaves / branch.hosts, child
     if best is None:
         return Decision("full")
     return Decision("accept") if chosen is None else Decision("refer", chosen)
@@ -138,13 +138,8 @@ def ideal_depth(fanouts: Iterable[int]) -> int:
     """
     left = sorted(fanouts, reverse=True)
     depth, places, at = 0, 1, 0
-    while at < len(left):
-        level = left[at : at + places]
-        at += len(level)
-        places = sum(level)
-        if at >= len(left) or not places:
-            break
-        depth += 1
+    while at + places < len(left) and (below := sum(left[at : at + places])):
+        depth, places, at = depth + 1, below, at + places
     return depth
 
 
@@ -162,8 +157,7 @@ def plan_moves(shape: Shape, limit: int, *, avoid: Collection[Move] = (), lighte
     plan = _Plan(shape, frozenset(avoid))
     while len(plan.moves) < limit and (plan.relieve() or plan.lift() or plan.disperse()):
         pass
-    if len(plan.moves) < limit:
-        plan.even(limit, lighten)
+    plan.even(limit, lighten)
     return plan.moves[:limit]
 
 
@@ -179,7 +173,7 @@ class _Plan:
         self.moved: set[str] = set()
         reached = depths_of(self.parents)
         self.parents = {node: parent for node, parent in self.parents.items() if node in reached}
-        self.limit = ideal_depth(self.fanout.get(node, 0) for node in self.parents) + 1
+        self.limit = ideal_depth(self.fanout[node] for node in self.parents) + 1
         self._measure()
 
     def _measure(self) -> None:
@@ -195,7 +189,7 @@ class _Plan:
         )
 
     def _free(self, node: str) -> int:
-        return self.fanout.get(node, 0) - len(self.children.get(node, ()))
+        return self.fanout[node] - len(self.children.get(node, ()))
 
     def _below(self, node: str | None, head: str) -> bool:
         """Return True if `node` is `head` or below it."""
@@ -227,8 +221,7 @@ class _Plan:
         """Move leaves: one from each host that is to be lightened, then from hosts with more of them than others."""
         leaves = _Leaves(self)
         for host in sorted(leaves.of.keys() & lighten):
-            if len(self.moves) < limit:
-                leaves.give(host, -len(self.parents))
+            leaves.give(host, -len(self.parents))
         givers = [host for host in sorted(leaves.of) if host not in self.busy and leaves.count[host] > 1]
         while givers and len(self.moves) < limit:
             most = max(givers, key=lambda host: (leaves.count[host], host))
@@ -242,7 +235,7 @@ class _Plan:
             if self._free(node) < 0:
                 movable = [child for child in self.children[node] if child not in self.moved]
                 movable.sort(
-                    key=lambda child: (self._free(child) == self.fanout.get(child) != 0, self.heights[child], child)
+                    key=lambda child: (self._free(child) == self.fanout[child] != 0, self.heights[child], child)
                 )
                 found.append((node, movable))
         return found
@@ -307,9 +300,9 @@ class _Plan:
 
         Without a free place the leaf gets that of `head`, whose new parent has one child too many for a moment.
         """
-        if not self.fanout.get(head, 0):
+        if not self.fanout[head]:
             return False
-        leaves = [node for node in self.parents if not self.fanout.get(node, 0) and node not in self.moved]
+        leaves = [node for node in self.parents if not self.fanout[node] and node not in self.moved]
         leaf = min(leaves, key=lambda node: (self.depths[node], node), default=None)
         if leaf is None or self.depths[leaf] >= self.depths[head]:
             return False
@@ -327,10 +320,10 @@ class _Leaves:
 
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
-        self.of: dict[str, list[str]] = {host: [] for host in plan.depths if plan.fanout.get(host, 0)}
+        self.of: dict[str, list[str]] = {host: [] for host in plan.depths if plan.fanout[host]}
         self.count = dict.fromkeys(self.of, 0)
         for node, parent in plan.parents.items():
-            if parent in self.of and not plan.fanout.get(node, 0):
+            if parent in self.of and not plan.fanout[node]:
                 self.count[parent] += 1
                 if node not in plan.moved:
                     self.of[parent].append(node)

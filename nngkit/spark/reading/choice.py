@@ -44,9 +44,7 @@ class Choice:
     def topics_of(self, partition: int) -> tuple[str, ...] | None:
         """Return the topics to read from a partition, before the pattern; None for all."""
         named = None if self.assigned is None else self.assigned.get(partition)
-        if named is None or self.topics is None:
-            return self.topics if named is None else named
-        return tuple(sorted({*named} & {*self.topics}))
+        return self.topics if named is None else named
 
     def check(self, partitions: Collection[int]) -> None:
         """Raise ConfigError if `assign` names a partition that the journal does not have."""
