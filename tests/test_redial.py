@@ -227,8 +227,9 @@ async def test_a_silent_connection_is_replaced_and_each_end_says_so_once(
             await passes()
             before = proxy.connections
             proxy.mute()
+            while proxy.connections == before:  # what was under way when it fell silent may still arrive
+                await passes()
             await passes()
-            assert proxy.connections > before
 
             def said(text: str) -> list[str]:
                 return [found for each in caplog.messages if (found := each) and re.search(text, each)]

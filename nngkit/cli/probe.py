@@ -71,12 +71,14 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
         return replace(rest, tls=trouble)
     if seen.closed or (trouble is not None and trouble.spoke):
         # In TLS 1.3 the handshake ends here before the listener rejects it. Its alert may be lost as it closes, and
-        # OpenSSL cannot read mbedTLS's. In TLS 1.2 the rejection is part of the handshake.
+        # OpenSSL cannot read mbedTLS's. In TLS 1.2, if it admits that, the rejection is part of the handshake.
         context = credentials.context(check=check)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         older = _probe(replace(seen, tls=None, closed=False), context, name, mine, timeout).tls
         if older is not None and "PROTOCOL_VERSION" not in older.reason:
             return replace(seen, tls=replace(older, spoke=True), closed=False)
+        if older is not None and seen.closed:  # without a word, after a handshake that is complete here
+            return replace(seen, tls=TlsTrouble("CLOSED", "no greeting", spoke=True), closed=False)
     return seen
 
 

@@ -67,7 +67,7 @@ def history(drive: Drive) -> None:
             asked = [Range(*one, *sorted((rng.randint(1, 6), rng.randint(1, 9)))) for one in rng.sample(STREAMS, 3)]
             drive.call(kept.resend, asked)
             drive.call(kept.edits_missing_at, some(drive), size=rng.choice((0, 60, 2000)), many=rng.choice((1, 2, 9)))
-            drive.note(kept.ready, kept.counts, kept.held, kept.held_edits, kept.held_bytes, kept.refused._first)
+            drive.note(kept.ready, kept.counts, kept.held, kept.held_edits, kept.held_bytes, dict(kept.refused._first))
             drive.note(kept.incomplete(), [list(kept.ranges(one)) for one in STREAMS], kept.needs_snapshot)
             drive.note(kept.digest(), kept.changes, kept.changed_at, kept.heads, kept.versions, kept.recent_heads(now))
             drive.note([kept.is_old(one) for one in STREAMS], kept.shared_versions(), kept._log_bytes, list(kept._log))

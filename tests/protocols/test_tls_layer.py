@@ -169,7 +169,8 @@ def test_the_names_of_a_certificate_have_types() -> None:
     )
     certificate = TLS(ca=made, cert=made, key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with Rep(listen="tls+tcp://127.0.0.1:0", tls=certificate) as rep, Req(dial=rep.address, tls=certificate) as req:
-        rep.wait_for_peers(1, WAIT)
+        for socket in (rep, req):
+            socket.wait_for_peers(1, WAIT)
         for (pipe,) in (rep.pipes, req.pipes):
             assert (pipe.peer_name, pipe.verified) == ("alice", True)
             assert pipe.alt_names == ("localhost", "alice.example")
