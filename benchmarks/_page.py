@@ -293,7 +293,8 @@ def with_ratios(page: str) -> str:
     groups = groups_of("speed")
     measured = list(dict.fromkeys(group["measured"] for group in groups))
     above, mark, rest = page.partition(RATIOS)
-    return "\n".join([above + mark, *both_kinds(groups), "", *measured, "", END + rest.partition(END)[2]])
+    table = [*both_kinds(groups), "", *measured] if groups else ["Not measured yet."]
+    return "\n".join([above + mark, *table, "", END + rest.partition(END)[2]])
 
 
 def pages() -> dict[Path, str]:

@@ -105,7 +105,7 @@ class Contexts:
         stamp: list[object] = []
         for pem in (self._tls.ca, self._tls.cert, self._tls.key):
             if _is_path(pem):
-                with suppress(OSError):
+                with suppress(OSError, ValueError):  # which `_pem` reports: ValueError for a null byte
                     found = os.stat(pem)  # type: ignore[arg-type]
                     stamp += (found.st_ino, found.st_mtime_ns, found.st_size)
         return tuple(stamp)

@@ -327,6 +327,13 @@ def test_a_file_without_pem_in_it_is_named(content: bytes, what: str, good: dict
 
 
 @pytest.mark.parametrize("what", ["ca", "cert", "key"])
+def test_a_certificate_in_der_is_refused(what: str, good: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="not PEM text") as wrong:
+        listening(good | {what: b"\x30\x82\xff\0"})
+    assert what in wrong.value.what
+
+
+@pytest.mark.parametrize("what", ["ca", "cert", "key"])
 def test_invalid_pem_is_refused(what: str, good: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="tls"):
         listening(good | {what: b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"})
