@@ -134,7 +134,8 @@ def _missing(module: str) -> str | None:
         return "no C compiler or no nng.h (Debian: libnng-dev): the ways in C are left out"
     if module == "_nats" and _nats_server() is None:
         return "no nats-server (Debian: nats-server): NATS is left out"
-    needed = {"_nats": "nats", "_python_nng": "nng", "_zenoh": "zenoh", "_zmq": "zmq"}.get(module)
+    packages = {"_iceoryx2": "iceoryx2", "_nats": "nats", "_python_nng": "nng", "_zenoh": "zenoh", "_zmq": "zmq"}
+    needed = packages.get(module)
     if needed is not None and importlib.util.find_spec(needed) is None:
         return f"no Python package {needed}, which is in the dev group: it is left out"
     return None

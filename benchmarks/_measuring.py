@@ -109,6 +109,7 @@ THEIRS = {
     "_celery_jobs",
     "_dask_jobs",
     "_floor",
+    "_iceoryx2",
     "_nats",
     "_pynng",
     "_python_nng",
@@ -265,6 +266,7 @@ def address(transport: str, directory: str) -> str:
         "tls": "tls+tcp://127.0.0.1:0",
         "ws": "ws://127.0.0.1:0/bench",
         "ipc": f"ipc://{directory}/s",
+        "shm": f"shm://{directory}/s",
         "inproc": "inproc://bench",
     }
     return here[transport]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pynng
 import trio
+from _filled import fill, mark, sum_all
 from _hostile import attack
 from _prefixes import Received, change, prefixes, send_at_pace
 
@@ -104,6 +105,51 @@ def pull_lent(task: dict[str, Any]) -> None:
 
 def pull_far_ahead(task: dict[str, Any]) -> None:
     pull(task, recv_window=1 << 22)
+
+
+def push_filled(task: dict[str, Any]) -> None:
+    """Fill arrays and send them, of which each is copied."""
+    array = bytearray(task["size"])
+    with _open(Push, task) as sock:
+        for number in itertools.count():
+            fill(array, number)
+            sock.send(array)
+
+
+def push_loans(task: dict[str, Any]) -> None:
+    """Fill what is sent where it is."""
+    with _open(Push, task) as sock:
+        for number in itertools.count():
+            with sock.loan(task["size"]) as buffer:
+                fill(buffer, number)
+
+
+def pull_filled(task: dict[str, Any]) -> None:
+    sum_all(_pull(task).recv, task)
+
+
+def pull_views(task: dict[str, Any]) -> None:
+    sum_all(_pull(task).recv_view, task)
+
+
+def publish_frames(task: dict[str, Any]) -> None:
+    """Publish frames, as loans or copied: ``loans``."""
+    frame = bytearray(task["size"])
+    with _open(Pub, task, shm_size=1 << 30) as sock:
+        sock.wait_for_peers(task["others"], 60.0)
+        for number in itertools.count():
+            if task["loans"]:
+                with sock.loan(task["size"]) as buffer:
+                    mark(buffer, number)
+            else:
+                mark(frame, number)
+                sock.send(frame)
+            sock.drain(60.0)  # a publisher does not wait by itself, it drops
+
+
+def subscribe_frames(task: dict[str, Any]) -> None:
+    with _open(Sub, task, topics=b"", recv_max_size=task["size"], recv_buffer=4) as sock:
+        sum_all(sock.recv_view if task["loans"] else sock.recv, task)
 
 
 def pull_many(task: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import zenoh
+import zenoh.shm
+from _filled import mark, sum_all
 from _prefixes import REST, Received, change, prefix, prefixes, send_at_pace, send_each
 from _presence import PAUSE, times
 from _restarted import WAIT, Restarted
@@ -120,6 +122,30 @@ def subscribe(task: dict[str, Any]) -> None:
         threading.Thread(target=read, args=(place,), daemon=True).start()
     while audience.look():
         time.sleep(audience.PAUSE)
+
+
+def publish_frames(task: dict[str, Any]) -> None:
+    """Publish frames in buffers of Zenoh's shared memory, which Python can only fill as a whole."""
+    frame = bytearray(task["size"])
+    with _listening(task) as session:
+        report(url=task["url"])
+        provider = zenoh.shm.ShmProvider.default_backend(1 << 30)
+        policy = zenoh.shm.BlockOn(zenoh.shm.GarbageCollect())
+        publisher = session.declare_publisher(KEY, congestion_control=zenoh.CongestionControl.BLOCK)
+        while len(session.info.peers_zid()) < task["others"]:
+            time.sleep(0.01)
+        _wait_for(publisher)
+        for number in itertools.count():
+            mark(frame, number)
+            buffer = provider.alloc(task["size"], policy)
+            buffer[:] = frame
+            publisher.put(buffer)
+
+
+def subscribe_frames(task: dict[str, Any]) -> None:
+    with _session(task, connect=task["url"]) as session:
+        recv = session.declare_subscriber(KEY).recv
+        sum_all(lambda: recv().payload.to_bytes(), task)  # noqa: PLW0108 - it receives each time
 
 
 def publish_topics(task: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 import zmq.asyncio
+from _filled import fill, sum_all
 from _prefixes import Received, change, prefixes, send_at_pace, send_each
 
 from _child import as_many_files_as_allowed, report
@@ -46,6 +47,31 @@ def _open(kind: int, task: dict[str, Any], context: Any = None, hwm: int | None 
 
 def push(task: dict[str, Any], context: Any = None) -> None:
     send_all(_open(zmq.PUSH, task, context).send, task)
+
+
+def push_filled(task: dict[str, Any]) -> None:
+    """Fill arrays and send them, of which each is copied."""
+    sock, array = _open(zmq.PUSH, task), bytearray(task["size"])
+    for number in itertools.count():
+        fill(array, number)
+        sock.send(array)
+
+
+def push_arrays(task: dict[str, Any]) -> None:
+    """Fill an array for each message, which libzmq keeps until it is sent."""
+    sock = _open(zmq.PUSH, task)
+    for number in itertools.count():
+        fill(array := bytearray(task["size"]), number)
+        sock.send(array, copy=False)
+
+
+def pull_filled(task: dict[str, Any]) -> None:
+    sum_all(_open(zmq.PULL, task).recv, task)
+
+
+def pull_frames(task: dict[str, Any]) -> None:
+    recv = _open(zmq.PULL, task).recv
+    sum_all(lambda: recv(copy=False).buffer, task)
 
 
 async def _apush(task: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar, Unpack
 
 from nngkit.errors import BadMessage, ConfigError
@@ -50,6 +51,8 @@ from nngkit.protocols._core.inbox import WhenBehind
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._shm.sharing import Message, Reference, plain
+from nngkit.protocols._socket.lending import Loan
 from nngkit.protocols._socket.options import BroadcastOptions, ReceiveOptions
 from nngkit.protocols._socket.receiving import MessageReceiver
 from nngkit.protocols._socket.sending import Sender, messages
@@ -66,6 +69,7 @@ TRAILER = struct.Struct(">8sQI")
 UNHEARD = 2.0  # seconds without a topic after which a Sub logs that it drops messages
 MOST_TOPICS = 65536  # numbered topics kept; beyond that the least recently used is forgotten and starts anew
 
+MOST_START = 4096  # bytes of a message in shared memory that topics are compared with
 STEP = 256  # topics that are added or removed at once, while messages wait: a millisecond
 
 Topic = bytes | bytearray | memoryview | str
@@ -131,6 +135,36 @@ class Pub(Sender, Socket):
         await self._checkpoint_sometimes()
         return self._publish(items, topic)
 
+    def loan(self, size: int, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> Loan:
+        """Lend a writable buffer, which is published behind ``topic`` when the block ends. See ``Push.loan``."""
+        head = _topic(topic)
+        if self._numbers is None and self._batcher is None:
+            return self._lend(size, timeout, head)
+        self._check_open()  # numbered, or in a batch: copied
+        return Loan(None, size, None, partial(self.send, topic=head), partial(self.asend, topic=head))
+
+    def _set_up(self) -> None:
+        if self._outbox.when_full == "drop_oldest":
+            self._sharing.shed = weakly(self._shed, False)
+
+    def _shed(self) -> bool:
+        """Drop the oldest message in shared memory that waits for the slowest subscriber; False if there is none."""
+        with self._state.lock:
+            joined = self._state.joined()
+            if not joined:
+                return False
+            slowest = max(joined, key=lambda one: len(one.out))
+            for index, body in enumerate(slowest.out):
+                if isinstance(body, Reference):
+                    size = len(body)
+                    # no calls from here: see connection.py
+                    del slowest.out[index]
+                    slowest.out_bytes -= size
+                    slowest.dropped += 1
+                    self._outbox.dropped += 1
+                    return True
+        return False
+
     def _publish(self, items: Iterable[Payload], topic: Topic) -> int:
         head = _topic(topic)
         if self._batcher is not None:
@@ -140,7 +174,8 @@ class Pub(Sender, Socket):
         count = 0
         with self._numbering:  # so that numbers are sent in order; a publisher never waits for room
             for data in items:
-                self._outbox.add_many((b"".join((head, as_bytes(data), self._trailer(head, 1))),))
+                body = b"".join((head, as_bytes(data), self._trailer(head, 1)))
+                self._outbox.add_many((self._placed(body, 0.0) if self._sharing.active else body,))
                 count += 1
         return count
 
@@ -271,9 +306,9 @@ class Sub(MessageReceiver, Socket):
         match = self._topics.match
         begin = tuple(topic for topic in removed if isinstance(topic, bytes))
         if len(begin) == len(removed):  # most messages begin with none of them
-            self._inbox.take_back(lambda item: item.startswith(begin) and not match(item))
+            self._inbox.take_back(lambda item: item.startswith(begin) and not match(_start(item)))
         else:
-            self._inbox.take_back(lambda item: not match(item))
+            self._inbox.take_back(lambda item: not match(_start(item)))
 
     def _hint(self) -> str:
         return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
@@ -290,10 +325,14 @@ class Sub(MessageReceiver, Socket):
         if self._batch is not None:
             match = self._topics.match
             return self._split_all(connection, [message for message in messages if match(_topic_of_batch(message))])
-        ours = self._topics.select(messages)
+        if self._sharing.lazy:
+            match = self._topics.match
+            ours: Sequence[Any] = [message for message in messages if match(_start(message))]
+        else:
+            ours = self._topics.select(messages)
         if not self._sequence:
             return ours
-        return [body for message in ours if (body := self._unnumber(message)) is not None]
+        return [body for message in map(plain, ours) if (body := self._unnumber(message)) is not None]
 
     def _unnumber(self, message: bytes) -> bytes | None:
         if (numbered := _numbered(message)) is None:
@@ -396,6 +435,12 @@ class Sub(MessageReceiver, Socket):
             "bad": self._bad + self._inbox.bad,
             "dropped": self._outbox.dropped + self._inbox.dropped + self._unhandled,
         }
+
+
+def _start(message: Message) -> bytes:
+    """Return what a topic is compared with: of a message in shared memory its beginning."""
+    start: bytes = message if isinstance(message, bytes) else message[:MOST_START]
+    return start
 
 
 def _numbered(body: bytes) -> tuple[bytes, int, bytes] | None:

@@ -138,6 +138,7 @@ class Relay:
         self._outbox = back._outbox
         self._answers = front._answers
         self._asking.relay = self
+        back._sharing.lazy = False  # replies are cut and joined as bytes
         self._wakeup = _WakeUp(self, self.pump)
         self._closing = _WakeUp(self, self._check)
         self._ends: list[Callable[[], object]] = []

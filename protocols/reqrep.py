@@ -17,7 +17,7 @@ request; it resends those of a lost peer and no others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, Unpack
 
@@ -27,8 +27,10 @@ from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._core.pipe import PeerEvent
 from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._shm.sharing import Message, Slot, plain, view_of
 from nngkit.protocols._socket.answering import Answerer, Question
 from nngkit.protocols._socket.asking import Asking
+from nngkit.protocols._socket.lending import Loan
 from nngkit.protocols._socket.options import MOST_BUFFER, CallOptions
 from nngkit.protocols._socket.socket import Socket
 from nngkit.protocols._waiting.alarm import Alarm
@@ -60,13 +62,13 @@ class _Call:
         self.waiter = waiter
         self.number = 0
         self.header = b""
-        self.reply: bytes | None = None
+        self.reply: Message | None = None
         self.queued = False
         self.peer: Connection | None = None
         self.resend_at: float | None = None
         self.lost = False
 
-    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
+    def take(self, message: Any, body: Message, connection: Connection) -> bool:
         first = self.reply is None
         if first:
             self.reply = body
@@ -121,6 +123,7 @@ class Req(Socket):
 
     def _set_up(self) -> None:
         self._asking = Asking(self._core, self._largest)
+        self._sharing.lazy = True  # each caller copies its reply, or takes a view
         self._alarm = Alarm(self._overdue)
         self._outbox.took = weakly(self._took)
         self._state.follow(weakly(self._peer))
@@ -136,7 +139,18 @@ class Req(Socket):
             for until in self._converse(call, data, timeout, at_once=True):
                 self._core.poller.wait(waiter, until, call.deliver)
             assert call.reply is not None
-            return call.reply
+            return call.reply if type(call.reply) is bytes else plain(call.reply)
+        finally:
+            self._asking.leave(call)
+
+    def request_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
+        """Like ``request``, with the reply as a read-only view; see ``Pull.recv_view``. Experimental."""
+        call = _Call(self._asking, waiter := ThreadWaiter())
+        try:
+            for until in self._converse(call, data, timeout, at_once=True):
+                self._core.poller.wait(waiter, until, call.deliver)
+            assert call.reply is not None
+            return view_of(call.reply)
         finally:
             self._asking.leave(call)
 
@@ -150,9 +164,50 @@ class Req(Socket):
                 self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
-            return call.reply
+            return plain(call.reply)
         finally:
             self._asking.leave(call)
+
+    async def arequest_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
+        """Like ``request_view``, for a task. If cancelled, the request may have been processed."""
+        call = _Call(self._asking, waiter := task_waiter())
+        if isinstance(waiter, TrioWaiter):
+            await waiter.checkpoint_if_cancelled()
+        try:
+            for until in self._converse(call, data, timeout):
+                self._core.poller.watch_for(waiter)
+                await waiter.wait(until)
+            assert call.reply is not None
+            return view_of(call.reply)
+        finally:
+            self._asking.leave(call)
+
+    def loan(self, size: int, timeout: Timeout = DEFAULT) -> Loan:
+        """Lend a writable buffer of ``size`` bytes for one request. Experimental.
+
+        ::
+
+            with req.loan(size) as buffer:          # in a task: async with
+                camera.readinto(buffer)
+                reply = req.request(buffer)
+
+        On shm the buffer is the memory that the peer reads, otherwise it is copied. Do not write into it after the
+        request. ``timeout`` is for the wait for memory.
+        """
+        self._check_open()
+        seconds = self._send_timeout if isinstance(timeout, Default) else timeout
+        return Loan(self._sharing if self._sharing.active else None, size, seconds)
+
+    def _placing(
+        self, header: bytes, data: Payload, waiter: Waiter, deadline: float | None
+    ) -> Generator[float, None, bytes]:
+        """Return the message, in shared memory if it belongs there; yield each time to wait until."""
+        if (loan := Loan.of(data)) is not None:
+            data = loan.message()
+        found: list[Slot] = []
+        if size := self._sharing.wants(data):
+            yield from self._sharing.finding(size, found, waiter, deadline)
+        return self._sharing.message(header, data, size, found)
 
     def _converse(
         self, call: _Call, body: Payload, timeout: Timeout, *, at_once: bool = False
@@ -169,7 +224,10 @@ class Req(Socket):
             state.check_open()
         add = outbox.add if at_once else partial(outbox.add_at_turn_end, request=call)
         header = call.header = self._asking.enter(call)
-        message = header + (body if type(body) is bytes else as_bytes(body))
+        if self._sharing.active:
+            message = yield from self._placing(header, body, call.waiter, deadline)
+        else:
+            message = header + (body if type(body) is bytes else as_bytes(body))
         try:
             while True:
                 # Nothing is queued without a peer: the next peer would get it, however late.

@@ -97,6 +97,7 @@ NAMES: Final = {  # as in WebSocket subprotocols and log lines
 MIB: Final = 1 << 20
 ALL: Final = 1 << 62  # more than any number of messages or bytes
 HELLO: Final = 8  # bytes
+MOST_REFERENCE: Final = 128  # bytes of a frame that refers to a body elsewhere
 HEADROOM: Final = 64  # bytes of protocol headers, which a message may have beyond the limit
 LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below, one more copy costs less than the calls
 # bytes that must arrive before memory for a larger body is taken: a length alone must not cost that much
@@ -121,6 +122,12 @@ _WORD = struct.Struct(">I")
 _blank: Any = pythonapi.PyBytes_FromStringAndSize  # returns bytes of a given size with undefined content
 _blank.restype, _blank.argtypes = py_object, (c_char_p, c_ssize_t)
 _BODY: Final = bytes.__basicsize__ - 1  # offset of the content in a bytes object
+
+
+def blank_bytes(size: int) -> tuple[bytes, int]:
+    """Return a bytes object of ``size`` with undefined content, and the address to fill before it is shared."""
+    body: bytes = _blank(None, size)
+    return body, id(body) + _BODY
 
 
 def hello(protocol: int) -> bytes:
@@ -165,11 +172,14 @@ class Machine:
         "head",
         "limit",
         "open",
+        "referred",
         "to_send",
     )
 
     awaits_accept = False
     ended = False
+    metered = False  # `allowance` says how many messages may be written
+    _refers = False  # frames may refer to bodies elsewhere, see `refer`
 
     def __init__(
         self, protocol: int, *, limit: int = MIB, headroom: int = HEADROOM, ipc: bool = False, in_place: bool = False
@@ -192,6 +202,7 @@ class Machine:
         self.open = False
         self.fed = 0
         self.count = 0
+        self.referred: Any = None  # memory of a message that is being taken, see `refer`
 
     # ------------------------------------------------------------------ receiving
 
@@ -284,7 +295,7 @@ class Machine:
         fault: BadMessage | TooLarge | None = None
         need, final = head, end - head
         body = None
-        filled = size = start = 0
+        filled = size = start = behind = 0
         stuck = False  # at an incomplete or invalid frame
         while most > 0 and pos <= final:
             if most >= RUN and pos + RUN * head <= end:
@@ -321,7 +332,16 @@ class Machine:
                 continue
             break
         if stuck:
-            if size > limit or (marked and data[pos] != 1):
+            if marked and data[pos] == 2 and self._refers and size <= MOST_REFERENCE:
+                if behind > end:
+                    need = head + size
+                else:
+                    try:
+                        items.append(self.refer(data[start:behind]))
+                        pos = behind
+                    except (BadMessage, TooLarge) as wrong:
+                        fault = wrong
+            elif size > limit or (marked and data[pos] != 1):
                 fault = self._fault(size, data[pos])
             elif self._in_place and size > IN_PLACE and end - pos < IN_PLACE:
                 need = IN_PLACE  # so much must have arrived before memory is taken for all of it
@@ -349,8 +369,16 @@ class Machine:
         self._filled = filled
         out += items
         self.count += count
+        self.referred = None
         if fault is not None:
             raise fault
+
+    def refer(self, frame: bytes) -> Any:
+        """Return the message to which a frame refers; ``referred`` keeps its memory until it was taken.
+
+        Such frames begin with 2 in place of 1. Each ends its ``take``. Raises BadMessage, TooLarge.
+        """
+        raise NotImplementedError
 
     def _check_hello(self, data: bytes) -> None:
         if data[:4] != b"\0SP\0" or data[6:8] != b"\0\0":
@@ -431,7 +459,7 @@ def split_reply(message: bytes) -> tuple[int, bytes]:
     """Return id and body of a reply. Raises BadMessage if it has no id."""
     if len(message) < 4 or not message[0] & 0x80:
         raise BadMessage("reply", f"{len(message)} bytes without an id")
-    return _WORD.unpack_from(message)[0], message[4:]
+    return int.from_bytes(message[:4], "big"), message[4:]
 
 
 def split_hops(messages: Iterable[bytes]) -> list[bytes]:

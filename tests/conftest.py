@@ -237,7 +237,9 @@ def _belongs_to_a_library(thread: threading.Thread) -> bool:
     target = getattr(getattr(thread, "_target", None), "__self__", thread)
     return (
         isinstance(thread, threading._DummyThread)
-        or thread.name.startswith(("Trio", "nngkit-alarm", "nngkit-freeing", "nngkit-reader", "nngkit-resolver"))
+        or thread.name.startswith(
+            ("Trio", "nngkit-alarm", "nngkit-freeing", "nngkit-reader", "nngkit-resolver", "nngkit-shm")
+        )
         or type(target).__module__.startswith("py4j")
     )
 

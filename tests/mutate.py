@@ -62,7 +62,7 @@ TESTS: Final = (
     "lakehouse/test_plan.py",
     *(f"journal/test_{name}*.py" for name in ("ingest", "merging", "partition", "record", "segments", "skipping")),
     *(f"protocols/test_{name}*.py" for name in ("batch", "priorities", "race", "sizes", "sp", "tcp_info", "topics")),
-    *(f"protocols/test_{name}*.py" for name in ("subscribing", "tls_layer", "websocket")),
+    *(f"protocols/test_{name}*.py" for name in ("shared_slots", "subscribing", "tls_layer", "websocket")),
     *(f"cli/test_{name}.py" for name in ("bad_input", "diagnosis", "doc_pure", "formats", "hints", "main", "manual")),
     *(f"cli/test_{name}.py" for name in ("matrix", "spark_output", "splitting", "stand_ins", "traffic")),
     *(f"test_{name}.py" for name in ("caps", "cddl", "doctests", "envelope", "histogram", "messages")),

@@ -53,6 +53,7 @@ SHORT = {
     "publishing": ["--only", "nngkit batched", "--only", "pyzmq", "--only", "Zenoh"],
     "subscriptions": ["--only", "nngkit, 1,000 topics", "--only", "pyzmq, 1,000 topics"],
     "speed": ["--only", "idle CPU", "--only", "Python's sockets", "--only", "nngkit trio, both ends"],
+    "shared_memory": ["--only", "shm, loan", "--only", "pyzmq, bytes", "--only", "nngkit ipc"],
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],

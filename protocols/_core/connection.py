@@ -46,6 +46,7 @@ from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialized
 from nngkit.protocols._nng.operations import Owner, atomically
+from nngkit.protocols._shm.link import Link
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
 from nngkit.protocols._wire.tls_layer import RECORD, Layer, trouble
@@ -113,6 +114,7 @@ class Connection(Owner):
         self.crashed = False
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
+        self.link: Link | None = None  # side channel of a connection with shared memory
         self.answers: Answers | None = None  # of the peer's kernel
         self._freed = False  # the stream was closed and freed
         # reading
@@ -662,6 +664,11 @@ class Connection(Owner):
         """True while a write to this peer is in progress."""
         return self.tx_state != IDLE or self.done < self.total or (self.tls is not None and self.tls.unsent)
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """True while the peer must release shared memory before it gets more."""
+        return self.link is not None and self.link.waiting
+
     def write(self, *, now: bool) -> None:
         """Write the queued messages of this peer. ``now``: on this thread, as far as the kernel takes them at once."""
         try:
@@ -729,6 +736,8 @@ class Connection(Owner):
             return False
         machine, outbox, tls, size = self.machine, self._state.outbox, self.tls, len(message)
         if machine.to_send or size >= SMALL or (tls is not None and tls.unsent):
+            return False
+        if type(message) is not bytes:  # it refers to shared memory
             return False
         frame = machine.first + size.to_bytes(8, "big") + message
         total, held, sizes = machine.head + size, [frame], map(socket.send, (frame,), (NO_SIGNAL,))
@@ -1005,6 +1014,8 @@ class Connection(Owner):
         request = getattr(self.machine, "request", None)
         path, origin = (request.path, request.origin) if request is not None else (None, None)
         pid = streams.peer_process(self.stream) if address.local else None
+        if self.link is not None:
+            pid = self.link.pid
         dialed = self.dialer is not None
         verified, common, names, uris, ips = (False, None, (), (), ()) if self.tls is None else self.tls.names()
         return Pipe(self.number, where, dialed, common, names, verified, pid, path, origin, uris, ips)

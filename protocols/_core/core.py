@@ -44,6 +44,8 @@ from nngkit.protocols._nng.dialer import Dialer
 from nngkit.protocols._nng.library import lib
 from nngkit.protocols._nng.listener import Listener
 from nngkit.protocols._nng.operations import CALLBACKS, atomically, wait_until_ended
+from nngkit.protocols._shm.joining import SharedListener, connect
+from nngkit.protocols._shm.link import Link
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._waiting.faults import internal
 from nngkit.protocols._waiting.waiters import wake_all
@@ -88,16 +90,20 @@ class Core:
         self._machine = machine
         self._alone = alone
         self._admit = admit
-        self._listeners: list[Listener] = []
+        self._listeners: list[Listener | SharedListener] = []
         self._dialers: list[Dialer] = []
         self._shutting = threading.Lock()
         self._freed = False  # `shut` is done
 
     # ------------------------------------------------------------------ addresses
 
-    def listen(self, address: Address, tls: Any, ipc_mode: int | None) -> Listener:
+    def listen(self, address: Address, tls: Any, ipc_mode: int | None) -> Listener | SharedListener:
         """Accept connections at ``address``. Raises as ``Listener``."""
-        listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode)
+        listener: Listener | SharedListener
+        if address.shared:
+            listener = SharedListener(address, self._accepted, ipc_mode)
+        else:
+            listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode)
         try:
             with self.state.lock:
                 self.state.check_open()
@@ -105,14 +111,14 @@ class Core:
             listener.start()
         except BaseException:  # closed, or a signal handler that raised: the caller may listen again
             listener.close()
-            wait_until_ended(listener.numbers, CALLBACKS)
+            wait_until_ended(list(listener.numbers), CALLBACKS)
             raise
         return listener
 
     def dial(self, address: Address, tls: Any, longest: float, priority: int = PRIORITY) -> None:
         """Connect to ``address``, again and again. Raises as ``Dialer``."""
         state = self.state
-        dialer = Dialer(address, tls, longest, self._connected, priority)
+        dialer = Dialer(address, tls, longest, self._connected, priority, connect if address.shared else None)
         try:
             with state.lock:
                 if priority != PRIORITY:
@@ -130,11 +136,13 @@ class Core:
             state.notify()
             raise
 
-    def _accepted(self, stream: Any, descriptor: int | None, listener: Listener) -> None:
-        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener)
+    def _accepted(
+        self, stream: Any, descriptor: int | None, listener: Listener | SharedListener, link: Link | None = None
+    ) -> None:
+        self._begin(stream, descriptor, listener.address, listener.bound, listener=listener, link=link)
 
-    def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer) -> None:
-        self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer)
+    def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer, link: Link | None) -> None:
+        self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer, link=link)
 
     def _take_over(
         self, stream: Any, descriptor: int | None, listener: Listener, received: bytes, tls: Layer | None
@@ -150,9 +158,10 @@ class Core:
         url: str,
         *,
         dialer: Dialer | None = None,
-        listener: Listener | None = None,
+        listener: Listener | SharedListener | None = None,
         received: bytes = b"",
         tls: Layer | None = None,
+        link: Link | None = None,
     ) -> None:
         state = self.state
         connection: Connection | None = None
@@ -167,6 +176,9 @@ class Core:
                     if tls is None and source.contexts is not None:
                         tls = source.contexts.layer()
                     connection = Connection(state, stream, descriptor, tls, machine, address, url, dialer, listener)
+                    if link is not None:
+                        machine.begin(link, connection, state)
+                        connection.link = link
                     state.handshaking[connection.number] = connection
                     self.watch.begin(connection)
                 except Exception as wrong:
@@ -179,6 +191,8 @@ class Core:
                     dialer.lost(joined=False)
             if connection is None:
                 streams.close(stream)
+                if link is not None:
+                    link.close()
                 return
         connection.start(received)
 
@@ -293,6 +307,8 @@ class Core:
         self.inbox.forget(connection)
         connection.close()
         self.outbox.lost(connection)
+        if connection.link is not None:
+            connection.link.close()
         if connection.dialer is not None and (state.reason is None or state.lingers):
             connection.dialer.lost(joined=joined)
         steps: list[tuple[Any, ...]] = [

@@ -377,7 +377,10 @@ class PeerQueues(SendQueue):
         if not queue:
             self._drained()
             return False
-        bodies, size = portion(queue, len(queue))
+        most = len(queue)
+        if connection.machine.metered and not (most := connection.machine.allowance(queue, most)):
+            return False  # its peer must release memory first
+        bodies, size = portion(queue, most)
         frames = connection.machine.frames(bodies)
         total, count = sum(map(len, frames)), len(bodies)
         # no calls from here: see connection.py

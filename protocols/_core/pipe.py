@@ -64,7 +64,9 @@ class Stats:
     received again. ``resent``: requests sent again. ``lost``: gaps in numbered messages. ``written``, ``read``: on all
     connections. ``unwritten``: accepted, and not yet written, dropped or broken. ``pipes``: current connections;
     ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule or for silence; see ``cuts``): totals
-    of connections.
+    of connections. On shm, ``shared``: bodies sent in shared memory; ``copied``: large ones that were sent in the
+    connection instead, as no memory was free, or copied at arrival, as the program keeps many views; ``abandoned``:
+    bodies that a lost peer may still look at, whose memory is not used again.
     """
 
     sent: int = 0
@@ -85,3 +87,6 @@ class Stats:
     left: int = 0
     refused: int = 0
     cut: int = 0
+    shared: int = 0
+    copied: int = 0
+    abandoned: int = 0

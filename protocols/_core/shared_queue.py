@@ -239,7 +239,7 @@ class SharedQueue(SendQueue):
         """Note that a connection has written what it could: it is idle, lost, or still writing."""
         if connection.fault is not None:
             self._state.lose(connection)
-        elif connection.stage == JOINED and not connection.writing:
+        elif connection.stage == JOINED and not connection.writing and not connection.waits_for_memory:
             self.idle.add(connection)
             self._drained()
 
@@ -253,8 +253,11 @@ class SharedQueue(SendQueue):
         if self._turn is not connection and (self.idle or (self.lanes and not self.lanes.may_take(connection))):
             self.idle.add(connection)  # it has had its share, and other peers wait
             return False
+        most = share(len(queue), len(self._state.present))
+        if connection.machine.metered and not (most := connection.machine.allowance(queue, most)):
+            return False  # its peer must release memory first
         self._turn = None
-        bodies, _ = portion(queue, share(len(queue), len(self._state.present)))
+        bodies, _ = portion(queue, most)
         try:
             frames = connection.machine.frames(bodies)
         except Exception as wrong:

@@ -5,16 +5,18 @@ May not know: sockets, connections.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from nngkit.errors import ConfigError
 
-SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "inproc", "ws", "ws4", "ws6")
+SCHEMES: Final = ("tcp", "tcp4", "tcp6", "ipc", "unix", "abstract", "shm", "inproc", "ws", "ws4", "ws6")
 TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 MOST_PATH: Final = 107  # bytes of an ipc path: the size of a sockaddr_un
 _WEB: Final = ("ws", "ws4", "ws6", "wss", "wss4", "wss6")
+_LINUX: Final = sys.platform == "linux"
 _PORTS: Final = {"ws": 80, "wss": 443}  # default ports
 
 
@@ -44,12 +46,17 @@ class Address:
     @property
     def local(self) -> bool:
         """True for a Unix socket, whose SP frames have one more byte."""
-        return self.scheme in ("ipc", "unix", "abstract")
+        return self.scheme in ("ipc", "unix", "abstract", "shm")
 
     @property
     def filed(self) -> bool:
         """True for a Unix socket with a path in the file system."""
-        return self.scheme in ("ipc", "unix")
+        return self.scheme in ("ipc", "unix", "shm")
+
+    @property
+    def shared(self) -> bool:
+        """True for a Unix socket with large bodies in shared memory."""
+        return self.scheme == "shm"
 
     @property
     def ported(self) -> bool:
@@ -83,7 +90,7 @@ def parse(what: str, url: str) -> Address:
     if scheme not in SCHEMES and scheme not in TLS_SCHEMES:
         known = ", ".join(sorted({*SCHEMES, *TLS_SCHEMES}))
         raise ConfigError(what, f"{url}: no transport {scheme!r}; known are {known}", url)
-    if scheme in ("ipc", "unix", "abstract", "inproc"):
+    if scheme in ("ipc", "unix", "abstract", "shm", "inproc"):
         why = _unusable_name(what, scheme, rest)
         if why:
             raise ConfigError(what, f"{url}: {why}", url)
@@ -106,7 +113,9 @@ def parse(what: str, url: str) -> Address:
 
 
 def _unusable_name(what: str, scheme: str, rest: str) -> str | None:
-    if scheme in ("ipc", "unix"):
+    if scheme == "shm" and not _LINUX:
+        return "shared memory needs Linux"
+    if scheme in ("ipc", "unix", "shm"):
         if not rest:
             return f"{what} needs a path or a name"
         if len(rest.encode()) > MOST_PATH:

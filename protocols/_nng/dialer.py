@@ -36,9 +36,10 @@ REASONS: Final = 4  # failed addresses that ``problem`` names
 class Dialer:
     """Connect to ``address``, again and again until it succeeds, and again after ``lost``.
 
-    Each try looks up a name anew, so it finds one that has moved. ``connected(stream, descriptor, dialer)`` is called
-    on an NNG thread (inproc: the alarm thread) and owns the stream; ``descriptor`` is None if unknown. ``longest``:
-    seconds between two tries at most. Raises ConfigError for an unusable address.
+    Each try looks up a name anew, so it finds one that has moved. ``connected(stream, descriptor, dialer, link)`` is
+    called on an NNG thread (inproc, shm: the alarm thread) and owns the stream; ``descriptor`` is None if unknown, and
+    ``link`` is None but for shm. ``longest``: seconds between two tries at most. ``meet`` connects in place of NNG and
+    returns stream, descriptor and link. Raises ConfigError for an unusable address.
     """
 
     def __init__(
@@ -46,13 +47,15 @@ class Dialer:
         address: Address,
         tls: TLS | None,
         longest: float,
-        connected: Callable[[Any, int | None, Dialer], None],
+        connected: Callable[[Any, int | None, Dialer, Any], None],
         priority: int,
+        meet: Callable[[Address], tuple[Any, int | None, Any]] | None = None,
     ) -> None:
         self.address = address
         self.priority = priority
         self.problem = ""  # why the last try has failed
         self._connected = connected
+        self._meet = _meet if address.scheme == "inproc" else meet
         self._longest = longest
         self._pause = min(SHORTEST, longest)
         self._lock = threading.Lock()
@@ -88,8 +91,8 @@ class Dialer:
         if self._closed:
             return
         self._tries += 1
-        if self.address.scheme == "inproc":
-            self._meet()
+        if self._meet is not None:
+            self._connect(self._meet)
         elif not self.address.ported:
             self._run((None,))
         elif self._numbers is not None:
@@ -171,22 +174,19 @@ class Dialer:
                     self.problem = ""
                     self._alarm.close()
         if won:
-            self._connected(stream, attempt.descriptor(stream), self)
+            self._connected(stream, attempt.descriptor(stream), self, None)
         elif stream is not None:
             close(stream)
 
-    def _meet(self) -> None:
-        listener = Listener.inproc.get(self.address.url)
+    def _connect(self, meet: Callable[[Address], tuple[Any, int | None, Any]]) -> None:
         try:
-            if listener is None:
-                raise Closed(self.address.url)
-            stream, descriptor = listener.meet()
+            stream, descriptor, link = meet(self.address)
         except (NngkitError, OSError):
             self.problem = "no listener"
             self._retry()
         else:
             self.problem = ""
-            self._connected(stream, descriptor, self)
+            self._connected(stream, descriptor, self, link)
 
     # ------------------------------------------------------------------ between tries
 
@@ -217,3 +217,11 @@ class Dialer:
             self._alarm.close()
             for attempt in self._racing.values():  # they leave it when they are completed
                 attempt.stop()
+
+
+def _meet(address: Address) -> tuple[Any, int | None, Any]:
+    """Connect to the inproc listener there. Raises Closed, OSError."""
+    listener = Listener.inproc.get(address.url)
+    if listener is None:
+        raise Closed(address.url)
+    return *listener.meet(), None

@@ -72,6 +72,15 @@ Payload: TypeAlias = Buffer
 """Type of a message to send: any bytes-like object."""
 
 
+def size_of(data: Payload) -> int:
+    """Return the bytes of ``data``. Raises TypeError."""
+    if type(data) is bytes:
+        return len(data)
+    if isinstance(data, str):
+        raise TypeError("a message must be bytes, not str: encode it first")
+    return memoryview(data).nbytes
+
+
 def as_bytes(data: Payload) -> bytes:
     """Return ``data`` as immutable bytes; copy it unless it is bytes already."""
     if type(data) is bytes:

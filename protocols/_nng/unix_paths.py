@@ -21,7 +21,7 @@ import socket as sockets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from nngkit.errors import Unreachable
@@ -69,6 +69,13 @@ def close(path: str, mine: Identity | None, close: Callable[..., Any], *argument
             atomically((os.rename, path, aside), (close, *arguments), (os.rename, aside, path))
         except OSError:  # the folder cannot be changed, by NNG neither
             close(*arguments)  # no effect if it was made
+
+
+def remove(path: str, mine: Identity | None) -> None:
+    """Remove ``path``, if it is still ``mine``."""
+    with _locked(path), suppress(OSError):
+        if mine is not None and identity(path) == mine:
+            os.unlink(path)
 
 
 def _obstacle(path: str) -> str | None:

@@ -14,7 +14,9 @@ from nngkit.protocols._core.connection import JOINED, Connection
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
-from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._nng.library import Payload
+from nngkit.protocols._shm.sharing import Message, Sharing, view_of
+from nngkit.protocols._socket.lending import Loan
 from nngkit.protocols._socket.options import CallOptions
 from nngkit.protocols._socket.receiving import BURST, Receiver
 from nngkit.protocols._socket.socket import Socket
@@ -28,8 +30,9 @@ PATIENCE: Final = 0.25  # seconds without progress after which replies to a peer
 class Answers:
     """Replies of one socket on their way to the requesters; it does not keep the socket alive."""
 
-    def __init__(self, state: State[Connection], outbox: PeerQueues) -> None:
+    def __init__(self, state: State[Connection], outbox: PeerQueues, sharing: Sharing) -> None:
         self._state = state
+        self.sharing = sharing
         self._outbox = outbox
         self._count = 0
 
@@ -138,14 +141,26 @@ class Answers:
 class Question:
     """A question received by a replying socket: ``body``, and the ``pipe`` it came from."""
 
-    __slots__ = ("_answered", "_answers", "_connection", "_header", "body")
+    __slots__ = ("_answered", "_answers", "_body", "_connection", "_header")
 
-    def __init__(self, answers: Answers, body: bytes, header: bytes, connection: Connection) -> None:
-        self.body = body
+    def __init__(self, answers: Answers, body: Message, header: bytes, connection: Connection) -> None:
+        self._body = body
         self._header = header
         self._answers = answers
         self._connection = connection
         self._answered = False
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of the question; on shm they are copied at the first use."""
+        if type(body := self._body) is not bytes:
+            body = self._body = bytes(body)
+        return body
+
+    @property
+    def view(self) -> memoryview:
+        """The body as a read-only view, on shm of the memory that the peer has written. Experimental."""
+        return view_of(self._body)
 
     @property
     def pipe(self) -> Pipe | None:
@@ -159,7 +174,7 @@ class Question:
         ``stats.dropped``, and so are the next ones without room, at once. It is dropped too if the peer has left.
         Raises Closed.
         """
-        answer = self._header + (data if type(data) is bytes else as_bytes(data))
+        answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
         if self._answers.answer(self._connection, answer):
             return
@@ -169,7 +184,7 @@ class Question:
 
     async def areply(self, data: Payload) -> None:
         """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
-        answer = self._header + (data if type(data) is bytes else as_bytes(data))
+        answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
         await self._answers.checkpoint_sometimes()
         if self._answers.answer(self._connection, answer, soon=True):
@@ -183,9 +198,24 @@ class Question:
 
         For a task that answers many questions in one turn of its loop.
         """
-        answer = self._header + (data if type(data) is bytes else as_bytes(data))
+        answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
         return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
+
+    def loan(self, size: int) -> Loan:
+        """Lend a writable buffer of ``size`` bytes, which is the reply when the block ends. See ``Push.loan``.
+
+        It never waits for memory: without, it is copied. Experimental.
+        """
+        sharing = self._answers.sharing
+        return Loan(sharing if self._connection.link else None, size, 0.0, self.reply, self.areply)
+
+    def _message(self, data: Payload) -> bytes:
+        """Return the message that carries a reply, in shared memory if it belongs there."""
+        sharing = self._answers.sharing
+        size = 0 if self._connection.link is None else sharing.wants(data)
+        slot = sharing.find(size) if size else None
+        return sharing.message(self._header, data, size, [] if slot is None else [slot])
 
     def _answering(self) -> None:
         """Raise if the protocol forbids another reply."""
@@ -215,7 +245,9 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
 
     def _set_up(self) -> None:
         inbox, largest, question = self._inbox, self._largest, self._question
-        answers = self._answers = Answers(self._state, self._outbox)
+        answers = self._answers = Answers(self._state, self._outbox, self._sharing)
+        self._sharing.lazy = True  # questions copy their bodies at the first use
+        self._sharing.active = False  # replies are shared with peers on shm, beside others
 
         def unpack(connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
             questions: list[Question] = []

@@ -32,7 +32,7 @@ class Requester(Protocol):
     def waiter(self) -> Waiter:
         """Waiter of the caller."""
 
-    def take(self, message: bytes, body: bytes, connection: Connection) -> bool:
+    def take(self, message: Any, body: Any, connection: Connection) -> bool:
         """Note a reply; return True to wake the waiter. A ``message`` passed twice counts once."""
 
 

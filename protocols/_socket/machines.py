@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from nngkit.protocols._nng.addresses import Address
+from nngkit.protocols._shm.machine import SharedMachine
+from nngkit.protocols._shm.sharing import Sharing
 from nngkit.protocols.sp import NAMES, PEERS, Machine
 
 
-def machines(protocol: int, limit: int, headroom: int) -> Callable[[Address, bool], Any]:
+def machines(protocol: int, limit: int, headroom: int, sharing: Sharing) -> Callable[[Address, bool], Any]:
     """Return a factory of machines for new connections; it does not refer to the socket."""
 
     def machine(address: Address, dialed: bool) -> Any:
+        if address.shared:
+            return SharedMachine(protocol, limit=limit, headroom=headroom, sharing=sharing)
         if not address.web:
             return Machine(protocol, limit=limit, headroom=headroom, ipc=address.local, in_place=True)
         from nngkit.protocols.websocket import (  # imports h11 and wsproto, which most programs do not need

@@ -30,6 +30,8 @@ UNLIMITED: Final = 0
 WINDOW: Final = MIB // 4  # bytes read ahead
 LARGEST: Final = 1 << 30  # what "unlimited" means: a peer can claim any length
 MOST_BUFFER: Final = 8192  # messages of a queue
+SHARED: Final = 256 * MIB  # bytes of shared memory; only what is used is allocated
+SHARED_FROM: Final = 32 * 1024  # bytes from which a body in shared memory costs less than one in the connection
 MOST_NAME: Final = 63  # bytes of a name
 PEER_TIMEOUTS: Final = 3.0, 600.0  # seconds: the kernel asks every second at the most, and gives up after 15 minutes
 LONGEST_PAUSE: Final = 86_400.0  # seconds between two tries of a dialer: a day
@@ -60,6 +62,8 @@ class Options(TypedDict, total=False):
     max_pipes: int
     max_pipes_per_host: int
     ipc_mode: int | None
+    shm_size: int
+    shm_from: int
 
 
 class CallOptions(Options, total=False):

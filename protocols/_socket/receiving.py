@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -18,7 +19,9 @@ from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.core import Core
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._shm.sharing import Shared, Sharing, plain, view_of
 from nngkit.protocols._waiting.waiters import DEFAULT, Default, ThreadWaiter, Timeout, in_trio, task_waiter
+from nngkit.protocols.batch import Batch
 
 BURST = 64  # items that an async receive returns from the queue before it yields to other tasks
 BURST_OF_BATCHES = 1024  # the same for batches, whose items cost little each
@@ -35,6 +38,7 @@ class Receiver(Generic[Item]):
 
     _core: Core
     _inbox: Inbox
+    _sharing: Sharing
     _recv_timeout: float | None
     _burst = 0
     _most_burst = BURST
@@ -51,7 +55,7 @@ class Receiver(Generic[Item]):
         out: list[Any] = []
         try:
             self._fill(out, 1, timeout)
-            return out[0]  # type: ignore[no-any-return]
+            return bytes(out[0]) if type(out[0]) is Shared else out[0]  # type: ignore[return-value]
         except BaseException:
             inbox.put_back(out)
             raise
@@ -61,7 +65,7 @@ class Receiver(Generic[Item]):
         out: list[Any] = []
         try:
             self._fill(out, _positive(max), timeout)
-            return out
+            return self._plain(out)
         except BaseException:
             self._inbox.put_back(out)
             raise
@@ -79,7 +83,7 @@ class Receiver(Generic[Item]):
         out: list[Any] = []
         try:
             await self._afill(out, 1, timeout)
-            return out[0]  # type: ignore[no-any-return]
+            return bytes(out[0]) if type(out[0]) is Shared else out[0]  # type: ignore[return-value]
         except BaseException:
             inbox.put_back(out)
             raise
@@ -89,7 +93,7 @@ class Receiver(Generic[Item]):
         out: list[Any] = []
         try:
             await self._afill(out, _positive(max), timeout)
-            return out
+            return self._plain(out)
         except BaseException:
             self._inbox.put_back(out)
             raise
@@ -142,6 +146,12 @@ class Receiver(Generic[Item]):
         finally:
             inbox.waiters.discard(waiter)
 
+    def _plain(self, out: list[Any]) -> list[Any]:
+        """Return received items, with copies in place of those in shared memory."""
+        if self._sharing.lazy:
+            out[:] = map(plain, out)
+        return out
+
     def _hint(self) -> str:
         """Return the reason why nothing can be received, for an error message; "" if there is none."""
         return ""
@@ -164,11 +174,11 @@ class Receiver(Generic[Item]):
 class _Iteration(Generic[Item]):
     """``async for``: repeated ``arecv``, with everything it needs for each item at hand."""
 
-    __slots__ = ("_left", "_pops", "_receiver")
+    __slots__ = ("_inbox", "_left", "_receiver")
 
     def __init__(self, receiver: Receiver[Item]) -> None:
         self._receiver = receiver
-        self._pops: Iterator[Item] = receiver._inbox.pops
+        self._inbox = receiver._inbox
         self._left = 0  # items until it yields
 
     def __aiter__(self) -> _Iteration[Item]:
@@ -178,8 +188,8 @@ class _Iteration(Generic[Item]):
         if self._left:
             self._left -= 1
             try:
-                for item in self._pops:
-                    return item
+                for item in self._inbox.pops:
+                    return item  # type: ignore[no-any-return]
             except IndexError:
                 pass
         receiver = self._receiver
@@ -210,7 +220,41 @@ class Message(bytes):
 
 
 class MessageReceiver(Receiver[bytes]):
-    """A Receiver of bytes that can also return the connection of each message."""
+    """A Receiver of bytes that can also return a view of each message, and its connection."""
+
+    _batch: Batch | None
+
+    def recv_view(self, timeout: Timeout = DEFAULT) -> memoryview:
+        """Return one message as a read-only view, on shm of the memory that the peer has written. Experimental.
+
+        The memory is kept as long as anything refers to the view: a slice, an array made of it. A program that keeps
+        many views gets copies (``stats.copied``). Otherwise like ``recv``.
+        """
+        self._stay_shared()
+        out: list[Any] = []
+        try:
+            self._fill(out, 1, timeout)
+            return view_of(out[0])
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    async def arecv_view(self, timeout: Timeout = DEFAULT) -> memoryview:
+        """Like ``recv_view``, for a task. If cancelled, it has taken none."""
+        self._stay_shared()
+        out: list[Any] = []
+        try:
+            await self._afill(out, 1, timeout)
+            return view_of(out[0])
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
+
+    def _stay_shared(self) -> None:
+        """Leave bodies in shared memory until they are taken, from now on; programs that use no views do not pay."""
+        if not self._sharing.lazy and self._batch is None:
+            self._inbox.pops = iter(deque[Any]().popleft, None)  # finds nothing: each item is looked at
+            self._sharing.lazy = True
 
     def recv_msg(self, timeout: Timeout = DEFAULT) -> Message:
         """Like ``recv``, with the pipe."""
@@ -246,7 +290,7 @@ class MessageReceiver(Receiver[bytes]):
 
     def _message(self, item: bytes) -> Message:
         # unknown for a message that was read ahead long before the first recv_msg
-        return item if isinstance(item, Message) else Message(item, None)
+        return item if isinstance(item, Message) else Message(plain(item), None)
 
     def _name_pipes(self) -> None:
         """Have every message know its pipe from now on; programs that never ask do not pay for it."""
@@ -255,7 +299,7 @@ class MessageReceiver(Receiver[bytes]):
 
 
 def _named(connection: Connection, item: bytes) -> Message:
-    return Message(item, connection.pipe)
+    return Message(plain(item), connection.pipe)
 
 
 def _positive(number: int) -> int:

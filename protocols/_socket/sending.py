@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from nngkit.errors import Full, TimedOut
@@ -15,8 +16,10 @@ from nngkit.protocols._core.connection import SMALL, Connection
 from nngkit.protocols._core.core import Outbox
 from nngkit.protocols._core.send_queue import YIELD_EVERY
 from nngkit.protocols._core.state import State
-from nngkit.protocols._nng.library import Payload, as_bytes
+from nngkit.protocols._nng.library import Payload, as_bytes, size_of
+from nngkit.protocols._shm.sharing import Sharing, Slot
 from nngkit.protocols._socket.batching import Batcher, OpenBatch
+from nngkit.protocols._socket.lending import Loan
 from nngkit.protocols._socket.receiving import BURST
 from nngkit.protocols._waiting.waiters import (
     DEFAULT,
@@ -46,6 +49,7 @@ class Sender:
 
     _state: State[Connection]
     _outbox: Outbox
+    _sharing: Sharing
     _send_timeout: float | None
     _batcher: Batcher | None = None
     _open_batch: OpenBatch | None = None
@@ -75,7 +79,7 @@ class Sender:
     def _send_slowly(self, data: Payload, timeout: Timeout) -> None:
         open_batch = self._open_batch
         if open_batch is None:
-            body = self._header + as_bytes(data)
+            body = self._placed(data, timeout) if self._sharing.active else self._header + as_bytes(data)
             if not self._outbox.add(body):
                 self._send(body, timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
@@ -115,7 +119,7 @@ class Sender:
         open_batch = self._open_batch
         if open_batch is None:
             await self._checkpoint_sometimes()
-            body = self._header + as_bytes(data)
+            body = await self._aplaced(data, timeout) if self._sharing.active else self._header + as_bytes(data)
             if not outbox.add(body):
                 await self._asend(body, timeout)
         elif type(data) is bytes and len(data) <= open_batch.small and len(open_batch.items) < open_batch.fast_limit:
@@ -147,6 +151,16 @@ class Sender:
             for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 waiter.wait(until)
             return len(held)
+        if self._sharing.active and max(map(size_of, items := list(items)), default=0) >= self._sharing.least:
+            done = 0
+            for item in items:
+                try:
+                    self.send(item, timeout)
+                except TimedOut as late:
+                    late.sent = done
+                    raise
+                done += 1
+            return done
         frames = self._frames(items)
         done, waiter = 0, ThreadWaiter()
         while True:
@@ -168,6 +182,16 @@ class Sender:
             for until in self._add_to_batch(open_batch, held, waiter, timeout):
                 await waiter.wait(until)
             return len(held)
+        if self._sharing.active and max(map(size_of, items := list(items)), default=0) >= self._sharing.least:
+            done = 0
+            for item in items:
+                try:
+                    await self.asend(item, timeout)
+                except TimedOut as late:
+                    late.sent = done
+                    raise
+                done += 1
+            return done
         frames = self._frames(items)
         trio_task = in_trio()
         await _yield(trio_task)
@@ -200,6 +224,44 @@ class Sender:
         waiter = task_waiter()
         for until in self._flushing(waiter, timeout):
             await waiter.wait(until)
+
+    # ------------------------------------------------------------------ shared memory
+
+    def loan(self, size: int, timeout: Timeout = DEFAULT) -> Loan:
+        """Lend a writable buffer of ``size`` bytes, which is sent when the block ends. Experimental.
+
+        ::
+
+            with push.loan(size) as buffer:         # in a task: async with
+                camera.readinto(buffer)
+
+        On shm it is the memory that the peers read, otherwise it is copied. If the block raises, nothing is sent. Do
+        not write into it after the block. ``timeout`` is for the wait for memory, and for the sending.
+        """
+        return self._lend(size, timeout)
+
+    def _lend(self, size: int, timeout: Timeout, prefix: bytes = b"") -> Loan:
+        self._state.check_open()
+        sharing = self._sharing if self._sharing.active and self._batcher is None else None
+        send, asend = partial(self.send, timeout=timeout), partial(self.asend, timeout=timeout)
+        return Loan(sharing, size, self._until(timeout)[0], send, asend, prefix)
+
+    def _placed(self, data: Payload, timeout: Timeout) -> bytes:
+        """Return the message that carries ``data``, in shared memory if it belongs there, waiting for some."""
+        found: list[Slot] = []
+        if size := self._sharing.wants(data):
+            waiter = ThreadWaiter()
+            for until in self._sharing.finding(size, found, waiter, self._until(timeout)[1]):
+                waiter.wait(until)
+        return self._sharing.message(self._header, data, size, found)
+
+    async def _aplaced(self, data: Payload, timeout: Timeout) -> bytes:
+        found: list[Slot] = []
+        if size := self._sharing.wants(data):
+            waiter = task_waiter()
+            for until in self._sharing.finding(size, found, waiter, self._until(timeout)[1]):
+                await waiter.wait(until)
+        return self._sharing.message(self._header, data, size, found)
 
     # ------------------------------------------------------------------ one message that may have to wait
 

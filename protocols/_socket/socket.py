@@ -19,22 +19,26 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, get_args
 
 from nngkit.errors import BadMessage, Closed, ConfigError, Forked, Full, NngkitError, TimedOut, TooLarge
-from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.connection import SMALL, Connection
 from nngkit.protocols._core.core import Core, Outbox
 from nngkit.protocols._core.guard import Cut, Limits
 from nngkit.protocols._core.inbox import WhenBehind
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
 from nngkit.protocols._core.send_queue import WhenFull
+from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._nng.addresses import parse, several
 from nngkit.protocols._nng.process import register, unregister
 from nngkit.protocols._nng.tls import TLS
+from nngkit.protocols._shm.sharing import Sharing
 from nngkit.protocols._socket.batching import Batcher, OpenBatch
 from nngkit.protocols._socket.machines import machines
 from nngkit.protocols._socket.options import (
     LARGEST,
     LONGEST_PAUSE,
     MOST_BUFFER,
+    SHARED,
+    SHARED_FROM,
     WINDOW,
     Addresses,
     seconds,
@@ -87,9 +91,10 @@ class Socket:
     may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection ends whose
     peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
     ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``ipc_mode``: permissions of
-    the sockets listened at on ipc, for example 0o600; default: by the umask. ``batch``: many messages in one, True or a
-    Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); ``recv_max_size`` then limits
-    each of them, and the buffers count batches.
+    the sockets listened at on ipc, for example 0o600; default: by the umask (shm: 0o600). ``shm_size``: bytes of
+    memory for bodies sent on shm; ``shm_from``: bytes of the smallest such body. ``batch``: many messages in one, True
+    or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); then ``recv_max_size``
+    limits each of them, and the buffers count batches.
 
     Raises ConfigError for an unusable value or URL, Unreachable if it cannot listen, Forked.
     """
@@ -141,6 +146,8 @@ class Socket:
         max_pipes: int = 0,
         max_pipes_per_host: int = 0,
         ipc_mode: int | None = None,
+        shm_size: int = SHARED,
+        shm_from: int = SHARED_FROM,
         batch: Batch | bool | None = None,
     ) -> None:
         self.name = text_name(name)
@@ -180,6 +187,7 @@ class Socket:
             why = "is not one of" if policy in get_args(WhenFull) else "is none of"
             raise ConfigError("when_full", f"{policy!r} {why} {self._policies} ({type(self).__name__})", policy)
 
+        self._sharing = Sharing(whole("shm_size", shm_size, MIB, ALL), whole("shm_from", shm_from, SMALL, ALL))
         register(self)
         self._largest = recv_max_size
         wire = recv_max_size
@@ -188,7 +196,7 @@ class Socket:
             wire = max(recv_max_size, self._batch.size) + self._batch.overhead
             cap, most = recv_buffer * self._batch.items, SPLIT
         self._core = Core(
-            machine=machines(self._protocol, wire, self._header_room),
+            machine=machines(self._protocol, wire, self._header_room, self._sharing),
             alone=self._alone,
             admit=admit,
             limits=limits,
@@ -196,6 +204,7 @@ class Socket:
             outbox=partial(self._queues, cap=send_buffer, window=send_window, when_full=policy, where=repr(self)),
         )
         self._state, self._inbox, self._outbox = self._core.state, self._core.inbox, self._core.outbox
+        self._sharing.patient = isinstance(self._outbox, SharedQueue) and policy == "block"
         if self._batch is not None:
             self._outbox.free = 0  # no fast path: see Sender.send
         if most:
@@ -271,6 +280,7 @@ class Socket:
         """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
         self._check_open()
+        self._sharing.add(address.scheme)
         bound = self._core.listen(address, self._tls, self._ipc_mode).bound
         self._addresses.append(bound)
         return bound
@@ -285,6 +295,7 @@ class Socket:
         if whole("priority", priority, *PRIORITIES) != PRIORITY and not self._prioritizes:
             raise ConfigError("priority", f"a {type(self).__name__} sends to all peers, or to one", priority)
         self._check_open()
+        self._sharing.add(address.scheme)
         self._core.dial(address, self._tls, self._pause, priority)
         self._dialed.append(url)
 
@@ -453,6 +464,9 @@ class Socket:
                     "left": core.left_ever,
                     "refused": core.refused_ever,
                     "cut": core.guard.cut_ever,
+                    "shared": self._sharing.shared,
+                    "copied": self._sharing.copied,
+                    "abandoned": self._sharing.abandoned,
                     **self._counters(),
                 }
             )
@@ -561,6 +575,7 @@ class Socket:
         if self._batcher is not None:
             self._outbox.dropped += self._batcher.free()
         self._core.shut()
+        self._sharing.close()
         self._free()
         unregister(self)
 
@@ -572,6 +587,7 @@ class Socket:
 
     def _forked(self, reason: Forked) -> None:
         self._core.forked(reason)
+        self._sharing.forked()
         if self._batcher is not None:
             self._batcher.forked(reason)
 

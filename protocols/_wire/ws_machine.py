@@ -66,6 +66,7 @@ class Machine:
     ``feed``; ``count``: messages taken.
     """
 
+    metered = False  # see `sp.Machine`
     _side: ConnectionType
     _mask_in: int  # MASKED if the peer's frames must be masked, else 0
     _mask_out: int  # the same for ours

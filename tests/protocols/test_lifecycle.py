@@ -198,9 +198,12 @@ SENDS: dict[str, tuple[Any, ...]] = {
     "asend_many": ([b""],),
     "flush": (),
     "aflush": (),
+    "loan": (1,),
 }
 TAKES: dict[str, tuple[Any, ...]] = {"recv": (), "arecv": (), "recv_many": (), "arecv_many": ()}
-NAMES: dict[str, tuple[Any, ...]] = {"recv_msg": (), "arecv_msg": (), "recv_msgs": (), "arecv_msgs": ()}
+NAMES: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    ("recv_msg", "arecv_msg", "recv_msgs", "arecv_msgs", "recv_view", "arecv_view"), ()
+)
 METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Pair0: SENDS | TAKES | NAMES,
     Pair1: SENDS | TAKES | NAMES,
@@ -215,7 +218,7 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     Sub: TAKES
     | NAMES
     | {"subscribe": (b"a",), "subscribe_many": ([b"a"],), "unsubscribe": (b"",), "unsubscribe_many": ([b""],)},
-    Req: {"request": (b"",), "arequest": (b"",)},
+    Req: dict.fromkeys(("request", "arequest", "request_view", "arequest_view"), (b"",)) | {"loan": (1,)},
     Rep: TAKES,
     Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
     Respondent: TAKES,
