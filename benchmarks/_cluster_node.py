@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import random
 import signal
 import socket
@@ -28,6 +29,8 @@ from typing import Any
 import trio
 from _tied import tie
 
+import nngkit.cluster
+import nngkit.documents
 from _child import as_many_files_as_allowed, report
 from nngkit.cluster import Host, Member
 from nngkit.errors import NngkitError
@@ -40,17 +43,9 @@ MOVED = 0.02  # seconds between two looks at the role
 def nursery(task: dict[str, Any]) -> None:
     """Fork a node for each line of standard input, ``name path``; report its process id."""
     as_many_files_as_allowed()
-    late = (
-        "endpoint",
-        "hosting",
-        "node.node",
-        "shell.document",
-        "shell.sharing",
-        "shell.workers",
-    )  # imported with their first use
-    for name in (*(f"nngkit.cluster.{name}" for name in late), "nngkit.documents", "nngkit.documents.engine.yjs"):
-        importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    for package in (nngkit.cluster, nngkit.documents):  # all that is imported with its first use too
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(found.name)
     gc.collect()
     gc.freeze()  # the objects so far stay in pages that the nodes share
     report(ready=os.getpid())

@@ -350,8 +350,11 @@ def chosen(groups: Sequence[Group], wanted: Sequence[str]) -> list[Group]:
 
 
 def beside(groups: Iterable[Group]) -> Iterator[Group]:
-    """Yield the groups with nngkit's ways alone, each followed by the same one of the earlier nngkit, and ratios."""
-    for group in groups:
+    """Yield the groups with nngkit's ways alone, each followed by the same one of the earlier nngkit, and ratios.
+
+    Those that are measured once have counts of faults, not speed.
+    """
+    for group in (each for each in groups if not each.once):
         ours = [way for way in group.ways if not way.before and way.measured.partition(":")[0] not in THEIRS]
         promises = [
             Promise(f"{UNITS[figure]} of {way.name} vs before", way.name, before(way.name), least, 1.0, figure)
