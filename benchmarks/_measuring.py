@@ -290,7 +290,12 @@ def measure(way: Way, seconds: float) -> list[Figures]:
         def running(function: str, listens: bool) -> subprocess.Popen[str]:
             process = stack.enter_context(_running(function, task, before=way.before, listens=listens))
             watched.append(process)
+            stack.callback(stop)
             return process
+
+        def stop() -> None:  # all before any is gone: the last of others that are still measuring may ask for its CPU
+            for process in watched:
+                process.kill()
 
         if not way.other or task["transport"] == "inproc":
             return _figures(running(way.measured, True), len(way.rows))
