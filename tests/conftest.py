@@ -7,6 +7,7 @@ Nothing here hands out port numbers: a test listens on port 0 (``Pull(listen="tc
 """
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -15,9 +16,11 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, BinaryIO
 
 import pytest
+import pytest_timeout
 from hypothesis import settings
 
 settings.register_profile("nngkit", deadline=None)  # a busy machine takes longer for one example
@@ -183,6 +186,43 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"the program {program} is not installed (Debian: {marker.kwargs.get('package', program)})")
 
 
+def pytest_collection_finish() -> None:
+    """Leave out the collected tests, which stay until the end, when garbage is collected later."""
+    gc.freeze()
+
+
+# ---- a test's time is limited ----------------------------------------------------------------------------------------
+
+_running: tuple[float, pytest.Item, Any] | None = None  # its deadline, and what pytest-timeout is to be told
+_late: threading.Thread | None = None
+
+
+@pytest.hookimpl
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Have one thread watch all tests: to start one for each and wait for its end takes 10 ms on a busy machine."""
+    global _running, _late
+    if settings.method != "thread":
+        return None
+    _running = monotonic() + settings.timeout, item, settings
+    if _late is None:
+        _late = threading.Thread(target=_watch, name="test time", daemon=True)
+        _late.start()
+    return True
+
+
+@pytest.hookimpl
+def pytest_timeout_cancel_timer() -> None:
+    global _running
+    _running = None
+
+
+def _watch() -> None:
+    while True:
+        sleep(1)
+        if (running := _running) is not None and running[0] < monotonic():
+            pytest_timeout.timeout_timer(*running[1:])
+
+
 # ---- in CI a skip is a failure ---------------------------------------------------------------------------------------
 
 
@@ -247,16 +287,17 @@ def _belongs_to_a_library(thread: threading.Thread) -> bool:
 def _children() -> dict[int, str]:
     """Return the live and unreaped children of this process by pid; empty without /proc."""
     found = {}
-    for listing in Path("/proc/self/task").glob("*/children"):
-        try:
-            pids = listing.read_text().split()
-        except OSError:  # the thread has just ended
-            continue
-        for pid in pids:
-            try:
-                command = Path("/proc", pid, "cmdline").read_text().replace("\0", " ").strip()
-            except OSError:
-                command = ""
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+        for pid in _text(f"/proc/self/task/{thread}/children").split():  # empty: the thread has just ended
+            command = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             if not any(name in command for name in LIVE_ON):
                 found[int(pid)] = command or "(ended, never waited for)"
     return found
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

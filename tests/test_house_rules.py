@@ -92,3 +92,10 @@ def test_a_thread_or_process_left_running_is_an_error(house: Path, what: str) ->
     assert f"left running: {what}" in said
     assert "lost" in said
     assert "1 error" in said
+
+
+@pytest.mark.slow
+def test_a_test_beyond_its_time_ends_the_run_and_shows_where_it_was(house: Path) -> None:
+    said = pytest_output(house, "@pytest.mark.timeout(1)\ndef test_it(): time.sleep(30)")
+    assert "Timeout" in said
+    assert "time.sleep(30)" in said

@@ -239,10 +239,12 @@ class Poller:
         if epoll is None or (state.reason is not None and not state.lingers):
             return False
         try:
-            events = epoll.poll(0)
-            if not events:
-                return False
+            # Polled under the lock: an event is reported once, and a thread that waits with it for the lock or the
+            # interpreter would have others served hundreds of times before that peer.
             with state.lock:
+                events = epoll.poll(0)
+                if not events:
+                    return False
                 self._read(events)
             state.notify(loop)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import socket
@@ -166,15 +167,18 @@ def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> N
 def test_any_number_of_descriptors_is_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_descriptors, "MOST", 4)
     with ExitStack() as stack:
-        pairs = [tcp_pair(stack) for _ in range(3)]
-        for _ in range(_descriptors.NEAR):  # the connections are no longer near the end
-            stack.enter_context(open(os.devnull))
+        ends = list[socket.socket]()
+        for low in itertools.chain(*(tcp_pair(stack) for _ in range(3))):
+            # Never near the lowest free descriptor, whatever other threads of the process open and close.
+            far = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 500)
+            ends.append(stack.enter_context(socket.socket(fileno=far)))
+            low.close()
         index = _descriptors.Index()
-        for one in itertools.chain(*pairs):
+        for one in ends:
             names = one.getsockname(), one.getpeername()
             assert _descriptors.by_names(*names) is None
             assert index.find(*names) == one.fileno()
-        closed, _ = pairs[0]
+        closed = ends[0]
         names = closed.getsockname(), closed.getpeername()
         closed.close()
         assert index.find(*names) is None
