@@ -147,7 +147,8 @@ class Machine:
     """One side of a connection. ``protocol`` is ours; the peer must speak the matching one.
 
     ``limit``: bytes of the largest message accepted; up to ``headroom`` more pass, for protocol headers. ``ipc``: the
-    framing of Unix sockets. ``in_place``: bodies of LARGE bytes and more are offered by ``place``, to be received into.
+    framing of Unix sockets. ``in_place``: bodies of LARGE bytes and more are offered by ``place``, to be received into,
+    and buffers for messages that may follow by ``chain``.
 
     ``to_send``: bytes to send now, in order: take the list and replace it by an empty one. ``open``: the peer's hello
     was valid, so messages may flow. ``fed``: calls of ``feed`` and ``fill``; ``count``: messages taken.
@@ -166,6 +167,8 @@ class Machine:
         "_parts",
         "_peer",
         "_pos",
+        "_previous",
+        "_whole",
         "count",
         "fed",
         "first",
@@ -198,6 +201,8 @@ class Machine:
         self._need = HELLO  # bytes needed to continue
         self._body: bytes | None = None  # body being received in place, of which _filled bytes are there
         self._filled = 0
+        self._whole: list[bytes] = []  # complete bodies before it
+        self._previous = 0  # bytes of the one before those
         self.to_send = [hello(protocol)]
         self.open = False
         self.fed = 0
@@ -215,7 +220,7 @@ class Machine:
     def more(self) -> bool:
         """True if a complete message may be inside."""
         body = self._body
-        return self._have >= self._need or (body is not None and self._filled == len(body))
+        return self._have >= self._need or (body is not None and (self._filled == len(body) or len(self._whole) > 0))
 
     def feed(self, data: bytes) -> None:
         """Add the next bytes of the stream."""
@@ -253,10 +258,41 @@ class Machine:
         body = self._body
         return None if body is None or self._filled == len(body) else (body, self._filled)
 
-    def fill(self, size: int, data: bytes = b"") -> None:
-        """Note that ``size`` more bytes are in place; ``data`` followed the body, if these completed it."""
+    def chain(self, room: int) -> list[bytes]:
+        """Return buffers for what may follow the body of ``place``, up to about ``room`` bytes; none: not known.
+
+        They are heads and bodies in turn, a head at the end: after a message of equal size others mostly follow.
+        """
+        body = self._body
+        if body is None or len(body) != self._previous:
+            return []
+        size, head = len(body), self.head
+        sizes = (head, size) * (room // (head + size))
+        return [*map(_blank, repeat(None), (*sizes, head))] if sizes else []
+
+    def fill(self, size: int, data: bytes = b"", chain: Sequence[bytes] = ()) -> None:
+        """Note that ``size`` more bytes are in place; ``data`` followed the body, if these completed it.
+
+        ``chain``: the bytes beyond the body are there, and the buffers are not used again.
+        """
+        body, filled, whole, at = self._body, self._filled + size, self._whole, 0
+        if chain:
+            assert body is not None
+            whole, length, head = [*whole], len(body), self.head
+            same = self.first + length.to_bytes(8, "big")
+            while (beyond := filled - length) >= head and chain[at] == same:
+                whole.append(body)
+                body = chain[at + 1] if at + 1 < len(chain) else _blank(None, length)
+                filled = beyond - head
+                at += 2
+            if beyond > 0:
+                data = (chain[at] if beyond < head else b"".join(chain[at:]))[:beyond]
+                filled = length
         more = len(data)
-        self._filled += size
+        # no calls from here: see the module docstring
+        self._body = body
+        self._filled = filled
+        self._whole = whole
         if more:
             self._parts += (data,)
             self._have += more
@@ -269,10 +305,20 @@ class Machine:
         """
         body = self._body
         if body is not None:
-            if self._filled < len(body) or most < 1:
+            if self._whole and most > 0:
+                some, rest = self._whole[:most], self._whole[most:]
+                taken = len(some)
+                # no calls, so no signal handler runs in between
+                self._whole = rest
+                out += some
+                self.count += taken
+                most -= taken
+            previous = len(body)
+            if self._filled < previous or most < 1:
                 return
             self._body = None
             self._filled = 0
+            self._previous = previous
             out += (body,)
             self.count += 1
             most -= 1

@@ -137,6 +137,7 @@ class Connection(Owner):
         self._buffer = uninitialized("char[]", FIRST)
         self._view = ffi.buffer(self._buffer)
         self._place: tuple[bytes, int] | None = None
+        self._chain: list[bytes] = []  # buffers after it
         self._asked = 0  # bytes that the current reception may bring
         self._fed_short = False  # the last reception brought less than that
         self._large = False
@@ -433,8 +434,8 @@ class Connection(Owner):
                     self._request_bytes += data
                 machine.feed(data)
             else:
-                part = min(size, len(place[0]) - place[1])
-                machine.fill(part, view[: size - part])
+                part = size if self._chain else min(size, len(place[0]) - place[1])
+                machine.fill(part, view[: size - part], self._chain)
         self._fed = machine.fed
 
     def _decrypt(self) -> None:
@@ -593,7 +594,13 @@ class Connection(Owner):
         else:
             body, filled = place
             left, behind = len(body) - filled, min(BEHIND, most)
-            pieces = [ffi.buffer(_from_buffer(body) + filled, left), ffi.buffer(state.buffer, behind)]
+            pieces = [ffi.buffer(_from_buffer(body) + filled, left)]
+            self._chain = chain = self.machine.chain(most)
+            if chain:
+                pieces += map(ffi.buffer, map(_from_buffer, chain))
+                behind = sum(map(len, chain))
+            else:
+                pieces += (ffi.buffer(state.buffer, behind),)
             self._asked = left + behind
             self._large = True
             arrivals = map(operator.itemgetter(0), map(socket.recvmsg_into, (pieces,)))

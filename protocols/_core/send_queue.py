@@ -35,6 +35,8 @@ BURST_DELAY: Final = 0.001  # seconds after which a smaller burst is written
 YIELD_EVERY: Final = 128  # messages appended between two yields of the interpreter to NNG's callback
 BURST_GAP: Final = 30e-6  # seconds between two sends of a burst: closer messages are worth writing together
 TURN_GAP: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
+FEW: Final = 16  # messages that are measured before all that may fit one write
+LARGE_CHUNK: Final = 256 * 1024  # bytes of large messages in one write, which are not copied
 FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that should have flushed is considered ended or stuck
 
 
@@ -229,15 +231,18 @@ def _priority(connection: Connection) -> int:
 
 def portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
     """Return the first of ``queue``, at most ``most``, that fit one write, and their bytes."""
-    bodies = queue[:most]
-    size = sum(map(len, bodies))
-    if size <= APART:
-        return bodies, size
+    few = queue[: min(most, FEW)]
+    if sum(map(len, few)) <= APART:  # else a long queue of large messages is not measured for each write
+        few = queue[:most]
+        size = sum(map(len, few))
+        if size <= APART:
+            return few, size
+    room = CHUNK if len(few[0]) < APART else LARGE_CHUNK
     count = size = 0
-    for body in bodies:
+    for body in few:
         length = len(body)
-        if count and size + length > CHUNK:
+        if count and size + length > room:
             break
         size += length
         count += 1
-    return bodies[:count], size
+    return few[:count], size

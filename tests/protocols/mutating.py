@@ -28,6 +28,7 @@ from nngkit.protocols.sp import HEADROOM, HELLO, IN_PLACE, LARGE, PULL, PUSH, RU
 
 BODY = bytes.__basicsize__ - 1  # offset of the content in a bytes object
 BATCH = 64  # mutations of one stream: making it costs as much as several of them
+CHAINED = 3 * LARGE  # bytes of buffers for messages that may follow one received in place
 LIMITS = (60, 300, 2 * LARGE)  # bytes; the last one allows bodies that are received in place
 
 Outcome = tuple[list[bytes], type[Exception] | None]
@@ -56,7 +57,10 @@ def parsed(wire: bytes, limit: int, ipc: bool) -> Outcome:
 
 
 def give(machine: Machine, piece: bytes) -> None:
-    """Feed ``piece`` to ``machine`` as a socket does that receives in place if the machine offers a place."""
+    """Feed ``piece`` to ``machine`` as a socket does that receives in place if the machine offers a place.
+
+    Into buffers for further messages too, if it offers them and ``piece`` is not longer.
+    """
     place = machine.place()
     if place is None:
         machine.feed(piece)
@@ -64,13 +68,20 @@ def give(machine: Machine, piece: bytes) -> None:
     body, filled = place
     part = min(len(body) - filled, len(piece))
     memmove(id(body) + BODY + filled, piece, part)
-    machine.fill(part, piece[part:])
+    rest, chain = piece[part:], machine.chain(CHAINED)
+    if len(rest) > sum(map(len, chain)):
+        machine.fill(part, rest)
+        return
+    for buffer in chain:
+        memmove(id(buffer) + BODY, rest, min(len(buffer), len(rest)))
+        rest = rest[len(buffer) :]
+    machine.fill(len(piece), chain=chain)
 
 
 def held(machine: Machine) -> int:
     """Return the bytes that ``machine`` keeps."""
     body = machine._body
-    return len(machine._data) + sum(map(len, machine._parts)) + (0 if body is None else len(body))
+    return len(machine._data) + sum(map(len, (*machine._parts, *machine._whole, body or b"")))
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
@@ -90,14 +101,17 @@ class Stream:
 
 
 def stream(chance: random.Random) -> Stream:
-    """Return a stream to a PULL: a few short messages, runs of equal lengths, or one received in place."""
+    """Return a stream to a PULL: a few short messages, runs of equal lengths, or some received in place."""
     limit, ipc, in_place = chance.choice(LIMITS), chance.random() < 0.5, chance.random() < 0.5
     shape = chance.random()
     if shape < 0.1:
         sizes = [chance.randrange(4)] * chance.randrange(RUN, 3 * RUN)
         sizes[chance.randrange(len(sizes))] = chance.randrange(4)
     elif shape < 0.2 and limit >= LARGE:
-        sizes = [chance.randrange(9), LARGE + chance.randrange(-1, 9), chance.randrange(9)]
+        large = LARGE + chance.randrange(-1, 9)
+        sizes = [chance.randrange(9), *[large] * chance.randrange(1, 6), chance.randrange(9)]
+        if chance.random() < 0.3:
+            sizes[chance.randrange(len(sizes))] = LARGE
     else:
         sizes = [chance.randrange(25) for _ in range(chance.randrange(6))]
     messages = [chance.randbytes(size) for size in sizes]

@@ -107,6 +107,7 @@ sizes = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 100_000)), min_siz
 @given(bodies, bodies, sizes, st.sampled_from([1, 2, RUN - 1, RUN, BLOCK + 1, 1 << 62]), st.booleans(), st.booleans())
 @example([b"x" * LARGE] * 3, [], [1], 1, False, True)
 @example([b"x" * LARGE] * 3, [], [100_000], 1, True, True)
+@example([b"x" * LARGE] * 9, [b"y" * LARGE] * 5 + [b"z" * 70_000] * 2, [30_000, LARGE, 17], 2, True, True)
 def test_two_machines_exchange_messages(
     there: list[bytes], back: list[bytes], cuts: list[int], most: int, ipc: bool, in_place: bool
 ) -> None:
@@ -197,6 +198,36 @@ def test_a_large_body_is_received_into_the_returned_object() -> None:
     machine.take(out)
     assert out == [body, b"next"]
     assert out[0] is place[0]
+
+
+@FRAMINGS
+@pytest.mark.parametrize("cut_at", [0, 3, 8, 9, 1000])
+@pytest.mark.parametrize("odd", [None, 2, 3])
+def test_messages_of_equal_size_are_received_in_place_together(odd: int | None, cut_at: int, ipc: bool) -> None:
+    large = [random.Random(number).randbytes(LARGE) for number in range(4)]
+    if odd is not None:
+        large[odd] = large[odd][1:]
+    machine, size = opened(ipc=ipc, in_place=True), LARGE + 8 + ipc
+    wire = b"".join(frame(body, ipc) for body in large)
+    machine.feed(wire[:20])
+    machine.take([])
+    assert machine.chain(1 << 20) == []  # nothing is known of what follows
+    give(machine, wire[20 : size + 20])
+    out: list[bytes] = []
+    machine.take(out)
+    assert (machine.chain(size - 1), [*map(len, machine.chain(2 * size))]) == (
+        [],
+        [size - LARGE, LARGE] * 2 + [size - LARGE],
+    )
+    give(machine, wire[size + 20 : 3 * size + cut_at])
+    assert machine.more
+    for most in (-1, 0, 1):
+        machine.take(out, most)
+    assert out == large[:2]
+    machine.take(out)
+    give(machine, wire[3 * size + cut_at :])
+    assert out + all_of(machine) == large
+    assert (machine.begun, machine.more, machine.count) == (False, False, 4)
 
 
 def test_a_body_received_in_place_counts_towards_most() -> None:

@@ -53,9 +53,10 @@ def every_interrupt(machine: Machine, call: Callable[..., object], *arguments: A
 @pytest.mark.parametrize("in_place", [False, True])
 def test_an_interrupted_call_happens_or_not_and_can_be_repeated(ipc: bool, in_place: bool) -> None:
     large = random.Random(1).randbytes(LARGE)
-    messages = [b"a", b"bc", *[b"16 bytes, a run."] * (RUN + 2), large, b"", large, b"end"]
+    messages = [b"a", b"bc", *[b"16 bytes, a run."] * (RUN + 2), *[large] * 4, b"", large, b"end"]
     wire = hello(PUSH) + b"".join(frame(body, ipc) for body in messages)
-    parts = [wire[:5], wire[5:30], wire[30:1000], wire[1000:9000], wire[9000:20_000], wire[20_000:]]
+    parts = [wire[:5], wire[5:30], wire[30:1000], wire[1000:9000], wire[9000:20_000], wire[20_000:40_000]]
+    parts += [wire[40_000:70_000], wire[70_000:]]
     machine = Machine(PULL, ipc=ipc, in_place=in_place)
     got: list[bytes] = []
     out: list[bytes] = []  # of the interrupted copy
