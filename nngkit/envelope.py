@@ -33,9 +33,8 @@ MAX_DEPTH: Final = 32
 _INT_LOW, _INT_HIGH = -(2**64), 2**64 - 1  # range of CBOR integers without a tag
 _SHOWN = 120  # characters of a peer's text that an error repeats
 
-LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))
-"""Types whose values are all allowed."""
-_READ: Final[frozenset[type]] = LEAVES | {int}  # integers decoded without tags are within 64 bits
+_LEAVES: Final[frozenset[type]] = frozenset((str, bytes, float, bool, type(None)))  # all their values are allowed
+_READ: Final[frozenset[type]] = _LEAVES | {int}  # integers decoded without tags are within 64 bits
 
 
 def encode(value: object, *, limit: int | None = None, depth: int = 0) -> bytes:
@@ -69,13 +68,13 @@ def decode(data: bytes, *, what: str, limit: int = CONTROL_LIMIT, peer: str | No
     return value
 
 
-def _check(value: object, depth: int, leaves: frozenset[type] = LEAVES) -> None:
+def _check(value: object, depth: int, leaves: frozenset[type] = _LEAVES) -> None:
     """Raise TypeError or ValueError unless `value` is of the types that may be on the wire.
 
     `leaves` need no further check: most items are leaves, and a call for each would cost more than all the rest.
     """
     kind = type(value)
-    if kind in LEAVES:
+    if kind in _LEAVES:
         return
     if kind is int:
         if not _INT_LOW <= value <= _INT_HIGH:  # type: ignore[operator]

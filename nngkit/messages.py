@@ -43,13 +43,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
-import cbor2
 from msgspec import NODEFAULT, UNSET, Meta, Struct, ValidationError, convert, field, msgpack, to_builtins
 from msgspec import inspect as types
 from msgspec.structs import asdict, astuple
 
 from nngkit import envelope
-from nngkit.errors import BadMessage, TooLarge
+from nngkit.errors import BadMessage
 
 MOST_NUMBER: Final = (1 << 53) - 1
 """Greatest integer that every reader of CBOR has exactly, a browser's among them."""
@@ -201,11 +200,7 @@ class Maps(Generic[M]):
 
     def encode(self, message: M, limit: int | None = None) -> bytes:
         """Return the bytes of a message. Raises TooLarge; TypeError or ValueError as `envelope.encode`."""
-        data = self._writers[type(message)].encode(message)
-        most = limit or self.limit
-        if most is not None and len(data) > most:
-            raise TooLarge(len(data), most)
-        return data
+        return envelope.encode(self.pack(message), limit=limit or self.limit)
 
     def parse(self, value: object, peer: str | None = None) -> M:
         """Return the message in a decoded map. Raises BadMessage."""
@@ -288,31 +283,6 @@ class _Writer:
         self._sets = _has(info, types.FrozenSetType)
         # Values of any type are passed on as they are: to_builtins would make text of dates, and of bytearray.
         self._as_they_are = _has(info, types.AnyType)
-        # (key, name, value if it is always the same, default), in the order that gives equal bytes for equal values
-        values: dict[bytes, tuple[str, bytes | None]]
-        values = {cbor2.dumps(name): (name, None) for name in kind.__struct_encode_fields__}
-        values |= {cbor2.dumps(name): (name, cbor2.dumps(value)) for name, value in self._head.items()}
-        defaults = dict(self._defaults)
-        self._order = tuple(
-            (key, *values[key], defaults.get(values[key][0], NODEFAULT))
-            for key in sorted(values, key=lambda key: (len(key), key))
-        )
-
-    def encode(self, message: Any) -> bytes:
-        """Return the bytes of `fields`."""
-        if not self._as_they_are or len(self._order) >= 24:  # so many keys have another header
-            return envelope.encode(self.fields(message))
-        parts = [b""]
-        for key, name, written, default in self._order:
-            if written is None:
-                value = getattr(message, name)
-                if default is not NODEFAULT and value == default:
-                    continue
-                leaf = type(value) in envelope.LEAVES
-                written = cbor2.dumps(value, canonical=True) if leaf else envelope.encode(value, depth=1)
-            parts += key, written
-        parts[0] = bytes((0xA0 + len(parts) // 2,))
-        return b"".join(parts)
 
     def fields(self, message: Any) -> dict[str, Any]:
         written: dict[str, Any]

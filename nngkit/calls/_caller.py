@@ -172,14 +172,17 @@ class Caller:
             raise self.ended()
         call.began = now = time.monotonic()
         left = call.deadline - now
-        self._encode(call, left)
+        if self.codec is None:
+            call.message = call.body
+        else:
+            self._encode(call, left, self.codec)
         pool = self.pool
         begun = False
         call.version = self.changes.version
         attempt = call.attempt_timeout
         with self.lock:
             member = pool.choose(now, call.tried)
-            if member is not None and member not in call.tried:
+            if member is not None and (not call.tried or member not in call.tried):
                 pool.begin(member)
                 call.current = member
                 call.link = member.link
@@ -205,14 +208,10 @@ class Caller:
         call.left = attempt if call.shorter else None if call.seconds is None else left if left > 0 else 0.0
         return True
 
-    def _encode(self, call: Call, left: float) -> None:
-        if self.codec is None:
-            call.message = call.body
-            return
+    def _encode(self, call: Call, left: float, codec: Codec) -> None:
         call.id = f"{self._prefix}{next(self._count):x}"
         timeout = None if call.seconds is None else max(0.0, left)
-        request = CallRequest(call.id, call.body, call.method, timeout, call.stream)
-        call.message = request.encode(self.codec)
+        call.message = CallRequest(call.id, call.body, call.method, timeout, call.stream).encode(codec)
 
     def _failed(self, call: Call, cause: BaseException) -> None:
         """End an attempt without a reply; return if there is to be another. Raises the call's error."""

@@ -17,7 +17,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import dataclass
 from types import coroutine
 from typing import Any, Final
 
@@ -56,13 +55,28 @@ STUCK: Final = 10.0
 """Seconds without one call that ends, while `concurrency` calls run, after which a warning says so."""
 
 
-@dataclass(slots=True)
-class _Queued:
-    """A call that was accepted, with its deadline on trio's clock."""
+class _Worker:
+    """A task that runs calls, one after the other, and the call that it runs.
 
-    request: Request
-    call: CallRequest
-    deadline: float
+    `request`: None between calls. `began`, `deadline`: of the call, on time.monotonic(). `waits`: its handler waits in
+    `scope`, which ends it. `handler`: None if `scope` is not to end it. `reply`: what is to be sent outside of `scope`.
+
+    One scope serves all calls of a worker until it has ended one: a scope of its own would cost a call a tenth of its
+    time, and only a handler that waits can be ended.
+    """
+
+    __slots__ = ("began", "call", "deadline", "handler", "reply", "request", "scope", "waits")
+
+    scope: trio.CancelScope
+
+    def __init__(self) -> None:
+        self.request: Request | None = None
+        self.call: CallRequest | None = None
+        self.handler: Handler | None = None
+        self.reply: Payload | None = None
+        self.began = 0.0
+        self.deadline = float("inf")
+        self.waits = False
 
 
 class Running:
@@ -92,13 +106,13 @@ class Running:
             PingRequest: lambda: {"name": name},
         }
         self._handlers: dict[str, Handler] = {}
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[tuple[Request, CallRequest, float]] = deque()  # the last: its deadline
         self._queued: set[str] = set()  # the ids in it
         self._scopes: dict[str, trio.CancelScope] = {}
         self._streams: dict[str, Streaming] = {}
         self._in_progress = 0
         self._workers = 0
-        self._receiver: object = None  # the worker that has the turn to receive
+        self._receiver: _Worker | None = None  # the worker that has the turn to receive
         self._idle: trio.Event | None = None
         self._ending = False
         self._requests = 0
@@ -192,8 +206,8 @@ class Running:
         self._ending = True
         for scope in list(self._scopes.values()):
             scope.cancel()
-        for queued in self._queue:
-            await self._refuse(queued.request, ErrorReply("draining", f"{self._name} has left", ran=False))
+        for request, _, _ in self._queue:
+            await self._refuse(request, ErrorReply("draining", f"{self._name} has left", ran=False))
         self._queue.clear()
         self._queued.clear()
         with trio.move_on_after(0.2):  # for their errors to be sent
@@ -204,10 +218,15 @@ class Running:
 
     def _start_worker(self) -> None:
         self._workers += 1
-        self._background.start(self._work_plain if self.codec is None else self._work)
+        self._background.start(self._work)
 
-    def _pass_on(self, worker: object) -> None:
-        """Let another worker receive, as the handler of `worker` waits."""
+    def _pass_on(self, worker: _Worker) -> None:
+        """Let another worker receive, as the handler of `worker` waits; from now on it can be stopped."""
+        if worker.handler is not None and worker.call is not None:
+            worker.waits = True
+            self._scopes[worker.call.id] = worker.scope
+            if worker.deadline != float("inf"):
+                worker.scope.deadline = trio.current_time() + worker.deadline - time.monotonic()
         if self._receiver is worker:
             self._receiver = None
             if self._waiting:
@@ -218,13 +237,20 @@ class Running:
             self._watched = True
             self._background.start(self._watch)
 
-    def _finish(self, began: float) -> None:
+    def _start(self, worker: _Worker, request: Request, began: float) -> None:
+        worker.request = request
+        worker.began = began
+        self._in_progress += 1
+
+    def _finish(self, worker: _Worker) -> None:
+        worker.request = worker.call = worker.handler = worker.reply = None
         self._in_progress -= 1
         self._finished += 1
-        self._recent.append(time.monotonic() - began)
+        self._recent.append(time.monotonic() - worker.began)
         if len(self._recent) >= RECENT:
             self._counted()
-        self._notice_idle()
+        if self._idle is not None:
+            self._notice_idle()
 
     async def _watch(self) -> None:
         """Warn if all slots are taken and none becomes free. Ends when one is free."""
@@ -242,40 +268,54 @@ class Running:
             self._idle.set()
             self._idle = None
 
-    async def _receive(self, worker: object) -> Request | None:
-        """Return the next request, once it is the turn of `worker`; None once the socket is closed."""
+    async def _work(self) -> None:
+        """Receive requests for ever, and carry them out."""
+        worker = _Worker()
+        try:
+            while True:
+                with trio.CancelScope() as worker.scope:
+                    await (self._serve_plainly if self.codec is None else self._serve)(worker)
+                if worker.request is None:
+                    return
+                if worker.scope.cancelled_caught:
+                    worker.reply = self._failed(self._stopped(worker))
+                await self._send(worker.request, worker.reply or b"")
+                self._forget_call(worker)
+                self._finish(worker)
+        except Closed:
+            return
+        finally:
+            if worker.request is not None:
+                self._forget_call(worker)
+                self._finish(worker)
+            if self._receiver is worker:
+                self._receiver = None
+                self._waiting.unpark_all()
+
+    async def _turn(self, worker: _Worker) -> None:
+        """Wait until it is the turn of `worker` to receive."""
         while self._receiver is not worker:
             if self._receiver is None:
                 self._receiver = worker
             else:
                 await self._waiting.park()
-        try:
-            return await self._rep.arecv()
-        except BaseException as error:
-            self._receiver = None
-            self._waiting.unpark_all()
-            if isinstance(error, Closed):
-                return None
-            raise
 
-    async def _work_plain(self) -> None:
-        """Receive, run and reply for ever, with codec None."""
-        handler, worker = self._handlers[""], object()
-        while (request := await self._receive(worker)) is not None:
+    async def _serve_plainly(self, worker: _Worker) -> None:
+        """Receive, run and reply until the socket is closed, with codec None."""
+        handler = self._handlers[""]
+        while True:
+            if self._receiver is not worker:
+                await self._turn(worker)
+            request = await self._rep.arecv()
             self._requests += 1
-            began = time.monotonic()
-            self._in_progress += 1
-            try:
-                await _until_it_waits(self._answer_plain(handler, request), self._pass_on, worker)
-            except Closed:
-                return
-            finally:
-                self._finish(began)
+            self._start(worker, request, time.monotonic())
+            await _until_it_waits(self._answer_plainly(handler, request), self._pass_on, worker)
+            self._finish(worker)
 
-    async def _answer_plain(self, handler: Handler, request: Request) -> None:
+    async def _answer_plainly(self, handler: Handler, request: Request) -> None:
         try:
             result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
-            if not isinstance(result, (bytes, bytearray, memoryview, type(None))):
+            if type(result) is not bytes and not isinstance(result, (bytes, bytearray, memoryview, type(None))):
                 raise TypeError(f"the reply is {type(result).__name__}, not bytes")
         except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
             self._failures.count(self._failures.reply(error).kind)
@@ -283,40 +323,27 @@ class Running:
         if await self._send(request, result or b""):
             self._replies += 1
 
-    async def _work(self) -> None:
-        """Receive requests for ever, with a codec: carry out notices, queue or run calls."""
-        worker = object()
-        while True:
+    async def _serve(self, worker: _Worker) -> None:
+        """Receive requests, with a codec: carry out notices, queue or run calls.
+
+        Returns when the scope of `worker` was cancelled, before it has replied.
+        """
+        while worker.request is None:
             if self._queue and self._in_progress < self.concurrency:
-                item = self._queue.popleft()
-                self._queued.discard(item.call.id)
-                answering = self._answer(item)
-            elif (request := await self._receive(worker)) is not None:
-                answering = self._take(request)
+                request, call, deadline = self._queue.popleft()
+                self._queued.discard(call.id)
+                answering: Coroutine[Any, Any, object] | None = self._run(worker, request, call, deadline)
             else:
-                return
-            try:
+                if self._receiver is not worker:
+                    await self._turn(worker)
+                answering = self._accept(worker, await self._rep.arecv())
+            if answering is not None:
                 await _until_it_waits(answering, self._pass_on, worker)
-            except Closed:
-                return
-
-    async def _take(self, request: Request) -> None:
-        if (item := await self._accept(request)) is not None:
-            await self._answer(item)
-
-    async def _answer(self, item: _Queued) -> None:
-        began = time.monotonic()
-        self._in_progress += 1
-        try:
-            await self._run(item)
-        finally:
-            self._scopes.pop(item.call.id, None)
-            self._finish(began)
 
     # Requests
 
-    async def _accept(self, request: Request) -> _Queued | None:
-        """Return the call to run now; None if the request was queued, refused, or is no call."""
+    def _accept(self, worker: _Worker, request: Request) -> Coroutine[Any, Any, object] | None:
+        """Return what is to be done for a request; None for a call that was queued."""
         assert self.codec is not None
         pipe = request.pipe
         peer = pipe.address if pipe else None
@@ -326,24 +353,22 @@ class Running:
             self._bad += 1
             if self._bad == 1:
                 log.warning("%s: a request is refused, as are all further ones of this kind: %s", self._name, error)
-            await self._refuse(request, ErrorReply(REFUSED, str(error), ran=False))
-            return None
+            return self._refuse(request, ErrorReply(REFUSED, str(error), ran=False))
         match asked:
             case CallRequest():
-                return await self._accept_call(request, asked)
+                return self._accept_call(worker, request, asked)
             case MoreRequest(number):
-                await self._more(request, number)
+                return self._more(request, number)
             case CancelRequest(number):
                 self._cancel(number)
-                await self._send(request, DoneReply().encode(self.codec))
+                reply: DoneReply | ResultReply = DoneReply()
             case _:
-                await self._send(request, ResultReply(self._plain[type(asked)]()).encode(self.codec))
-        return None
+                reply = ResultReply(self._plain[type(asked)]())
+        return self._send(request, reply.encode(self.codec))
 
-    async def _accept_call(self, request: Request, call: CallRequest) -> _Queued | None:
+    def _accept_call(self, worker: _Worker, request: Request, call: CallRequest) -> Coroutine[Any, Any, object] | None:
         self._requests += 1
         handler = self._handlers.get(call.method)
-        refusal: ErrorReply | None = None
         if self.draining:
             refusal = ErrorReply("draining", f"{self._name} is leaving", ran=False)
         elif self.unhealthy:
@@ -356,18 +381,16 @@ class Running:
             refusal = ErrorReply(REFUSED, "its reply is a stream: call it with stream()", ran=False)
         elif call.id in self._scopes or call.id in self._streams or call.id in self._queued:
             refusal = ErrorReply(REFUSED, f"the call {call.id} is in progress", ran=False)
-        if refusal is None:
-            deadline = float("inf") if call.timeout is None else trio.current_time() + call.timeout
-            item = _Queued(request, call, deadline)
+        else:
+            deadline = float("inf") if call.timeout is None else time.monotonic() + call.timeout
             if self._in_progress < self.concurrency:
-                return item
+                return self._run(worker, request, call, deadline)
             if len(self._queue) < self._most_queued:
-                self._queue.append(item)
+                self._queue.append((request, call, deadline))
                 self._queued.add(call.id)
                 return None
             refusal = ErrorReply("busy", f"{self._in_progress} calls run and {len(self._queue)} wait", ran=False)
-        await self._refuse(request, refusal)
-        return None
+        return self._refuse(request, refusal)
 
     def _cancel(self, number: str) -> None:
         scope = self._scopes.get(number)
@@ -377,13 +400,17 @@ class Running:
             streaming.stop()
         if number in self._queued:
             self._queued.discard(number)
-            self._queue = deque(item for item in self._queue if item.call.id != number)
+            self._queue = deque(item for item in self._queue if item[1].id != number)
             self._notice_idle()
 
-    async def _refuse(self, request: Request, error: ErrorReply) -> None:
+    def _failed(self, error: ErrorReply) -> bytes:
+        """Count an error; return its bytes."""
         assert self.codec is not None
         self._failures.count(error.kind)
-        await self._send(request, self._failures.encode(error, self.codec, self.limit))
+        return self._failures.encode(error, self.codec, self.limit)
+
+    async def _refuse(self, request: Request, error: ErrorReply) -> None:
+        await self._send(request, self._failed(error))
 
     async def _send(self, request: Request, data: Payload) -> bool:
         try:
@@ -397,50 +424,68 @@ class Running:
 
     # Running
 
-    async def _run(self, item: _Queued) -> None:
-        """Run one call, and reply."""
-        call, codec = item.call, self.codec
-        assert codec is not None
+    async def _run(self, worker: _Worker, request: Request, call: CallRequest, deadline: float) -> None:
+        """Run one call, and reply, unless the worker's scope was cancelled meanwhile."""
+        now = time.monotonic()
+        self._start(worker, request, now)
         handler = self._handlers[call.method]
-        if trio.current_time() >= item.deadline:
-            await self._refuse(item.request, ErrorReply("deadline", "it passed in the queue", ran=False))
+        if now >= deadline:
+            await self._refuse(request, ErrorReply("deadline", "it passed in the queue", ran=False))
+            self._finish(worker)
             return
-        calling: Calling | None = None
-        if handler.two:
-            left = item.deadline - trio.current_time()
-            calling = Calling(call.method, call.id, time.monotonic() + left, item.request.pipe)
-        scope = self._scopes[call.id] = trio.CancelScope(deadline=item.deadline)
+        calling = Calling(call.method, call.id, deadline, request.pipe) if handler.two else None
         if call.stream and handler.streams:
-            await self._run_stream(item, handler, calling, scope)
+            await self._run_stream(request, call, handler, calling, deadline)
+            self._finish(worker)
             return
+        worker.call, worker.handler, worker.deadline = call, handler, deadline
         error: ErrorReply | None = None
         value: Any = None
         try:
-            with scope:
-                value = await handler.call(call.body, calling)
+            value = await handler.call(call.body, calling)
         except BaseException as failed:
             error = self._failures.reply(failed)
-        if scope.cancelled_caught:
-            error = self._stopped(item)
-            self._note_abandoned(handler)
-        if error is None:
-            try:
-                reply = PartsReply((value,), True) if call.stream else ResultReply(value)
-                data = reply.encode(codec, self.limit)
-            except TooLarge as large:
-                error = ErrorReply("too large", f"the reply: {large}")
-            except (TypeError, ValueError) as unusable:
-                error = self._failures.reply(TypeError(f"the reply cannot be encoded: {unusable}"))
-            else:
-                self._replies += 1
-                await self._send(item.request, data)
-                return
-        await self._refuse(item.request, error)
+        worker.handler = None
+        reply = self._encoded(call, value) if error is None else self._failed(error)
+        if worker.waits and self._forget_call(worker):
+            worker.reply = reply
+            return
+        await self._send(request, reply)
+        self._finish(worker)
 
-    def _stopped(self, item: _Queued) -> ErrorReply:
+    def _encoded(self, call: CallRequest, value: Any) -> bytes:
+        """Return the bytes of a result, or of the error that it cannot be sent."""
+        assert self.codec is not None
+        try:
+            result = PartsReply((value,), True) if call.stream else ResultReply(value)
+            data = result.encode(self.codec, self.limit)
+        except TooLarge as large:
+            return self._failed(ErrorReply("too large", f"the reply: {large}"))
+        except (TypeError, ValueError) as unusable:
+            return self._failed(self._failures.reply(TypeError(f"the reply cannot be encoded: {unusable}")))
+        self._replies += 1
+        return data
+
+    def _forget_call(self, worker: _Worker) -> bool:
+        """End what `_pass_on` has begun; return True if the scope is used up."""
+        if not worker.waits:
+            return False
+        assert worker.call is not None
+        worker.waits = False
+        self._scopes.pop(worker.call.id, None)
+        used = worker.scope.cancel_called
+        worker.scope.deadline = float("inf")
+        return used
+
+    def _stopped(self, worker: _Worker) -> ErrorReply:
+        if worker.handler is not None:
+            self._note_abandoned(worker.handler)
+        return self._why_stopped(worker.scope)
+
+    def _why_stopped(self, scope: trio.CancelScope) -> ErrorReply:
         if self._ending:
             return ErrorReply("cancelled", f"{self._name} has left")
-        if trio.current_time() >= item.deadline:
+        if trio.current_time() >= scope.deadline:
             return ErrorReply("deadline", "the handler was stopped at the deadline")
         return ErrorReply("cancelled", "the caller has given up")
 
@@ -453,25 +498,29 @@ class Running:
     # Streams
 
     async def _run_stream(
-        self, item: _Queued, handler: Handler, calling: Calling | None, scope: trio.CancelScope
+        self, request: Request, call: CallRequest, handler: Handler, calling: Calling | None, deadline: float
     ) -> None:
-        streaming = Streaming(item.request.pipe)
-        number = item.call.id
+        streaming = Streaming(request.pipe)
+        number = call.id
         while len(self._streams) >= MOST_STREAMS:
             self._streams.pop(next(iter(self._streams))).drained.set()
         self._streams[number] = streaming
-        self._reply_parts(item.request, streaming)
+        self._reply_parts(request, streaming)
         self._background.start(self._forget, number, streaming)
         error: ErrorReply | None = None
+        until = trio.current_time() + deadline - time.monotonic()
+        scope = self._scopes[number] = trio.CancelScope(deadline=until)
         try:
             with scope:
-                await streaming.produce(handler, item.call.body, calling)
+                await streaming.produce(handler, call.body, calling)
         except Unread:
             error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
         except BaseException as failed:
             error = self._failures.reply(failed)
+        finally:
+            self._scopes.pop(number, None)
         if scope.cancelled_caught:
-            error = self._stopped(item)
+            error = self._why_stopped(scope)
             self._note_abandoned(handler)
         self._replies += error is None
         if error is not None:
@@ -529,7 +578,7 @@ class Running:
 
 @coroutine
 def _until_it_waits(
-    running: Coroutine[Any, Any, None], call: Callable[[object], None], argument: object
+    running: Coroutine[Any, Any, object], call: Callable[[_Worker], None], argument: _Worker
 ) -> Generator[Any, Any, None]:
     """Run a coroutine to its end; `call(argument)` when it first waits."""
     resume: Callable[[Any], Any] = running.send

@@ -46,7 +46,12 @@ class Balance:
 
     def call(self, now: float) -> None:
         """Note a call."""
-        self.put_back(now, self._share)
+        earned = self._earned
+        if earned and earned[-1][0] == now // 1:  # here too: it is done for every call
+            earned[-1][1] += self._share
+            self._sum += self._share
+        else:
+            self.put_back(now, self._share)
 
     def put_back(self, now: float, retries: float = 1.0) -> None:
         """Add retries: those that were taken, and not needed."""

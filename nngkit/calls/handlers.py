@@ -66,10 +66,14 @@ class Handler:
         self.plain = not self._async
         self.streams = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
 
-    async def call(self, body: Any, calling: Calling | None) -> Any:
+    def call(self, body: Any, calling: Calling | None) -> Awaitable[Any]:
         """Run the handler; return its result. If cancelled, a plain function's thread runs on, and is abandoned."""
         if self._async:
-            return await (self._function(body, calling) if self.two else self._function(body))
+            made: Awaitable[Any] = self._function(body, calling) if self.two else self._function(body)
+            return made
+        return self._in_thread(body, calling)
+
+    async def _in_thread(self, body: Any, calling: Calling | None) -> Any:
         function = partial(self._function, body, calling) if self.two else partial(self._function, body)
         [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=self._limiter())
         if inspect.isawaitable(result):  # a callable object, or a lambda around a coroutine function

@@ -49,13 +49,13 @@ class Ejection:
 
 
 class Health:
-    """Record of one provider's failures."""
+    """Record of one provider's failures. `ejections`: those that are not forgotten."""
 
-    __slots__ = ("_ejections", "_rules", "failures", "returned", "until")
+    __slots__ = ("_rules", "ejections", "failures", "returned", "until")
 
     def __init__(self, rules: Ejection) -> None:
         self._rules = rules
-        self._ejections = 0
+        self.ejections = 0
         self.failures = 0
         self.until = 0.0  # end of the ejection; 0 if it is not ejected
         self.returned = 0.0  # start of the return; 0 if it has its full share
@@ -63,8 +63,8 @@ class Health:
     def succeeded(self, now: float) -> None:
         """Count a reply."""
         self.failures = 0
-        if self._ejections and not self.until and now - self.returned > self._rules.longest:
-            self._ejections = 0
+        if self.ejections and not self.until and now - self.returned > self._rules.longest:
+            self.ejections = 0
 
     def failed(self) -> bool:
         """Count a failure; return True if the provider should be ejected now."""
@@ -73,8 +73,8 @@ class Health:
 
     def eject(self, now: float) -> None:
         """Start an ejection."""
-        seconds = self._rules.shortest * 2 ** min(self._ejections, MOST_DOUBLED)
-        self._ejections += 1
+        seconds = self._rules.shortest * 2 ** min(self.ejections, MOST_DOUBLED)
+        self.ejections += 1
         self.until = now + min(seconds, self._rules.longest)
         self.returned = 0.0
 
@@ -93,8 +93,3 @@ class Health:
         if not self.returned:
             return 1.0
         return min(1.0, max(0.0, now - self.returned) / self._rules.ramp) if self._rules.ramp else 1.0
-
-    @property
-    def ejections(self) -> int:
-        """Ejections, without those forgotten."""
-        return self._ejections

@@ -69,6 +69,19 @@ class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
     timeout: Annotated[float, Meta(ge=0, lt=1e9)] | None = None
     stream: Flag = False
 
+    def encode(self, codec: Codec, limit: int | None = None) -> bytes:
+        """Encode the message, as the other ones; written out, in a third of the time."""
+        if codec != "cbor":
+            return _Request.encode(self, codec, limit)
+        method, timeout, stream = self.method, self.timeout, self.stream
+        count = 4 + (method != "") + (timeout is not None) + stream
+        head = _MAPS[count] + _CALL + _text(self.id) + _BODY + _written(self.body) + _CALL_END
+        if method:
+            head += _METHOD + _text(method)
+        if stream:
+            head += _STREAM
+        return _limited(head if timeout is None else head + _TIMEOUT + _written(timeout), limit)
+
 
 class MoreRequest(_Request, frozen=True, tag="more"):
     """Request for the next parts of the stream of the call `id`."""
@@ -132,12 +145,24 @@ class ResultReply(_Reply, frozen=True, tag="result"):
 
     body: Any
 
+    def encode(self, codec: Codec, limit: int | None = None) -> bytes:
+        """Encode the message, as the other ones; written out, in a third of the time."""
+        if codec != "cbor":
+            return _Reply.encode(self, codec, limit)
+        return _limited(_RESULT + _written(self.body) + _RESULT_END, limit)
+
 
 class PartsReply(_Reply, frozen=True, tag="parts"):
     """Parts of a stream, in order. `end`: no more follow."""
 
     parts: Annotated[tuple[Any, ...], Meta(max_length=MAX_PARTS)]
     end: Flag
+
+    def encode(self, codec: Codec, limit: int | None = None) -> bytes:
+        """Encode the message, as the other ones; written out, in a third of the time."""
+        if codec != "cbor":
+            return _Reply.encode(self, codec, limit)
+        return _limited((_PARTS_END if self.end else _PARTS) + _written(self.parts), limit)
 
 
 class DoneReply(_Reply, frozen=True, tag="done"):
@@ -181,8 +206,8 @@ REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, Err
 
 def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Reply:
     """Decode a reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
-    if codec == "cbor" and len(data) <= limit and data.startswith(_RESULT) and data.endswith(_RESULT_END):
-        body = _item(data[len(_RESULT) : -len(_RESULT_END)])
+    if codec == "cbor" and len(data) <= limit and data[: len(_RESULT)] == _RESULT and data.endswith(_RESULT_END):
+        body = _item(data, len(_RESULT), len(data) - len(_RESULT_END))
         if body is not _UNUSUAL:
             return ResultReply(body)
     decode = envelope.decode if codec == "cbor" else _from_json
@@ -192,57 +217,83 @@ def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = Non
 
 # ---- the usual messages ----------------------------------------------------------------------------------------------
 
-# Nearly all messages are calls with a timeout, and their results, as `encode` writes them. These are taken apart here,
-# in a fifth of the time; the general reader takes, or refuses, all others. Both return the same: between the bytes
-# around a body there is nothing but one item, or it is not a usual message.
+# Nearly all messages are calls with a timeout, and their results. `encode` writes them, and they are taken apart here,
+# without a map of their fields; the general reader takes, or refuses, all others. Both return the same: between the
+# bytes around a body there is nothing but one item, or it is not a usual message.
 
+_MAPS: Final = [bytes((0xA0 + size,)) for size in range(24)]
+_TEXTS: Final = [bytes((0x60 + size,)) for size in range(24)]
+_BYTES: Final = [bytes((0x40 + size,)) for size in range(24)]
 _CALL: Final = b"av\x01bid"
+_BODY: Final = b"dbody"
 _CALL_END: Final = b"dtypedcall"
 _METHOD: Final = b"fmethod"
-_TIMEOUT: Final = b"gtimeout\xfb"  # and the eight bytes of a float
+_STREAM: Final = b"fstream\xf5"
+_TIMEOUT: Final = b"gtimeout"
 _RESULT: Final = b"\xa3av\x01dbody"
 _RESULT_END: Final = b"dtypefresult"
+_PARTS: Final = b"\xa4av\x01cend\xf4dtypeepartseparts"
+_PARTS_END: Final = b"\xa4av\x01cend\xf5dtypeepartseparts"
 _UNUSUAL: Final = object()
 _unpack_float = struct.Struct(">d").unpack_from
 
 
+def _text(text: str) -> bytes:
+    data = str.encode(text)
+    return _TEXTS[len(data)] + data if len(data) < 24 else envelope.encode(text)
+
+
+def _written(value: Any) -> bytes:
+    """Return the bytes of a value inside a map."""
+    if type(value) is bytes and len(value) < 24:
+        return _BYTES[len(value)] + value
+    return envelope.encode(value, depth=1)
+
+
+def _limited(data: bytes, limit: int | None) -> bytes:
+    if limit is not None and len(data) > limit:
+        raise TooLarge(len(data), limit)
+    return data
+
+
 def _usual_call(data: bytes) -> CallRequest | None:
     """Return a call with a timeout, and perhaps a method; None if the general reader has to look at it."""
-    size = data[7] & 0x1F if len(data) > 40 else 0
-    start, timeout = 13 + size, len(data) - 8 - len(_TIMEOUT)
-    end, method = timeout - len(_CALL_END), b""
+    count = len(data)
+    size = data[7] - 0x60 if count > 40 else 0
+    start, timeout = 13 + size, count - 17  # `gtimeout`, and the nine bytes of a float
+    end, method = timeout - 10, b""
     if data[:1] == b"\xa6":
         end = data.rfind(_CALL_END + _METHOD, start, timeout)
         method = data[end + len(_CALL_END + _METHOD) : timeout]
         if not method or method[0] != 0x60 + len(method) - 1 or len(method) > 24:
             return None
-    elif data[:1] != b"\xa5" or not data.startswith(_CALL_END, end):
+    elif data[:1] != b"\xa5" or data[end:timeout] != _CALL_END:
         return None
     if not (
-        data.startswith(_CALL, 1)
-        and 0x61 <= data[7] <= 0x77
-        and data.startswith(b"dbody", 8 + size)
-        and data.startswith(_TIMEOUT, timeout)
+        data[1:7] == _CALL
+        and 1 <= size <= 23
+        and data[start - 5 : start] == _BODY
+        and data[timeout : count - 8] == b"gtimeout\xfb"
         and start < end
     ):
         return None
-    (seconds,) = _unpack_float(data, len(data) - 8)
-    body = _item(data[start:end])
+    (seconds,) = _unpack_float(data, count - 8)
+    body = _item(data, start, end)
     if body is _UNUSUAL or not 0 <= seconds < 1e9:
         return None
     try:
-        return CallRequest(data[8 : 8 + size].decode(), body, method[1:].decode(), seconds)
+        return CallRequest(data[8 : start - 5].decode(), body, method[1:].decode(), seconds)
     except UnicodeDecodeError:
         return None
 
 
-def _item(data: bytes) -> Any:
-    """Return the value in `data` inside a map, if it is exactly one; else `_UNUSUAL`."""
-    kind = data[0] if data else 0
-    if 0x40 <= kind < 0x58 and len(data) == kind - 0x3F:  # short bytes
-        return data[1:]
+def _item(data: bytes, start: int, end: int) -> Any:
+    """Return the value between two places in a map, if it is exactly one; else `_UNUSUAL`."""
+    kind = data[start]
+    if 0x40 <= kind < 0x58 and end - start == kind - 0x3F:  # short bytes
+        return data[start + 1 : end]
     try:
-        return envelope.decode(data, what="item", limit=len(data), depth=1)
+        return envelope.decode(data[start:end], what="item", limit=end - start, depth=1)
     except BadMessage:
         return _UNUSUAL
 
@@ -252,10 +303,7 @@ def _item(data: bytes) -> Any:
 
 def _to_json(fields: dict[str, object], *, limit: int | None) -> bytes:
     envelope.encode(fields)  # the reader has the same limits on depth, integers and keys
-    data = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    if limit is not None and len(data) > limit:
-        raise TooLarge(len(data), limit)
-    return data
+    return _limited(json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(), limit)
 
 
 def _from_json(data: bytes, *, what: str, limit: int, peer: str | None) -> Any:

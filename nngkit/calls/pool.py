@@ -226,8 +226,9 @@ class Pool:
             if outcome == "error":
                 member.outcomes["error"] += 1
             member.last_reply = now
-            member.recent.append(seconds)
-            if len(member.recent) >= RECENT:
+            recent = member.recent
+            recent += (seconds,)
+            if len(recent) >= RECENT:
                 _ = member.times
             health = member.health
             health.failures = 0
@@ -267,6 +268,8 @@ class Pool:
         lanes = self._lanes
         if not lanes:
             return None
+        if len(lanes) == 1 and len(lanes[0][1]) == 1:
+            return lanes[0][1][0]
         start = 0
         if self._active is not None and lanes[0][0] != self._active:
             start = next((index for index, (rank, _) in enumerate(lanes) if rank == self._active), 0)

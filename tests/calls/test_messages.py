@@ -60,8 +60,11 @@ usual_ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min
 nested = st.integers(28, 33).map(lambda depth: json.loads("[" * depth + "]" * depth))
 usual_bodies = bodies | st.binary(max_size=300) | nested
 usual = st.one_of(
-    st.builds(CallRequest, usual_ids, usual_bodies, st.just("") | usual_ids, st.floats(0, 2e9) | st.none()),
+    st.builds(
+        CallRequest, usual_ids, usual_bodies, st.just("") | usual_ids, st.floats(0, 2e9) | st.none(), st.booleans()
+    ),
     st.builds(ResultReply, usual_bodies),
+    st.builds(PartsReply, st.lists(usual_bodies, max_size=30).map(tuple), st.booleans()),
 )
 
 
