@@ -235,14 +235,13 @@ class Poller:
 
     def read_ready(self, loop: object = None) -> bool:
         """Read every connection with data; return False if there is none."""
-        state, epoll = self._state, self.epoll
-        if epoll is None or (state.reason is not None and not state.lingers):
-            return False
+        state = self._state
         try:
-            # Polled under the lock: an event is reported once, and a thread that waits with it for the lock or the
-            # interpreter would have others served hundreds of times before that peer.
+            # Polled under the lock: an event is reported once. A thread that waits with it for the lock or the interpreter
+            # would have others served hundreds of times before that peer, and after a close lose another's wake-up.
             with state.lock:
-                events = epoll.poll(0)
+                epoll = self.epoll
+                events = None if epoll is None or self._ended else epoll.poll(0)
                 if not events:
                     return False
                 self._read(events)
@@ -251,6 +250,11 @@ class Poller:
             state.resume()
             raise
         return True
+
+    @property
+    def _ended(self) -> bool:
+        """True if nothing is read any more."""
+        return self._state.reason is not None and not self._state.lingers
 
     def read_one(self, number: int, event: int) -> None:
         """Read one connection with data. For the reader thread, while there is no epoll."""
@@ -263,7 +267,7 @@ class Poller:
     def read_now(self) -> None:
         """Read every connection with data. Under the lock."""
         epoll = self.epoll or self._open()  # not left to the reader thread, which may have to wait for the interpreter
-        if epoll is not None:
+        if epoll is not None and not self._ended:
             self._read(epoll.poll(0))
 
     def _read(self, events: list[tuple[int, int]], deliver: Deliver | None = None) -> bool:
