@@ -237,8 +237,9 @@ class Poller:
         """Read every connection with data; return False if there is none."""
         state = self._state
         try:
-            # Polled under the lock: an event is reported once. A thread that waits with it for the lock or the interpreter
-            # would have others served hundreds of times before that peer, and after a close lose another's wake-up.
+            # Polled under the lock: an event is reported once. A thread that waits with it for the lock or the
+            # interpreter would have others served hundreds of times before that peer, and after a close lose another's
+            # wake-up.
             with state.lock:
                 epoll = self.epoll
                 events = None if epoll is None or self._ended else epoll.poll(0)
