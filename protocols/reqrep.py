@@ -222,7 +222,6 @@ class Req(Socket):
         state, outbox = self._state, self._outbox
         if state.reason is not None:
             state.check_open()
-        add = outbox.add if at_once else partial(outbox.add_at_turn_end, request=call)
         header = call.header = self._asking.enter(call)
         if self._sharing.active:
             message = yield from self._placing(header, body, call.waiter, deadline)
@@ -237,8 +236,13 @@ class Req(Socket):
                     yield from self._until(lambda: bool(state.present), state.peer_waiters, call, deadline, seconds)
                 call.queued = True
                 call.resend_at = None if self._resend is None else now + self._resend
-                if not (at_once and outbox.send_now(message, call)) and not add(message):
-                    yield from self._until(lambda: add(message), outbox.waiters, call, deadline, seconds)
+                if at_once:
+                    queued = outbox.send_now(message, call) or outbox.add(message)
+                else:
+                    queued = outbox.add_at_turn_end(message, call)
+                if not queued:
+                    add = partial(outbox.add, message) if at_once else partial(outbox.add_at_turn_end, message, call)
+                    yield from self._until(add, outbox.waiters, call, deadline, seconds)
                 if self._resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
                     alarm.set(self._resend)
                 while call.reply is None:

@@ -172,46 +172,43 @@ class Caller:
             raise self.ended()
         call.began = now = time.monotonic()
         left = call.deadline - now
+        call.left = None if call.seconds is None else left if left > 0 else 0.0
         if self.codec is None:
             call.message = call.body
         else:
-            self._encode(call, left, self.codec)
-        pool = self.pool
-        begun = False
-        call.version = self.changes.version
-        attempt = call.attempt_timeout
+            self._encode(call, self.codec)
+        pool, attempt, version = self.pool, call.attempt_timeout, self.changes.version
         with self.lock:
             member = pool.choose(now, call.tried)
-            if member is not None and (not call.tried or member not in call.tried):
-                pool.begin(member)
-                call.current = member
-                call.link = member.link
-                begun = True
+            chosen = None if call.tried and member in call.tried else member
+            if chosen is not None:
+                pool.begin(chosen)
                 if not call.attempts and not call.beside:
                     self._balance.call(now)
-                if attempt is not None and attempt < left:
-                    call.shorter = self._balance.take(now)
-                    call.unbudgeted = not call.shorter
-                else:
-                    call.shorter = call.unbudgeted = False
-        if not begun:
+                if attempt is not None:
+                    call.shorter = attempt < left and self._balance.take(now)
+                    call.unbudgeted = attempt < left and not call.shorter
+        if chosen is None:
             if member is None and left <= 0:
                 self.count_failed(call)
                 raise self._no_provider(call)
             call.pause = left
+            call.version = version
             if member is not None:  # each was tried once
                 call.pause = max(0.0, min(left, LONGEST_PAUSE, FIRST_PAUSE * 2**call.passes))
                 call.tried = ()
                 call.passes += 1
             return False
+        call.current = chosen
+        call.link = chosen.link
         call.attempts += 1
-        call.left = attempt if call.shorter else None if call.seconds is None else left if left > 0 else 0.0
+        if call.shorter:
+            call.left = attempt
         return True
 
-    def _encode(self, call: Call, left: float, codec: Codec) -> None:
+    def _encode(self, call: Call, codec: Codec) -> None:
         call.id = f"{self._prefix}{next(self._count):x}"
-        timeout = None if call.seconds is None else max(0.0, left)
-        call.message = CallRequest(call.id, call.body, call.method, timeout, call.stream).encode(codec)
+        call.message = CallRequest(call.id, call.body, call.method, call.left, call.stream).encode(codec)
 
     def _failed(self, call: Call, cause: BaseException) -> None:
         """End an attempt without a reply; return if there is to be another. Raises the call's error."""
@@ -303,14 +300,15 @@ class Caller:
         now = time.monotonic()
         member = call.current
         assert member is not None
+        seconds = now - call.began
         with self.lock:
-            ejected = self.pool.end(member, outcome, now - call.began, now)
+            ejected = self.pool.end(member, outcome, seconds, now)
             if call.shorter and outcome != "timeout":
                 self._balance.put_back(now)
-        if call.unbudgeted and call.attempt_timeout is not None and now - call.began > call.attempt_timeout:
-            self.over_budget += 1
         if ejected:
             self.ejected += 1
+        if call.attempt_timeout is not None and call.unbudgeted and seconds > call.attempt_timeout:
+            self.over_budget += 1
         if member.leaving and not member.outstanding:
             self.on_idle()
 

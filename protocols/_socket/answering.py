@@ -36,12 +36,13 @@ class Answers:
         self._outbox = outbox
         self._count = 0
 
-    async def checkpoint_sometimes(self) -> None:
-        """Yield to other tasks, and to a cancellation, every 64 calls, before a reply is queued."""
+    def counted(self) -> bool:
+        """Count a reply that a task sends; return True every 64 times: it is to yield to other tasks first."""
         self._count += 1
-        if self._count >= BURST:
-            self._count = 0
-            await sleep(0)
+        if self._count < BURST:
+            return False
+        self._count = 0
+        return True
 
     def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
         """Queue or drop one reply; return False if it may wait for room."""
@@ -186,7 +187,8 @@ class Question:
         """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
         answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
-        await self._answers.checkpoint_sometimes()
+        if self._answers.counted():
+            await sleep(0)  # a checkpoint, before the reply is queued
         if self._answers.answer(self._connection, answer, soon=True):
             return
         waiter = task_waiter()

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import starmap
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
@@ -122,19 +122,16 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[TaskWaiter, float] = {}
+        self.waiting: dict[TaskWaiter, float] = {}
         self._at = inf  # time of the next alarm
         self._alarm: Alarm | None = None  # its thread starts with the first wait, not with the import
+        self.timed: object = None  # the last trio run that was found to have the system's clock
 
     def add(self, waiter: TaskWaiter, deadline: float) -> None:
-        """Release ``waiter`` at ``deadline``, unless `discard` comes first."""
-        self._waiting[waiter] = deadline
+        """Release ``waiter`` at ``deadline``, unless it is removed from `waiting` first."""
+        self.waiting[waiter] = deadline
         if deadline < self._at:
             self._set(deadline)
-
-    def discard(self, waiter: TaskWaiter) -> None:
-        """Undo `add`. Idempotent."""
-        self._waiting.pop(waiter, None)
 
     def _set(self, at: float) -> None:
         if self._alarm is None:
@@ -144,10 +141,10 @@ class Deadlines:
 
     def _due(self) -> None:
         self._at = inf  # a waiter that is added from here on sets the alarm itself
-        waiting, now, first = self._waiting.copy(), time.monotonic(), inf
+        waiting, now, first = self.waiting.copy(), time.monotonic(), inf
         for waiter, deadline in waiting.items():
             if deadline <= now:
-                self._waiting.pop(waiter, None)
+                self.waiting.pop(waiter, None)
                 waiter.call(waiter.release)
             elif deadline < first:
                 first = deadline
@@ -200,7 +197,9 @@ class TrioWaiter:
     def wake_here(self) -> None:
         """Like ``wake``, called in the waiter's own loop."""
         self._set = True
-        self.release()
+        task, self._task = self._task, None
+        if task is not None:
+            self._lowlevel.reschedule(task)
 
     def release(self) -> None:
         """End the wait, in the waiter's own loop."""
@@ -208,19 +207,27 @@ class TrioWaiter:
         if task is not None:
             self._lowlevel.reschedule(task)
 
-    async def checkpoint_if_cancelled(self) -> None:
-        """Raise a pending cancellation."""
-        await self._lowlevel.checkpoint_if_cancelled()
+    def checkpoint_if_cancelled(self) -> Awaitable[None]:
+        """Raise a pending cancellation, when awaited."""
+        checkpoint: Awaitable[None] = self._lowlevel.checkpoint_if_cancelled()
+        return checkpoint
 
     def _abort(self, _: Any) -> Any:
         self._task = None
         return self._lowlevel.Abort.SUCCEEDED
 
+    def _find_timed(self) -> bool:
+        """Return True, and note it, if the run has the system's clock."""
+        found = type(self._lowlevel.current_clock()).__name__ == "SystemClock"
+        if found:
+            deadlines.timed = self.loop
+        return found
+
     async def wait(self, deadline: float | None = None) -> bool:
         lowlevel = self._lowlevel
         if self._set or (deadline is not None and deadline <= time.monotonic()):
             await lowlevel.checkpoint()
-        elif deadline is not None and type(lowlevel.current_clock()).__name__ != "SystemClock":
+        elif deadline is not None and deadlines.timed is not self.loop and not self._find_timed():
             # a clock of tests, whose time passes as it likes
             with sys.modules["trio"].move_on_after(deadline - time.monotonic()):
                 return await self.wait()
@@ -234,7 +241,7 @@ class TrioWaiter:
             finally:
                 self._task = None
                 if deadline is not None:
-                    deadlines.discard(self)
+                    deadlines.waiting.pop(self, None)
         woken, self._set = self._set, False
         return woken or deadline is None or time.monotonic() < deadline
 
@@ -295,7 +302,7 @@ class AsyncioWaiter:
                 try:
                     await future
                 finally:
-                    deadlines.discard(self)
+                    deadlines.waiting.pop(self, None)
         woken, self._set = self._set, False
         return woken or deadline is None or time.monotonic() < deadline
 
@@ -328,7 +335,7 @@ def in_trio() -> bool:
 
 def task_waiter() -> TaskWaiter:
     """Return a waiter for the running task. Raises RuntimeError outside trio and asyncio."""
-    return TrioWaiter() if in_trio() else AsyncioWaiter()
+    return TrioWaiter() if _library.name == "trio" else AsyncioWaiter()
 
 
 async def checkpoint_before() -> bool:

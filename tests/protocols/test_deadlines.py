@@ -128,7 +128,7 @@ def test_an_alarm_that_comes_while_it_is_set_is_not_the_last_one() -> None:
             waiting: Any = _Waiting()
             deadlines.add(waiting, time.monotonic() + number * step % 5 * 2e-5)
             assert waiting.wait(2)
-            deadlines.discard(waiting)
+            deadlines.waiting.pop(waiting, None)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
