@@ -191,6 +191,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 # ---- a test's time is limited ----------------------------------------------------------------------------------------
 
 _running: tuple[float, pytest.Item, Any] | None = None  # its deadline, and what pytest-timeout is to be told

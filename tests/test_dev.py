@@ -92,6 +92,7 @@ def test_lint_runs_every_linter_even_if_all_fail(checkout: Path) -> None:
     assert done.returncode == 4
 
 
+@pytest.mark.slow
 def test_docs_prepares_builds_and_checks_the_site(checkout: Path) -> None:
     done = dev(checkout, "docs")
     script = f"{checkout}/docs/build.py"
@@ -100,6 +101,7 @@ def test_docs_prepares_builds_and_checks_the_site(checkout: Path) -> None:
     assert dev(checkout, "docs", STAND_IN_EXIT="3").returncode == 3
 
 
+@pytest.mark.slow
 def test_lock_compiles_each_lock_with_the_versions_of_those_before(checkout: Path) -> None:
     tools = checkout.parent / (checkout.name + "-tools")
     tools.mkdir()
@@ -114,6 +116,7 @@ def test_lock_compiles_each_lock_with_the_versions_of_those_before(checkout: Pat
     assert dev(checkout, "lock", PATH="/nowhere").returncode == 2
 
 
+@pytest.mark.slow
 def test_extras_runs_the_smoke_test_of_each_or_of_those_named(checkout: Path) -> None:
     script = f"{checkout}/tests/alone/run.py"
     assert dev(checkout, "extras", "journal").stdout == f"{script} journal\n"
@@ -126,6 +129,7 @@ def test_extras_runs_the_smoke_test_of_each_or_of_those_named(checkout: Path) ->
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_bench_runs_all_in_order_or_those_named(checkout: Path) -> None:
     assert dev(checkout, "bench", "--list").stdout == "alpha\nbeta\n"
     assert dev(checkout, "bench").stdout == f"{checkout}/benchmarks/alpha.py\n{checkout}/benchmarks/beta.py\n"
@@ -149,6 +153,7 @@ def test_a_second_run_starts_in_under_a_second(checkout: Path) -> None:
     assert min(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -166,6 +171,7 @@ def test_a_changed_lock_is_installed_again_which_needs_a_pip(checkout: Path, cha
     assert (checkout / ".venv" / "bin" / "python").exists(), "removed before it can be made again"
 
 
+@pytest.mark.slow
 def test_a_changed_pyproject_installs_the_checkout_again(checkout: Path) -> None:
     packages = checkout / ".venv" / "lib" / "python3.11" / "site-packages"
     (packages / "nngkit-0.0.dist-info").mkdir(parents=True)
@@ -212,6 +218,7 @@ def test_a_command_installs_only_the_locks_that_it_needs(checkout: Path, command
     assert done.returncode == (3 if part in NEEDS[command] else 0)
 
 
+@pytest.mark.slow
 def test_the_page_is_built_once_and_again_when_its_sources_change(checkout: Path) -> None:
     """npm and node are stand-ins that log their arguments; node also writes a page to the path it is given."""
     tools = checkout.parent / (checkout.name + "-tools")
@@ -244,6 +251,7 @@ def test_the_page_is_built_once_and_again_when_its_sources_change(checkout: Path
     assert log.read_text().splitlines() == once * 3
 
 
+@pytest.mark.slow
 def test_a_wheel_is_built_with_the_page(checkout: Path) -> None:
     (checkout / "nngkit/web/static/doc").mkdir(parents=True)
     (checkout / "nngkit/web/static/doc/index.html").touch()
@@ -259,6 +267,7 @@ def test_a_wheel_is_built_with_the_page(checkout: Path) -> None:
     assert "the browser page needs Node.js" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_npm_the_error_names_the_package_to_install(checkout: Path) -> None:
     sources = checkout / "nngkit" / "web" / "doc"
     sources.mkdir(parents=True)

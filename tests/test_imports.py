@@ -34,6 +34,7 @@ def test_importing_nngkit_loads_no_event_loop_and_no_nng() -> None:
     assert not HEAVY & set(json.loads(python(loaded.format("import nngkit"))))
 
 
+@pytest.mark.slow
 def test_importing_nngkit_costs_at_most_12_ms_of_cpu() -> None:
     # Alternating, and the minimum of several: other load affects both sides, and only adds.
     bare, with_nngkit = [], []

@@ -33,7 +33,8 @@ RETIRED = {  # a regular expression of whole words, also between underscores, an
 }
 # No syntax tree is made of 1,100 files: a text in triple quotes that begins its line is a docstring.
 WRONG_START = re.compile(r'^[ \t]*r?"""\s*(Wh(?:at|om?|ose|ere|ich|ether)|Somebody|Everybody|Nobody)\b.*', re.MULTILINE)
-OLD = re.compile(rf"(?<![a-z])(?:{'|'.join(f'({pattern})' for pattern in RETIRED)})(?![a-z])", re.IGNORECASE)
+FIRST = "[abdegnorstw]"  # letters, one of which begins each: looked for first, it takes a third of the time
+OLD = re.compile(rf"(?<![a-z])(?={FIRST})(?:{'|'.join(f'({pattern})' for pattern in RETIRED)})(?![a-z])")
 EXEMPT = {Path(__file__), ROOT / "docs/upgrading.md", ROOT / "tests/upgrading/record.py"}  # with the names of before
 FILES = sorted(
     {path for pattern in PATTERNS for path in ROOT.glob(pattern) if not BUILT & set(path.relative_to(ROOT).parts)}
@@ -42,10 +43,10 @@ FILES = sorted(
 
 
 def retired(text: str) -> Iterator[str]:
-    for number, line in enumerate(text.splitlines(), 1):
-        for match in OLD.finditer(line):
-            new = list(RETIRED.values())[next(index for index, group in enumerate(match.groups()) if group)]
-            yield f"line {number}: {match[0]!r} (say: {new})"
+    for match in OLD.finditer(text.lower()):
+        number = text.count("\n", 0, match.start()) + 1
+        new = list(RETIRED.values())[next(index for index, group in enumerate(match.groups()) if group)]
+        yield f"line {number}: {text[match.start() : match.end()]!r} (say: {new})"
 
 
 def test_no_retired_word_is_left() -> None:

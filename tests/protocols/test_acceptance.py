@@ -36,6 +36,7 @@ def reads_and_writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(direct, "enabled", choices[request.param])
 
 
+LIKE_ANOTHER = ("tcp6", "abstract", "wss")  # tcp, ipc, and ws with the layer of tls+tcp
 tcp_only = pytest.mark.parametrize("wire", ["tcp"], indirect=True)
 
 CASES = [
@@ -45,7 +46,7 @@ CASES = [
         transport,
         caller,
         id=f"{pattern.name}-{transport}-{caller.name}-{check}",
-        marks=[pytest.mark.slow] if check.slow else [],
+        marks=[slow] if check.slow or transport in LIKE_ANOTHER else [],
     )
     for pattern in PATTERNS
     for check in select_checks(pattern)

@@ -441,7 +441,14 @@ class Freed:
 
 
 @pytest.mark.parametrize("batch", [None, pytest.param(Batch(delay=10.0), marks=pytest.mark.slow)], ids=["", "batch"])
-@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/x", "abstract://", "inproc://closed"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tcp://127.0.0.1:0",
+        *(pytest.param(url, marks=pytest.mark.slow) for url in ("ws://127.0.0.1:0/x", "abstract://")),
+        "inproc://closed",
+    ],
+)
 def test_a_close_that_is_interrupted_anywhere_frees_everything(url: str, batch: Batch | None) -> None:
     which, reached, freed = 0, True, Freed()
     while reached:

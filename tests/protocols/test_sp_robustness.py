@@ -187,6 +187,7 @@ def test_a_claimed_length_costs_little_memory(size: int, cost: int) -> None:
         assert memory()[1] <= cost + 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_message_in_tiny_chunks_costs_no_more_memory_than_itself(in_place: bool) -> None:
     body = random.Random(1).randbytes(MIB // 8)
@@ -248,6 +249,7 @@ def single_messages(size: int) -> None:
     assert machine.count == size // 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [single_bytes, single_bytes_in_place, single_messages])
 def test_the_time_is_linear_in_the_bytes(action: Callable[[int], None]) -> None:
     assert quickest(action, 8 * LARGE) < 24 * quickest(action, LARGE)  # 8; 64 if it were quadratic
