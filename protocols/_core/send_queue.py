@@ -232,12 +232,12 @@ def _priority(connection: Connection) -> int:
 def portion(queue: list[bytes], most: int) -> tuple[list[bytes], int]:
     """Return the first of ``queue``, at most ``most``, that fit one write, and their bytes."""
     few = queue[: min(most, FEW)]
-    if sum(map(len, few)) <= APART:  # else a long queue of large messages is not measured for each write
+    room = CHUNK if len(few[0]) < APART else LARGE_CHUNK
+    if sum(map(len, few)) <= room:  # else a long queue of large messages is not measured for each write
         few = queue[:most]
         size = sum(map(len, few))
         if size <= APART:
             return few, size
-    room = CHUNK if len(few[0]) < APART else LARGE_CHUNK
     count = size = 0
     for body in few:
         length = len(body)

@@ -8,9 +8,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nngkit.errors import Full, TimedOut
 from nngkit.protocols import Bus, Pair0, Pub, Push, Sub
+from nngkit.protocols._core.connection import CHUNK
+from nngkit.protocols._core.send_queue import FEW, LARGE_CHUNK, portion
+from nngkit.protocols.sp import APART
 from nngkit.testing import Background, eventually
 from tests.protocols.queueing import LARGE, MANY, TCP, fill_network, number, numbered
 from tests.protocols.raw_peer import (
@@ -333,3 +338,19 @@ def test_a_subscriber_counts_missed_numbered_messages() -> None:
         assert got == list(range(total - 8, total))
         assert sub.stats.lost == pub.stats.dropped  # a message that the subscriber itself dropped was seen
         assert len(got) + sub.stats.dropped + sub.stats.lost == total
+
+
+# ---- how much is written at once -------------------------------------------------------------------------------------
+
+RUNS = st.tuples(st.sampled_from([0, 100, 3000, APART - 1, APART, CHUNK, LARGE_CHUNK + 1]), st.integers(1, 2 * FEW))
+
+
+@given(st.lists(RUNS, min_size=1, max_size=4), st.integers(1, 200))
+def test_a_write_takes_the_first_messages_as_many_as_fit(runs: list[tuple[int, int]], most: int) -> None:
+    queue = [bytes(size) for size, times in runs for _ in range(times)]
+    bodies, size = portion(queue, most)
+    count, room = len(bodies), CHUNK if len(queue[0]) < APART else LARGE_CHUNK
+    assert (bodies, size) == (queue[:count], sum(map(len, bodies)))
+    assert 1 <= count <= most
+    assert count == 1 or size <= room
+    assert count == min(most, len(queue)) or size + len(queue[count]) > room
