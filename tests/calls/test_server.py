@@ -233,6 +233,33 @@ async def test_a_second_call_with_the_id_of_a_running_one_is_refused() -> None:
                 gate.event.set()
 
 
+async def test_the_end_of_one_call_is_not_that_of_the_next_one_in_its_worker() -> None:
+    """A deadline that has passed, a handler that was stopped, or was to be and replies all the same."""
+
+    async def handle(body: Any) -> Any:
+        if body == "stopped":
+            await trio.sleep_forever()
+        if body == "in a group":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+        with trio.CancelScope(shield=body == "late"):
+            await trio.sleep(0.02)
+        return body
+
+    async with Server("answer", handle, codec="cbor", concurrency=1) as server:
+        with Req(dial=server.address) as req:
+            for number, body in enumerate(("stopped", "next", "late", "next", "in a group", "next", "late", "late")):
+                reply = await ask(req, CallRequest(str(number), body, "", WAIT if body == "next" else 0.01))
+                if body in ("stopped", "in a group"):
+                    assert isinstance(reply, ErrorReply)
+                    assert (reply.kind, reply.ran) == ("deadline", True)
+                else:
+                    assert reply == ResultReply(body)
+        stats = server.stats
+        assert (stats.requests, stats.replies, stats.errors) == (8, 6, {"deadline": 2})
+        await aeventually(lambda: server.stats.in_progress == 0)
+
+
 async def test_every_server_tells_what_it_is() -> None:
     async with Server("answer", echo, codec="cbor", version="2.1", tags=["b", "a"]) as server:
         with Req(dial=server.address) as req:
