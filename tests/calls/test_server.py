@@ -246,7 +246,7 @@ async def test_the_end_of_one_call_is_not_that_of_the_next_one_in_its_worker() -
             await trio.sleep(0.02)
         return body
 
-    async with Server("answer", handle, **CBOR, concurrency=1) as server:
+    async with Server("answer", handle, codec="cbor", concurrency=1) as server:
         with Req(dial=server.address) as req:
             for number, body in enumerate(("stopped", "next", "late", "next", "in a group", "next", "late", "late")):
                 reply = await ask(req, CallRequest(str(number), body, "", WAIT if body == "next" else 0.01))
