@@ -82,9 +82,9 @@ def test_clients_of_one_rep_get_equal_shares() -> None:
             clients[number].recv()
             clients[number].send(WORD.pack(1 << 31) + b"%d" % number)
     shares = Counter(served)
-    assert all(abs(shares[client] - 5000) <= 500 for client in range(4)), shares
-    for client in range(4):
-        turns = [at for at, each in enumerate(served) if each == client]
+    assert all(abs(share - 5000) <= 500 for share in shares.values()), shares
+    for number in range(4):
+        turns = [at for at, each in enumerate(served) if each == number]
         for last, turn in pairwise(turns):
             overtaken = Counter(served[last + 1 : turn])
             assert max(overtaken.values(), default=0) <= 2, overtaken
