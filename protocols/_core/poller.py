@@ -242,8 +242,7 @@ class Poller:
             # wake-up.
             with state.lock:
                 epoll = self.epoll
-                events = None if epoll is None or self._ended else epoll.poll(0)
-                if not events:
+                if epoll is None or (state.reason is not None and not state.lingers) or not (events := epoll.poll(0)):
                     return False
                 self._read(events)
             state.notify(loop)
@@ -251,11 +250,6 @@ class Poller:
             state.resume()
             raise
         return True
-
-    @property
-    def _ended(self) -> bool:
-        """True if nothing is read any more."""
-        return self._state.reason is not None and not self._state.lingers
 
     def read_one(self, number: int, event: int) -> None:
         """Read one connection with data. For the reader thread, while there is no epoll."""
@@ -267,8 +261,9 @@ class Poller:
 
     def read_now(self) -> None:
         """Read every connection with data. Under the lock."""
+        state = self._state
         epoll = self.epoll or self._open()  # not left to the reader thread, which may have to wait for the interpreter
-        if epoll is not None and not self._ended:
+        if epoll is not None and (state.reason is None or state.lingers):
             self._read(epoll.poll(0))
 
     def _read(self, events: list[tuple[int, int]], deliver: Deliver | None = None) -> bool:
