@@ -11,9 +11,9 @@ Programs without the manifest read `partition-*/*.parquet`, which has each seale
     an hour later X-Y.parquet is linked to it, and its parts are deleted; X-Y.parquet is listed
     another hour  X-Y.parquet.pending is deleted
 
-Several files cannot change places in one step. For the milliseconds that it takes, `swapping.parquet` is there, a link
-to the manifest: no Parquet, so a read then fails, and is to be repeated, instead of counting a record twice or not at
-all.
+Several files cannot change places in one step. While they do, `swapping.parquet` is there, a link to the manifest: no
+Parquet, so a read then fails, and is to be repeated, instead of counting a record twice or not at all. The parts stay
+for `LISTED` seconds of that: DuckDB looks at each file after it has listed them, and leaves out those that have gone.
 
 `plan_merge` decides, pure; `merge_segments` writes the file. `compact` does both for a journal without a recorder; a
 recorder does it by itself, when nothing waits to be sealed. All need the partition's lock.
@@ -58,6 +58,7 @@ FAN: Final = 8  # segments that are merged at least; the next merge of the resul
 MOST: Final = 1024  # segments that are merged at most: one block of the manifest
 ADVICE: Final = "restore it from a backup; until then it is left out when segments are merged"
 STAY: Final = 3600.0  # seconds until a merged segment takes the place of its parts
+LISTED: Final = 0.25  # seconds in which a program has looked at all files that it has listed
 PAUSE: Final = 0.002  # seconds for other threads after each row group
 
 
@@ -215,8 +216,8 @@ def delete_retired(storage: Storage, manifest: Manifest, now: float) -> Manifest
             due -= parts
     for file in gone:
         storage.remove(f"{folder}/{file}")
-    for segment, parts in swaps:
-        manifest = _swapped(storage, manifest, segment, parts, now)
+    if swaps:
+        manifest = _swapped(storage, manifest, swaps, now)
     return replace(manifest, retired=tuple(each for each in manifest.retired if each.file not in due))
 
 
@@ -235,18 +236,21 @@ def _is_within(file: str, segment: Segment) -> bool:
     return found is not None and segment.first <= found[0] and found[1] <= segment.end
 
 
-def _swapped(storage: Storage, manifest: Manifest, segment: Segment, parts: Collection[str], now: float) -> Manifest:
-    """Put a pending segment in the place of its parts; return the manifest that lists it so, unsaved."""
+def _swapped(storage: Storage, manifest: Manifest, swaps: list[tuple[Segment, set[str]]], now: float) -> Manifest:
+    """Put pending segments in the place of their parts; return the manifest that lists them so, unsaved."""
     folder = folder_of(manifest.partition)
-    shown = replace(segment, file=segment.file.removesuffix(PENDING))
     storage.link(f"{folder}/{MANIFEST}", f"{folder}/{SWAPPING}")
-    storage.link(f"{folder}/{segment.file}", f"{folder}/{shown.file}")
-    for file in parts:
+    shown = [replace(segment, file=segment.file.removesuffix(PENDING)) for segment, _ in swaps]
+    for (segment, _), one in zip(swaps, shown, strict=True):
+        storage.link(f"{folder}/{segment.file}", f"{folder}/{one.file}")
+    time.sleep(LISTED)
+    for file in chain.from_iterable(parts for _, parts in swaps):
         storage.remove(f"{folder}/{file}")
     storage.remove(f"{folder}/{SWAPPING}")
     write = partial(save_block, storage, manifest.partition)
-    listed = manifest.listing(manifest.segments.merged([segment], shown, write), now)
-    return listed.retiring([segment.file], now, STAY)
+    for (segment, _), one in zip(swaps, shown, strict=True):
+        manifest = manifest.listing(manifest.segments.merged([segment], one, write), now)
+    return manifest.retiring([segment.file for segment, _ in swaps], now, STAY)
 
 
 @dataclass(frozen=True, slots=True)
