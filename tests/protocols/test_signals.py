@@ -121,7 +121,8 @@ RECEIVING = """
         assert numbers == sorted(set(numbers)), "out of order, or doubled"
         assert pull.stats.left <= interrupts
     else:
-        assert numbers == list(range(count)), (count, len(numbers), len(set(numbers)), interrupts)
+        moved = [(place, one) for place, one in enumerate(numbers) if place != one]
+        assert numbers == list(range(count)), (count, len(numbers), len(set(numbers)), interrupts, moved[:40])
     assert [len(body) for body in got] == [8 + one % 50 for one in numbers]
     pull.close(), push.close()
     print("done")
