@@ -18,7 +18,7 @@ MOST_SEGMENTS: Final = 128  # each is a descriptor in the sender, and a mapping 
 
 
 class Place(NamedTuple):
-    """Where a slot is: the number of its segment, and its offset and size in bytes."""
+    """Place of a slot: the number of its segment, and its offset and size in bytes."""
 
     segment: int
     offset: int
