@@ -27,6 +27,16 @@ def deviates(program: str, line: str) -> bool:
     return "--delay -1" in line  # the original aborts
 
 
+def by_chance(program: str, line: str) -> bool:
+    """Return True where the original fails if a millisecond passes while it sends.
+
+    Without an interval (-1), it sets a receive timeout of -1 less the milliseconds that the sending took: endless, or
+    "Cannot set recv timeout: Invalid argument" (sendrecv in nngcat.c of 1.5.2).
+    """
+    words = line.split()
+    return program == "nngcat" and {"--surveyor", "--count"} <= set(words) and "--interval" not in words
+
+
 def refused(outcome: dict[str, Any]) -> bool:
     """Return True if the original rejected the arguments or addresses before any wait."""
     return outcome["code"] in (1, 3) and not outcome["stderr"].startswith(
@@ -56,7 +66,9 @@ def test_the_whole_matrix_differs_only_by_the_listed_deviations(program: str) ->
     def longest(line: str) -> float:
         return ENDLESS if expected[line]["code"] is None else PATIENCE
 
-    assert run_all(by([program], longest), list(expected)) == expected
+    certain = {line: outcome for line, outcome in expected.items() if not by_chance(program, line)}
+    assert len(expected) - len(certain) <= 2
+    assert run_all(by([program], longest), list(certain)) == certain
     # what is refused is compared by the test above, without a process for each
     ours = [line for line, outcome in expected.items() if not refused(outcome)]
     found = run_all(by([sys.executable, "-m", "nngkit", program], longest), ours, AT_ONCE)
