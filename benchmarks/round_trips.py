@@ -46,6 +46,8 @@ MANY = {
     "python-nng asyncio, contexts": ("_python_nng:ask_many", "_python_nng:reply_many"),
     "pyzmq asyncio": ("_zmq:ask_many", "_zmq:reply_many"),
     "NATS": ("_nats:ask", "_nats:reply"),
+    "Python's sockets, asyncio": ("_bare:ask_many_asyncio", "_bare:reply"),
+    "Python's sockets, trio": ("_bare:ask_many_trio", "_bare:reply"),
 }
 
 
