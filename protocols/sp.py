@@ -41,7 +41,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final
 
-from nngkit.errors import BadMessage, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, TooLarge
 
 __all__ = [
     "BUS",
@@ -97,6 +97,8 @@ NAMES: Final = {  # as in WebSocket subprotocols and log lines
 MIB: Final = 1 << 20
 ALL: Final = 1 << 62  # more than any number of messages or bytes
 HELLO: Final = 8  # bytes
+REFUSED: Final = b"\0NO\0"
+MOST_REFUSAL: Final = 500  # bytes of its text
 MOST_REFERENCE: Final = 128  # bytes of a frame that refers to a body elsewhere
 HEADROOM: Final = 64  # bytes of protocol headers, which a message may have beyond the limit
 LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below, one more copy costs less than the calls
@@ -133,6 +135,12 @@ def blank_bytes(size: int) -> tuple[bytes, int]:
 def hello(protocol: int) -> bytes:
     """Return the hello of a peer of ``protocol``."""
     return b"\0SP\0" + protocol.to_bytes(2, "big") + b"\0\0"
+
+
+def refusal(why: str) -> bytes:
+    """Return what a peer that is not let in gets in place of the hello: 00 'N' 'O' 00, a length (u16), text."""
+    text = why.encode()[:MOST_REFUSAL]
+    return REFUSED + len(text).to_bytes(2, "big") + text
 
 
 @lru_cache(512)
@@ -427,6 +435,8 @@ class Machine:
         raise NotImplementedError
 
     def _check_hello(self, data: bytes) -> None:
+        if data[:4] == REFUSED:
+            raise AccessDenied(data[6 : 6 + int.from_bytes(data[4:6], "big")].decode(errors="replace"))
         if data[:4] != b"\0SP\0" or data[6:8] != b"\0\0":
             raise BadMessage("hello", f"{data[:8].hex(' ')} is not an SP hello")
         protocol = int.from_bytes(data[4:6], "big")

@@ -37,9 +37,10 @@ from socket import SO_SNDBUF, SOL_SOCKET, SocketType
 from ssl import SSLError, SSLWantReadError
 from typing import Any, Final
 
-from nngkit.errors import BadMessage, Broken, NngkitError, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError, TooLarge
 from nngkit.protocols._core import direct
 from nngkit.protocols._core.direct import NO_SIGNAL, SHORT, code_of, socket_on
+from nngkit.protocols._core.identity import Peer
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import BUFFER, State
 from nngkit.protocols._nng import streams
@@ -49,9 +50,9 @@ from nngkit.protocols._nng.operations import Owner, atomically
 from nngkit.protocols._shm.link import Link
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
-from nngkit.protocols._wire.tls_layer import RECORD, Layer, trouble
+from nngkit.protocols._wire.tls_layer import RECORD, Certificate, Layer, trouble
 from nngkit.protocols.routing import PRIORITY
-from nngkit.protocols.sp import LENGTHS, Machine
+from nngkit.protocols.sp import LENGTHS, Machine, refusal
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -114,6 +115,7 @@ class Connection(Owner):
         self.crashed = False
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
+        self.peer: Peer | None = None  # once it is let in
         self.link: Link | None = None  # side channel of a connection with shared memory
         self.answers: Answers | None = None  # of the peer's kernel
         self._freed = False  # the stream was closed and freed
@@ -267,19 +269,32 @@ class Connection(Owner):
             except NngkitError as wrong:
                 self.fault = wrong  # `close` sends the alert
                 return False
+            if tls.open and not self._let_in():
+                return False
             self._decrypt()  # what came with the end of the handshake
             self.write(now=True)
             if self.fault is None and not tls.open:
                 self.post()
         return tls.open
 
+    def _let_in(self) -> bool:
+        """Decide on a peer by its pass, before it hears anything; return False if it is refused."""
+        try:
+            self.peer = self._state.identity.of(self.address, self.stream, self.tls)
+        except AccessDenied as denied:
+            if self.dialer is None and not self.address.web:
+                self.machine.to_send = [refusal(str(denied))]  # in place of the hello: `close` sends it
+            self.fault = denied
+            return False
+        return True
+
     def _handshake(self) -> None:
         machine, wrong = self.machine, None
-        if self.fault is not None:
-            return
+        if self.fault is not None and (self.tls is None or isinstance(self.fault, NngkitError)):
+            return  # else the peer has closed under TLS: what it said before may tell why
         try:
             machine.take(self.fresh, 0)
-        except (BadMessage, TooLarge) as found:
+        except (BadMessage, TooLarge, AccessDenied) as found:
             wrong = found
         if machine.to_send:
             self.write(now=True)
@@ -1024,8 +1039,11 @@ class Connection(Owner):
         if self.link is not None:
             pid = self.link.pid
         dialed = self.dialer is not None
-        verified, common, names, uris, ips = (False, None, (), (), ()) if self.tls is None else self.tls.names()
-        return Pipe(self.number, where, dialed, common, names, verified, pid, path, origin, uris, ips)
+        if self.peer is None:
+            self.peer = self._state.identity.of(address, self.stream, self.tls)
+        shown, who = Certificate() if self.tls is None else self.tls.certificate(), self.peer.name
+        of = shown.common, shown.names, shown.verified
+        return Pipe(self.number, where, dialed, *of, pid, path, origin, shown.uris, shown.ips, who)
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""

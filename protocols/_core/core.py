@@ -28,9 +28,10 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from nngkit.errors import Closed, NngkitError
+from nngkit.errors import AccessDenied, Closed, NngkitError
 from nngkit.protocols._core.connection import ASKING, CLOSED, JOINED, Connection, finish_interrupted
 from nngkit.protocols._core.guard import Guard, Limits
+from nngkit.protocols._core.identity import Identity
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.peer_watch import PeerWatch
@@ -71,6 +72,7 @@ class Core:
         machine: Callable[[Address, bool], Any],
         alone: bool,
         admit: Callable[[Pipe], bool] | None,
+        identity: Identity,
         limits: Limits,
         inbox: dict[str, Any],
         outbox: Callable[[State[Connection]], Outbox],
@@ -79,6 +81,7 @@ class Core:
         self.poller = state.poller = Poller(state)
         self.inbox = state.inbox = Inbox(state, self.poller, **inbox)
         self.outbox = state.outbox = outbox(state)
+        state.identity = identity
         self.guard = Guard(state, self.inbox, limits)
         self.watch = state.watch = PeerWatch(state, self.guard, limits.peer)
         state.lose, state.resume, state.complete_handshake = self.lose, self.resume, self.complete_handshake
@@ -207,13 +210,17 @@ class Core:
     def complete_handshake(self, connection: Connection) -> None:
         """Ask ``admit`` about a peer after its hello, and let it join. Without the lock, on an NNG thread."""
         state = self.state
+        pipe: Any = None
         with state.lock:
             if connection.stage != ASKING:
                 return  # its stream is closed
             try:
                 pipe = connection.describe()
+            except AccessDenied as denied:
+                connection.fault = denied
             except Exception as wrong:
                 connection.crash(wrong)
+            if connection.fault is not None:
                 self.lose(connection)
                 return
         reason = self._objection(pipe)

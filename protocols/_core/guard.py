@@ -19,6 +19,7 @@ from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
 from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.trust.trust import PERIOD
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -109,6 +110,8 @@ class Guard:
 
     def _period(self) -> float | None:
         limits = [limit for limit in (self._limits.handshake, self._limits.idle) if limit]
+        if self._state.identity.trust is not None:
+            limits.append(2 * PERIOD)
         return max(0.01, min(limits) / 2) if limits else None
 
     def _sweep(self) -> float | None:
@@ -117,6 +120,8 @@ class Guard:
         with state.lock:
             if state.reason is not None:
                 return None
+            if state.identity.trust is not None:
+                state.identity.trust.refresh()
             for connection in [*state.handshaking.values(), *state.joined()]:
                 try:
                     self._sweep_one(connection, now)
@@ -133,6 +138,9 @@ class Guard:
             if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                 self.cut(connection.where(), f"no handshake in {limits.handshake} s")
                 state.lose(connection, "no handshake")
+        elif connection.peer is not None and (denied := state.identity.objection(connection.peer)) is not None:
+            connection.fault = denied
+            state.lose(connection)
         elif limits.idle:
             self._sweep_incomplete(connection, now)
 

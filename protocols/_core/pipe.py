@@ -14,7 +14,8 @@ class Pipe:
     connected. ``pid`` is the peer's process id on ipc and abstract. Under TLS ``verified`` is True if the peer's
     certificate was checked; then ``peer_name`` is its common name, ``alt_names`` are its DNS names, and ``alt_uris``
     and ``alt_ips`` its URIs and IP addresses. On an accepted WebSocket ``path`` and ``origin`` are from the HTTP
-    request.
+    request. ``who``: the name of the peer under a trust, "@uid.N" on a Unix socket, "@local" from this machine,
+    "@anyone" otherwise; None under TLS without a trust.
     """
 
     id: int
@@ -28,6 +29,7 @@ class Pipe:
     origin: str | None = None
     alt_uris: tuple[str, ...] = ()
     alt_ips: tuple[str, ...] = ()
+    who: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class State(Generic[Peer]):
     lose: Callable[..., None]
     resume: Callable[[], None]
     complete_handshake: Callable[[Peer], None]
+    identity: Any
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

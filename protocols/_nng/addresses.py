@@ -64,6 +64,12 @@ class Address:
         return not self.local and self.scheme != "inproc"
 
     @property
+    def stays_here(self) -> bool:
+        """True if no other machine can be reached by this address, or reach it."""
+        host = self.host
+        return not self.ported or host in ("localhost", "::1") or (host.startswith("127.") and host.count(".") == 3)
+
+    @property
     def version(self) -> int:
         """The only IP version of the transport, 4 or 6; 0 if it has both."""
         return int(self.scheme[-1]) if self.scheme[-1] in "46" else 0

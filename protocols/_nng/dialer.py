@@ -26,6 +26,7 @@ from nngkit.protocols._nng.streams import close
 from nngkit.protocols._nng.tls import TLS, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.race import Race, interleaved, limit_of
+from nngkit.trust.trust import Trust
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -45,7 +46,7 @@ class Dialer:
     def __init__(
         self,
         address: Address,
-        tls: TLS | None,
+        tls: TLS | Trust | None,
         longest: float,
         connected: Callable[[Any, int | None, Dialer, Any], None],
         priority: int,

@@ -114,6 +114,12 @@ def _zone(stream: Any) -> str:
         return f"%{index}"
 
 
+def peer_user(stream: Any) -> int | None:
+    """Return the user at the other end of a Unix socket; None if it is unknown."""
+    number = ffi.new("uint64_t *")
+    return None if lib.nng_stream_get_uint64(stream, b"ipc:peer-uid", number) else int(number[0])
+
+
 def peer_process(stream: Any) -> int | None:
     """Return the process id at the other end of a Unix socket; None if it is unknown."""
     number = ffi.new("uint64_t *")

@@ -14,20 +14,19 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from nngkit.errors import ConfigError
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._wire.tls_layer import Layer
+from nngkit.trust.passes import as_file
+from nngkit.trust.trust import Trust
 
 log = logging.getLogger("nngkit.protocols")
 
-FILES: Final = Path("/proc/self/fd")  # names of open files
 Pem = str | bytes | os.PathLike[str]
 
 
@@ -90,6 +89,18 @@ class TLS:
         return context
 
 
+class TrustContexts:
+    """Makes the TLS of the connections of one listener or dialer by a trust."""
+
+    def __init__(self, trust: Trust, *, server: bool) -> None:
+        self._trust = trust
+        self._server = server
+
+    def layer(self) -> Layer:
+        """Return the TLS of a new connection."""
+        return Layer(self._trust.context(server=self._server), server=self._server, name=None)
+
+
 class Contexts:
     """Makes the TLS of the connections of one listener or dialer. Raises ConfigError for unusable settings."""
 
@@ -122,12 +133,14 @@ class Contexts:
         return Layer(self._context, server=self._server, name=self._name)
 
 
-def contexts(tls: TLS | None, address: Address, what: str) -> Contexts | None:
+def contexts(tls: TLS | Trust | None, address: Address, what: str) -> Contexts | TrustContexts | None:
     """Return what makes the TLS of connections, or None if the transport is not TLS. Raises ConfigError."""
     if not address.tls:
         return None
+    if isinstance(tls, Trust):
+        return TrustContexts(tls, server=what == "listen")
     if tls is None:
-        raise ConfigError(what, f"{address.url}: needs tls=TLS(...)", address.url)
+        raise ConfigError(what, f"{address.url}: needs tls=TLS(...), or trust=", address.url)
     return Contexts(tls, address, server=what == "listen")
 
 
@@ -151,16 +164,9 @@ def _pem(what: str, value: Pem) -> str:
 
 @contextmanager
 def _file(what: str, value: Pem) -> Iterator[str]:
-    """Give the name of a file with this PEM text, as OpenSSL's certificates and keys come from files only."""
-    text = _pem(what, value).encode()
+    text = _pem(what, value)
     if _is_path(value):
         yield os.fsdecode(value)
-    elif hasattr(os, "memfd_create") and FILES.is_dir():  # in memory, and nobody else's
-        with open(os.memfd_create(what), "wb", buffering=0) as memory:
-            memory.write(text)
-            yield str(FILES / str(memory.fileno()))
     else:
-        with tempfile.NamedTemporaryFile() as file:  # 0600
-            file.write(text)
-            file.flush()
-            yield file.name
+        with as_file(text) as path:
+            yield path

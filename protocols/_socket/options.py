@@ -25,6 +25,8 @@ from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols.batch import Batch
 from nngkit.protocols.sp import MIB
+from nngkit.trust.names import check_pattern
+from nngkit.trust.trust import Trust
 
 UNLIMITED: Final = 0
 WINDOW: Final = MIB // 4  # bytes read ahead
@@ -53,6 +55,8 @@ class Options(TypedDict, total=False):
     send_buffer: int | None
     send_window: int | None
     tls: TLS | None
+    trust: Trust | None
+    peers: str | Iterable[str] | None
     reconnect: float
     linger: float | None
     admit: Callable[[Pipe], bool] | None
@@ -125,6 +129,11 @@ def whole(what: str, value: int, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ConfigError(what, f"{value!r} is not an integer from {least} to {most}", value)
     return value
+
+
+def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return ``value``, patterns of names. Raises ConfigError."""
+    return tuple(check_pattern(each, "peers") for each in ((value,) if isinstance(value, str) else value or ()))
 
 
 def text_name(value: str | None) -> str | None:

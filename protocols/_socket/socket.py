@@ -13,7 +13,7 @@ import inspect
 import time
 import warnings
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, get_args
@@ -22,6 +22,7 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Forked, Full, NngkitE
 from nngkit.protocols._core.connection import SMALL, Connection
 from nngkit.protocols._core.core import Core, Outbox
 from nngkit.protocols._core.guard import Cut, Limits
+from nngkit.protocols._core.identity import Identity
 from nngkit.protocols._core.inbox import WhenBehind
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
@@ -41,6 +42,7 @@ from nngkit.protocols._socket.options import (
     SHARED_FROM,
     WINDOW,
     Addresses,
+    patterns,
     seconds,
     silence,
     text_name,
@@ -60,6 +62,7 @@ from nngkit.protocols._waiting.waiters import (
 from nngkit.protocols.batch import Batch, count, count_topic, pack, unpack
 from nngkit.protocols.routing import PRIORITIES, PRIORITY
 from nngkit.protocols.sp import ALL, MIB
+from nngkit.trust.trust import Trust
 
 SPLIT: Final = 16  # batches unpacked at once
 EVENTS: Final = 65536  # unread events of an iteration: beyond that it ends with Full instead of using more memory
@@ -85,11 +88,12 @@ class Socket:
     ``recv_timeout``, ``send_timeout``: seconds, None for ever. ``recv_buffer``, ``recv_window``: messages and bytes
     read ahead (Surveyor: replies kept by each survey). ``send_buffer``, ``send_window``: messages and bytes queued for
     sending. ``when_full``: "block", "drop", "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and
-    wss. ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send
-    accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection
-    by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds that a peer
-    may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection ends whose
-    peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
+    wss; or ``trust``, with which only names of its realm are let in, and of those only ``peers``: patterns as
+    "sensor.*". ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to
+    send accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the
+    connection by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds
+    that a peer may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection
+    ends whose peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
     ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``ipc_mode``: permissions of
     the sockets listened at on ipc, for example 0o600; default: by the umask (shm: 0o600). ``shm_size``: bytes of
     memory for bodies sent on shm; ``shm_from``: bytes of the smallest such body. ``batch``: many messages in one, True
@@ -137,6 +141,8 @@ class Socket:
         send_window: int | None = None,
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
+        trust: Trust | None = None,
+        peers: str | Iterable[str] | None = None,
         reconnect: float = 0.1,
         linger: float | None = 1.0,
         admit: Callable[[Pipe], bool] | None = None,
@@ -156,7 +162,11 @@ class Socket:
         self._recv_timeout = seconds("recv_timeout", recv_timeout)
         self._send_timeout = seconds("send_timeout", send_timeout)
         self.linger = seconds("linger", linger)
-        self._tls = tls
+        if tls is not None and trust is not None:
+            raise ConfigError("trust", "give either tls= or trust=")
+        self._tls = trust or tls
+        identity = Identity(trust, patterns(peers))
+        self._identity = identity
         self._ipc_mode = None if ipc_mode is None else whole("ipc_mode", ipc_mode, 0, 0o777)
         recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
         if recv_buffer is None:
@@ -199,6 +209,7 @@ class Socket:
             machine=machines(self._protocol, wire, self._header_room, self._sharing),
             alone=self._alone,
             admit=admit,
+            identity=identity,
             limits=limits,
             inbox={"cap": cap, "window": recv_window, "full": self._when_behind},
             outbox=partial(self._queues, cap=send_buffer, window=send_window, when_full=policy, where=repr(self)),
@@ -279,6 +290,7 @@ class Socket:
     def listen(self, url: str) -> str:
         """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
+        self._identity.check_address("listen", address)
         self._check_open()
         self._sharing.add(address.scheme)
         bound = self._core.listen(address, self._tls, self._ipc_mode).bound
@@ -294,6 +306,7 @@ class Socket:
         address = parse("dial", url)
         if whole("priority", priority, *PRIORITIES) != PRIORITY and not self._prioritizes:
             raise ConfigError("priority", f"a {type(self).__name__} sends to all peers, or to one", priority)
+        self._identity.check_address("dial", address)
         self._check_open()
         self._sharing.add(address.scheme)
         self._core.dial(address, self._tls, self._pause, priority)

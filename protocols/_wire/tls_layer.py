@@ -15,7 +15,7 @@ Pure: no socket, no clock. May not know: SP, messages.
 from __future__ import annotations
 
 import ssl
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError
 
@@ -34,6 +34,19 @@ _ALERTS: Final = {  # of the peer, about our certificate
 }
 _VERSIONS: Final = ("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "NO_SHARED_VERSION", "WRONG_SSL_VERSION")
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
+
+
+class Certificate(NamedTuple):
+    """A peer's certificate: DNS names, URIs, IP addresses; serial number (hexadecimal); OpenSSL's times."""
+
+    verified: bool = False
+    common: str | None = None
+    names: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()
+    serial: str = ""
+    begins: str = ""
+    ends: str = ""
 
 
 class Layer:
@@ -121,18 +134,16 @@ class Layer:
         self.length = len(self.staged)
         self.sent = 0
 
-    def names(self) -> tuple[bool, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Return what the peer's certificate says: verified, common name, DNS names, URIs, IP addresses.
-
-        Nothing of a certificate that was not verified.
-        """
+    def certificate(self) -> Certificate:
+        """Return what the peer's certificate says; nothing of one that was not verified."""
         found: Any = self._tls.getpeercert()
         if not found:
-            return False, None, (), (), ()
+            return Certificate()
         common = [value for group in found.get("subject", ()) for key, value in group if key == "commonName"]
         names = found.get("subjectAltName", ())
         of = {kind: tuple(value for key, value in names if key == kind) for kind in ("DNS", "URI", "IP Address")}
-        return True, common[0] if common else None, of["DNS"], of["URI"], of["IP Address"]
+        life = found["serialNumber"].lower(), found["notBefore"], found["notAfter"]
+        return Certificate(True, common[0] if common else None, of["DNS"], of["URI"], of["IP Address"], *life)
 
 
 def trouble(error: ssl.SSLError, *, shaking: bool) -> NngkitError:

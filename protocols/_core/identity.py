@@ -1,0 +1,82 @@
+"""Who the peers of a socket are, and whether they are let in: by pass, by the kernel, or by where they are.
+
+May not know: messages, protocols.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nngkit.errors import AccessDenied, ConfigError
+from nngkit.protocols._nng import streams
+from nngkit.protocols._nng.addresses import Address
+from nngkit.protocols._wire.tls_layer import Layer
+from nngkit.trust.names import ANYONE, LOCAL, matches, uid
+from nngkit.trust.trust import Trust
+
+EARLY: Final = 0.1  # part of a pass's life by which its connections end earlier, spread, so that not all end at once
+
+
+class Identity:
+    """Decides for one socket. ``trust``: None without one; ``peers``: patterns of the names that are let in."""
+
+    def __init__(self, trust: Trust | None, peers: Sequence[str]) -> None:
+        self.trust = trust
+        self._peers = peers
+
+    def check_address(self, what: str, address: Address) -> None:
+        """Raise ConfigError if a socket with a trust may not listen or dial there."""
+        if self.trust is not None and not address.tls and not address.stays_here:
+            why = f"a socket with a trust needs tls+tcp:// or wss:// where other machines are; {self.trust!r}"
+            raise ConfigError(what, f"{address.url}: {why}", address.url)
+
+    def of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
+        """Return who a peer is. Raises AccessDenied, whose text begins with a code, for one that is not let in."""
+        if tls is None:
+            peer = Peer(_by_place(address, stream))
+        elif self.trust is None:
+            return Peer(None)
+        else:
+            shown = tls.certificate()
+            name = self.trust.name_of(shown.uris, shown.serial)
+            ends = ssl.cert_time_to_seconds(shown.ends)
+            life = ends - ssl.cert_time_to_seconds(shown.begins)
+            peer = Peer(name, shown.serial, ends - random.uniform(0.0, EARLY) * life)
+        if self._peers and not any(matches(peer.name or "", pattern) for pattern in self._peers):
+            raise AccessDenied(f"right: {peer.name} is none of the peers {', '.join(self._peers)}")
+        return peer
+
+    def objection(self, peer: Peer) -> AccessDenied | None:
+        """Return why a peer that was let in must leave; None if it may stay."""
+        if self.trust is None or not peer.serial:
+            return None
+        if time.time() >= peer.until:
+            return AccessDenied(f"expired: the pass of {peer.name} ends")
+        if self.trust.policy.is_revoked(peer.name or "", peer.serial):
+            return AccessDenied(f"revoked: {peer.name} (serial {peer.serial})")
+        return None
+
+
+class Peer:
+    """Who a peer is. ``until``: unix time in seconds at which its connection ends; ``serial``: of its pass."""
+
+    __slots__ = ("name", "serial", "until")
+
+    def __init__(self, name: str | None, serial: str = "", until: float = 0.0) -> None:
+        self.name = name
+        self.serial = serial
+        self.until = until
+
+
+def _by_place(address: Address, stream: Any) -> str:
+    if address.local:
+        user = streams.peer_user(stream)
+        return LOCAL if user is None else uid(user)
+    if not address.ported:
+        return LOCAL
+    there = streams.remote(stream) or ""
+    return LOCAL if there.startswith(("127.", "[::1]")) else ANYONE
