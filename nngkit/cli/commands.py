@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "ping": "measure round-trip times repeatedly",
     "top": "show message rates by peer and topic, and losses",
     "doc": "edit, print, store and serve synchronized documents",
+    "trust": "make passes, realms and policies: who is let in, and may do what",
     "doctor": "diagnose why two sockets do not communicate",
     "spark": "analyze a journal with Spark",
 }
@@ -63,7 +64,7 @@ PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
     **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
     **dict.fromkeys(("consume", "journal", "record", "replay", "spark"), "journal"),
-    **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top"), "tools"),
+    **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top", "trust"), "tools"),
     **dict.fromkeys(("cluster", "host", "join", "submit"), "cluster"),
     "doc": "doc",
 }

@@ -153,16 +153,19 @@ def test_a_revoked_peer_leaves_within_two_seconds_and_stays_out(
     by: str, own: Callable[..., Trust], tmp_path: Path
 ) -> None:
     hub, ada = own("hub"), own("desk.ada")
-    with Pull(listen=ANY, trust=hub) as pull, Push(dial=pull.address, trust=ada, reconnect=0.02) as push:
-        with Push(dial=pull.address, trust=own("desk.bob")) as other:
-            pull.wait_for_peers(2, WAIT)
-            began = time.monotonic()
-            revoke(tmp_path / "hub", "desk.ada" if by == "name" else f"serial:{ada.own.serial}")
-            eventually(lambda: push.stats.left == 1)
-            assert time.monotonic() - began < 2.5  # of which the files' second
-            eventually(lambda: push.stats.cut >= 1)
-            assert all(reason.startswith("revoked: desk.ada") for reason in reasons(pull) | reasons(push))
-            assert (other.stats.left, push.stats.joined) == (0, 1)
+    with (
+        Pull(listen=ANY, trust=hub) as pull,
+        Push(dial=pull.address, trust=ada, reconnect=0.02) as push,
+        Push(dial=pull.address, trust=own("desk.bob")) as other,
+    ):
+        pull.wait_for_peers(2, WAIT)
+        began = time.monotonic()
+        revoke(tmp_path / "hub", "desk.ada" if by == "name" else f"serial:{ada.own.serial}")
+        eventually(lambda: push.stats.left == 1)
+        assert time.monotonic() - began < 2.5  # of which the files' second
+        eventually(lambda: push.stats.cut >= 1)
+        assert all(reason.startswith("revoked: desk.ada") for reason in reasons(pull) | reasons(push))
+        assert (other.stats.left, push.stats.joined) == (0, 1)
 
 
 def test_a_connection_ends_with_its_pass_and_comes_back_with_a_new_one(

@@ -1,0 +1,131 @@
+"""`nngkit trust ACTION`: realms, passes and policies.
+
+::
+
+    $ nngkit trust new farm                       # realm.key, realm.pem, policy.toml, policy.sig
+    $ nngkit trust pass render.w1 -o w1.pass      # 90 days
+    $ nngkit trust show w1.pass
+    $ nngkit trust may render.w1 call calc        # exit code 1, and the line that is missing
+    $ nngkit trust revoke render.w1
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from nngkit.cli import options
+from nngkit.cli.streams.output import json_line, out, utc
+from nngkit.errors import ConfigError
+
+NAME: Final = "nngkit trust"
+ACTIONS: Final = {
+    "new": "make a realm: its key, its certificate, a policy",
+    "pass": "sign a pass for a name",
+    "sign": "sign the policy after a change",
+    "revoke": "refuse a name, or one pass by serial:NUMBER, from now on",
+    "may": "print whether a name may do something, and by which role",
+    "show": "print what a pass says",
+    "export": "write a pass as ca.pem, cert.pem and key.pem, for programs without nngkit",
+    "key": "print a secret for a realm that all who have it share",
+}
+EPILOG: Final = """\
+`nngkit trust ACTION --help` has the options of an action. Needs pip install 'nngkit[trust]', but for show and export.
+Exit codes: 1 it may not, 2 usage, or a file that cannot be used. docs/trust.md"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their options."""
+    actions = options.add_actions(parser, ACTIONS)
+    for name in ("new", "pass", "sign", "revoke", "may"):
+        actions[name].add_argument("--realm", metavar="FOLDER", default=".", help="of the realm's files (default: .)")
+    actions["new"].add_argument("name", metavar="NAME", help="of the realm: lower-case words with dots")
+    own = actions["pass"]
+    own.add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
+    own.add_argument("-o", "--output", metavar="FILE", help="the pass (default: NAME.pass)")
+    own.add_argument("--days", type=float, metavar="N", default=90.0, help="days that it is valid (default: 90)")
+    own.add_argument(
+        "--host", metavar="HOST", action="append", default=[], help="name or address for peers without nngkit; repeats"
+    )
+    actions["revoke"].add_argument("what", metavar="NAME|serial:NUMBER")
+    for word, text in (("name", "of a pass"), ("right", "call, publish, ..."), ("target", "a service, a topic, ...")):
+        actions["may"].add_argument(word, metavar=word.upper(), help=text)
+    for name in ("show", "export"):
+        actions[name].add_argument("file", metavar="PASS", help="a pass")
+    actions["export"].add_argument("-o", "--output", metavar="FOLDER", default=".", help="(default: .)")
+    for name in ("show", "may"):
+        options.add(actions[name], "json")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action; return its exit code."""
+    match arguments.action:
+        case "show" | "export":
+            return (_show if arguments.action == "show" else _export)(arguments)
+        case "key":
+            from nngkit.trust.realm import new_secret
+
+            out(new_secret())
+            return 0
+    from nngkit.trust import passes
+    from nngkit.trust.folder import Folder
+
+    if arguments.action == "new":
+        made = Folder.new(arguments.realm, arguments.name)
+        out(f"realm {made.realm.name} in {made.path.resolve()}: keep realm.key away from the machines that use passes")
+        return 0
+    folder = Folder.open(arguments.realm)
+    match arguments.action:
+        case "pass":
+            path = Path(arguments.output or f"{arguments.name}.pass")
+            passes.write(path, folder.realm.issue(arguments.name, days=arguments.days, hosts=arguments.host))
+            out(f"{path}: {arguments.name} of {folder.realm.name}, for {arguments.days:g} days")
+        case "sign" | "revoke":
+            policy = folder.sign() if arguments.action == "sign" else folder.revoke(arguments.what)
+            out(f"version {policy.version} is signed: copy policy.toml and policy.sig beside the passes")
+        case _:
+            return _may(arguments, folder.path)
+    return 0
+
+
+def _may(arguments: argparse.Namespace, folder: Path) -> int:
+    from nngkit.trust.policy import RIGHTS, Policy
+    from nngkit.trust.trust import POLICY
+
+    if arguments.right not in RIGHTS:
+        raise ConfigError("RIGHT", f"no right {arguments.right!r}; there are {', '.join(RIGHTS)}", arguments.right)
+    policy = Policy.parse((folder / POLICY).read_text("utf-8"))
+    granted = policy.may(arguments.name, arguments.right, arguments.target)
+    role = policy.granting(arguments.name, arguments.right, arguments.target) if granted else None
+    if arguments.json:
+        out(json_line({"granted": granted, "role": role and role.name, "revoked": policy.is_revoked(arguments.name)}))
+    elif role is not None:
+        out(f"yes, role {role.name}")
+    elif policy.is_revoked(arguments.name):
+        out("no: the name is revoked")
+    else:
+        out(f'no: a role of {arguments.name} needs {arguments.right} = ["{arguments.target}"]')
+    return 0 if granted else 1
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from nngkit.trust import passes
+
+    found = passes.read(arguments.file)
+    if arguments.json:
+        told = {"name": found.name, "realm": found.realm, "serial": found.serial, "until": utc(found.until)}
+        out(json_line(told))
+    else:
+        out(f"{found.name} of {found.realm}, until {utc(found.until)}, serial {found.serial}")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from nngkit.trust import passes
+
+    found = passes.read(arguments.file)
+    for name, text in (("ca.pem", found.authorities), ("cert.pem", found.chain), ("key.pem", found.key)):
+        passes.write(Path(arguments.output) / name, text)
+    out(f"{arguments.output}: ca.pem, cert.pem, key.pem")
+    return 0

@@ -1,0 +1,118 @@
+"""A realm as a folder: its key, its certificates, its policy with the signature.
+
+::
+
+    realm.key     0600: who has it signs passes; away from the machines that use them
+    realm.pem     certificates that are trusted, the current one first
+    policy.toml   who may do what; policy.sig
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, Self
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from nngkit.errors import ConfigError
+from nngkit.trust import passes, signing
+from nngkit.trust.policy import Policy
+from nngkit.trust.realm import Realm
+from nngkit.trust.trust import POLICY, SIGNATURE
+
+KEY: Final = "realm.key"
+CERTIFICATES: Final = "realm.pem"
+TITLE: Final = "nngkit realm "
+_VERSION = re.compile(r"^version\s*=\s*(\d+)\s*$", re.MULTILINE)
+_REVOKED = re.compile(r"^revoked\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
+
+FIRST_POLICY: Final = """\
+# Who may do what in this realm. What is not granted is refused. After a change: a higher version, and
+# `nngkit trust sign`. docs/trust.md has the rights.
+realm = "{name}"
+version = 1
+revoked = []
+
+[role.everyone]
+names = ["*"]
+offer = ["*"]
+call = ["*"]
+publish = [""]
+subscribe = [""]
+consume = ["*"]
+edit = ["*"]
+work = ["*"]
+submit = ["*"]
+join = ["*"]
+"""
+
+
+class Folder:
+    """The files of a realm in ``path``. Raises ConfigError for what cannot be read or written."""
+
+    def __init__(self, path: str | os.PathLike[str], realm: Realm) -> None:
+        self.path = Path(path)
+        self.realm = realm
+
+    @classmethod
+    def new(cls, path: str | os.PathLike[str], name: str) -> Self:
+        """Make a realm. Raises ConfigError if there is one."""
+        folder = cls(path, Realm.new(name))
+        if (folder.path / KEY).exists():
+            raise ConfigError("realm", f"{folder.path / KEY} is there already")
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        passes.write(folder.path / KEY, folder.realm.key)
+        (folder.path / CERTIFICATES).write_text(folder.realm.certificate, "ascii")
+        if not (folder.path / POLICY).exists():
+            (folder.path / POLICY).write_text(FIRST_POLICY.format(name=name), "utf-8")
+        folder.sign()
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a realm."""
+        folder = Path(path)
+        key, certificates = _read(folder / KEY), _read(folder / CERTIFICATES)
+        try:
+            first, *older = x509.load_pem_x509_certificates(certificates.encode())
+        except ValueError as wrong:
+            raise ConfigError("realm", f"{folder / CERTIFICATES}: {wrong}") from wrong
+        (title,) = first.subject.get_attributes_for_oid(NameOID.COMMON_NAME) or (None,)
+        name = str(title.value).removeprefix(TITLE) if title is not None else ""
+        kept = certificates[certificates.index("-----END CERTIFICATE-----") + 26 :] if older else ""
+        return cls(path, Realm.load(name, key.encode(), kept.lstrip()))
+
+    def sign(self) -> Policy:
+        """Sign the policy. Raises ConfigError for a wrong one."""
+        text = _read(self.path / POLICY)
+        policy = Policy.parse(text)
+        if policy.realm != self.realm.name:
+            raise ConfigError("policy", f"{self.path / POLICY}: it is of realm {policy.realm}, not {self.realm.name}")
+        (self.path / SIGNATURE).write_text(signing.sign(self.realm.key, text), "ascii")
+        return policy
+
+    def revoke(self, what: str) -> Policy:
+        """Add a name, or "serial:" and a serial number, to what is revoked; sign the policy with the next version."""
+        path = self.path / POLICY
+        text = _read(path)
+        policy = Policy.parse(text)
+        if what in policy.revoked:
+            raise ConfigError("revoke", f"{what} is revoked already")
+        if not _VERSION.search(text) or not _REVOKED.search(text):
+            raise ConfigError("policy", f'{path}: needs lines "version = N" and "revoked = []"')
+        listed = "".join(f'"{each}", ' for each in sorted(policy.revoked)) + f'"{what}"'
+        text = _VERSION.sub(f"version = {policy.version + 1}", text, count=1)
+        text = _REVOKED.sub(lambda _: f"revoked = [{listed}]", text, count=1)
+        Policy.parse(text)
+        path.write_text(text, "utf-8")
+        return self.sign()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise ConfigError("realm", f"{path}: {getattr(wrong, 'strerror', None) or wrong}", path) from wrong
