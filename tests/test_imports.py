@@ -109,6 +109,7 @@ COMMANDS = {  # name -> command, feature, missing package, extra
         "documents",
     ),
     "spark submit": (SUBMIT, "Spark", "pyspark", "spark"),
+    "trust new": (("trust", "new", "farm"), "trust", "cryptography", "trust"),
     "spark pack": (("spark", "pack", "env.tar.gz"), "Spark", "packaging", "spark"),
 }
 
@@ -126,7 +127,7 @@ def test_each_command_names_the_extra_that_it_needs(name: str, tmp_path: Path) -
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=False, cwd=tmp_path
     )
-    action = argv[1] if argv[0] in ("doc", "spark", "journal") else ""
+    action = argv[1] if argv[0] in ("doc", "spark", "journal", "trust") else ""
     where = f"nngkit {argv[0]} {action}".rstrip()
     said = f"{where}: {what}: {package} is not installed: pip install 'nngkit[{extra}]'\n"
     assert (done.returncode, done.stderr) == (2, said)
@@ -143,8 +144,9 @@ def test_each_command_names_the_extra_that_it_needs(name: str, tmp_path: Path) -
         ("pyspark", "from nngkit.spark import session\nwith session(): pass"),
         ("pyarrow", "import nngkit.spark; nngkit.spark.register(None)"),
         ("google_crc32c", "import nngkit.journal"),
+        ("cryptography", "from nngkit.trust import Realm"),
     ],
-    ids=["Document", "DocumentPeer", "session", "register", "journal"],
+    ids=["Document", "DocumentPeer", "session", "register", "journal", "Realm"],
 )
 def test_each_python_entry_point_names_the_extra_that_it_needs(package: str, script: str) -> None:
     hidden = f"import sys; sys.modules[{package!r}] = None\n{script}"

@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "ping": "measure round-trip times repeatedly",
     "top": "show message rates by peer and topic, and losses",
     "doc": "edit, print, store and serve synchronized documents",
-    "trust": "make passes, realms and policies: who is let in, and may do what",
+    "trust": "make realms, passes and policies: names of peers, and their rights",
     "doctor": "diagnose why two sockets do not communicate",
     "spark": "analyze a journal with Spark",
 }

@@ -1,7 +1,43 @@
-"""Trust: a realm signs passes, a peer is who its pass says, and may do what the policy grants.
+"""Trust: a realm signs passes; a pass proves the name of a peer, to which a policy grants rights.
+
+::
+
+    from nngkit import trust
+
+    farm = trust.Realm.new("farm")
+    trust.write("w1.pass", farm.issue("render.w1"))
+    Push(dial="tls+tcp://host:7000", trust=trust.Trust("w1.pass"))
+
+Realms and policies need the extra: `pip install 'nngkit[trust]'`. The use of a pass needs the standard library.
 
 =============  ========================================================================
 `names`        names of peers, patterns, what a peer may call itself. Pure
-`policy`       who may do what. Pure
+`policy`       rights of names. Pure
+`passes`       pass files; `trust`: a pass with its policy, read again when they change
+`realm`        signs passes; `signing`: policies; `folder`: the files of a realm
 =============  ========================================================================
 """
+
+from nngkit.lazy import lazily
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.trust.folder import Folder
+    from nngkit.trust.passes import Pass, read, write
+    from nngkit.trust.policy import Policy, Role
+    from nngkit.trust.realm import Realm
+    from nngkit.trust.trust import Trust
+
+__all__ = ["Folder", "Pass", "Policy", "Realm", "Role", "Trust", "read", "write"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "folder": "Folder",
+            "passes": "Pass read write",
+            "policy": "Policy Role",
+            "realm": "Realm",
+            "trust": "Trust",
+        },
+    )

@@ -2,9 +2,9 @@
 
 ::
 
-    realm.key     0600: who has it signs passes; away from the machines that use them
+    realm.key     0600: it signs passes; keep it away from the machines that use them
     realm.pem     certificates that are trusted, the current one first
-    policy.toml   who may do what; policy.sig
+    policy.toml   rights of names; policy.sig: its signature
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import re
 from pathlib import Path
 from typing import Final, Self
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from nngkit.errors import ConfigError
 from nngkit.trust import passes, signing
 from nngkit.trust.policy import Policy
@@ -25,12 +22,11 @@ from nngkit.trust.trust import POLICY, SIGNATURE
 
 KEY: Final = "realm.key"
 CERTIFICATES: Final = "realm.pem"
-TITLE: Final = "nngkit realm "
 _VERSION = re.compile(r"^version\s*=\s*(\d+)\s*$", re.MULTILINE)
 _REVOKED = re.compile(r"^revoked\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 
 FIRST_POLICY: Final = """\
-# Who may do what in this realm. What is not granted is refused. After a change: a higher version, and
+# The rights of names in this realm. What is not granted is refused. After a change: a higher version, and
 # `nngkit trust sign`. docs/trust.md has the rights.
 realm = "{name}"
 version = 1
@@ -58,9 +54,9 @@ class Folder:
         self.realm = realm
 
     @classmethod
-    def new(cls, path: str | os.PathLike[str], name: str) -> Self:
-        """Make a realm. Raises ConfigError if there is one."""
-        folder = cls(path, Realm.new(name))
+    def new(cls, path: str | os.PathLike[str], name: str, secret: str | None = None) -> Self:
+        """Make a realm, whose key follows from ``secret`` if there is one. Raises ConfigError if there is a realm."""
+        folder = cls(path, Realm.new(name) if secret is None else Realm.shared(name, secret))
         if (folder.path / KEY).exists():
             raise ConfigError("realm", f"{folder.path / KEY} is there already")
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,19 +71,19 @@ class Folder:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read a realm."""
         folder = Path(path)
-        key, certificates = _read(folder / KEY), _read(folder / CERTIFICATES)
+        key, certificates = read_text(folder / KEY), read_text(folder / CERTIFICATES)
         try:
-            first, *older = x509.load_pem_x509_certificates(certificates.encode())
-        except ValueError as wrong:
-            raise ConfigError("realm", f"{folder / CERTIFICATES}: {wrong}") from wrong
-        (title,) = first.subject.get_attributes_for_oid(NameOID.COMMON_NAME) or (None,)
-        name = str(title.value).removeprefix(TITLE) if title is not None else ""
-        kept = certificates[certificates.index("-----END CERTIFICATE-----") + 26 :] if older else ""
-        return cls(path, Realm.load(name, key.encode(), kept.lstrip()))
+            return cls(path, Realm.read(key, certificates))
+        except ConfigError as wrong:
+            raise ConfigError("realm", f"{folder}: {wrong}", path) from wrong
+
+    def policy(self) -> Policy:
+        """Read the policy, signed or not. Raises ConfigError for a wrong one."""
+        return Policy.parse(read_text(self.path / POLICY))
 
     def sign(self) -> Policy:
         """Sign the policy. Raises ConfigError for a wrong one."""
-        text = _read(self.path / POLICY)
+        text = read_text(self.path / POLICY)
         policy = Policy.parse(text)
         if policy.realm != self.realm.name:
             raise ConfigError("policy", f"{self.path / POLICY}: it is of realm {policy.realm}, not {self.realm.name}")
@@ -97,7 +93,7 @@ class Folder:
     def revoke(self, what: str) -> Policy:
         """Add a name, or "serial:" and a serial number, to what is revoked; sign the policy with the next version."""
         path = self.path / POLICY
-        text = _read(path)
+        text = read_text(path)
         policy = Policy.parse(text)
         if what in policy.revoked:
             raise ConfigError("revoke", f"{what} is revoked already")
@@ -111,7 +107,8 @@ class Folder:
         return self.sign()
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises ConfigError."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as wrong:

@@ -23,7 +23,7 @@ from nngkit.trust.names import name_in
 
 FILES: Final = Path("/proc/self/fd")  # names of open files
 LIMIT: Final = 64 * 1024  # bytes of a pass
-OTHERS: Final = 0o077  # permissions of those who may not read a secret
+OTHERS: Final = 0o077  # permissions that a secret must not have
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\r?\n.*?-----END \1-----\r?\n?", re.DOTALL)
 _SCHEME: Final = "spiffe://"
 
@@ -122,7 +122,7 @@ def _told(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
 @contextmanager
 def as_file(text: str) -> Iterator[str]:
     """Give the name of a file with this text, as OpenSSL reads certificates and keys from files only."""
-    if hasattr(os, "memfd_create") and FILES.is_dir():  # in memory, and nobody else's
+    if hasattr(os, "memfd_create") and FILES.is_dir():  # in memory, of this process alone
         with open(os.memfd_create("nngkit"), "wb", buffering=0) as memory:
             memory.write(text.encode())
             yield str(FILES / str(memory.fileno()))

@@ -21,10 +21,8 @@ Pure: it reads text, and no file.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Any, Final
@@ -80,6 +78,8 @@ class Policy:
         """Read a policy. Raises ConfigError, which names the role and the nearest right word."""
         if len(text) > LIMIT:
             raise ConfigError("policy", f"over {LIMIT} bytes")
+        import tomllib  # here, as most programs read no policy
+
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as wrong:
@@ -157,7 +157,7 @@ def _role(name: str, table: Any) -> Role:
     _known(table, ("names", *RIGHTS), what)
     names = [check_pattern(each, what) for each in _texts(table.get("names", []), f"{what} names")]
     if not names:
-        raise ConfigError(what, 'names nobody: names = ["render.*"]')
+        raise ConfigError(what, 'has no names: names = ["render.*"]')
     grants = {right: _texts(table[right], f"{what} {right}") for right in RIGHTS if right in table}
     return Role(name, tuple(names), grants)
 
@@ -165,6 +165,8 @@ def _role(name: str, table: Any) -> Role:
 def _known(table: Mapping[str, Any], allowed: Iterable[str], what: str) -> None:
     for key in table:
         if key not in allowed:
+            from difflib import get_close_matches
+
             near = get_close_matches(key, list(allowed), 1)
             raise ConfigError(what, f"no key {key!r}" + (f"; {near[0]!r} is meant?" if near else ""), key)
 

@@ -1,11 +1,11 @@
-"""Realms: who signs passes. Needs the extra ``trust``, which is `cryptography`.
+"""Realms, which sign passes. Needs the extra ``trust``, which is `cryptography`.
 
 ::
 
-    realm = Realm.new("farm")                    # closed: who has its key signs
+    realm = Realm.new("farm")                    # closed: its key signs
     realm.issue("render.w1", days=90)            # text of a pass
 
-    Realm.shared("lab", secret)                  # whoever has the secret can take any name
+    Realm.shared("lab", secret)                  # a holder of the secret can take any name
 
 All of a realm's certificate but the signature follows from its name and key, so holders of a shared secret make
 equivalent ones. Keys are P-256, as NNG's TLS refuses Ed25519.
@@ -38,11 +38,13 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as missing:
-    raise ConfigError("trust", "passes are signed with pip install 'nngkit[trust]'") from missing
+    raise ConfigError("trust", "cryptography is not installed: pip install 'nngkit[trust]'") from missing
 
 ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
 LEAST_SECRET: Final = 26  # characters: 128 bits, as anybody can test guesses against a certificate
 SECRET: Final = 20  # bytes of a new secret
+TITLE: Final = "nngkit realm "  # and its name, in its certificate
+END: Final = "-----END CERTIFICATE-----"
 EARLY: Final = timedelta(minutes=5)  # before now, at which a pass begins: clocks differ
 FIRST, LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
 
@@ -56,7 +58,7 @@ class Realm:
         self._key = key
         public = key.public_key()
         digest = sha256(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
-        title = _named(f"nngkit realm {name}")
+        title = _named(f"{TITLE}{name}")
         self._certificate = (
             x509.CertificateBuilder(title, title, public, int.from_bytes(digest[:8], "big") >> 1 | 1, FIRST, LAST)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -89,6 +91,17 @@ class Realm:
             raise ConfigError("realm key", "not a P-256 key")
         return cls(name, found, older)
 
+    @classmethod
+    def read(cls, key: str, certificates: str) -> Self:
+        """Return the realm of a key and its certificate, PEM; older certificates may follow. Raises ConfigError."""
+        try:
+            first, *_ = x509.load_pem_x509_certificates(certificates.encode())
+        except ValueError as wrong:
+            raise ConfigError("realm", str(wrong)) from wrong
+        (title,) = first.subject.get_attributes_for_oid(NameOID.COMMON_NAME) or (None,)
+        name = str(title.value).removeprefix(TITLE) if title is not None else ""
+        return cls.load(name, key.encode(), certificates.partition(END)[2].lstrip())
+
     @property
     def key(self) -> str:
         """The signing key, PEM: a secret."""
@@ -96,7 +109,7 @@ class Realm:
 
     @property
     def certificate(self) -> str:
-        """What others need to check passes, PEM."""
+        """Certificate by which peers check passes, PEM."""
         return self._certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, name: str, *, days: float = 90.0, hosts: Sequence[str] = (), start: datetime | None = None) -> str:

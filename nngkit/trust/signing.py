@@ -15,7 +15,7 @@ try:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509 import load_pem_x509_certificates
 except ImportError as missing:
-    raise ConfigError("trust", "policies are checked with pip install 'nngkit[trust]'") from missing
+    raise ConfigError("trust", "cryptography is not installed: pip install 'nngkit[trust]'") from missing
 
 _PURPOSE = b"nngkit policy 1\0"  # a signature of anything else is none of a policy
 _ENDS = re.compile(r"\s")

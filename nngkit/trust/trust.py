@@ -26,6 +26,8 @@ log = logging.getLogger("nngkit.trust")
 POLICY: Final = "policy.toml"  # beside the pass ...
 SIGNATURE: Final = "policy.sig"  # ... with this
 PERIOD: Final = 1.0  # seconds between two looks at the files, besides that of each connection
+TRIES: Final = 5  # of files that are being written, as policy and signature are two ...
+PAUSE: Final = 0.01  # ... with as many seconds between them
 
 Stamp = tuple[object, ...]
 
@@ -53,8 +55,7 @@ class Trust:
     # ------------------------------------------------------------------ connections
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """Return OpenSSL's settings for a new connection."""
-        self.refresh(now=True)
+        """Return OpenSSL's settings for a new connection, of which `refresh` comes first."""
         with self._lock:
             if server not in self._contexts:
                 self._contexts[server] = self.own.context(server=server)
@@ -80,24 +81,30 @@ class Trust:
             return False
         with self._lock:
             self._looked_at = time.monotonic()
-            stamps = self._look()
-            if stamps == self._stamps:
+            if self._look() == self._stamps:
                 return False
-            self._stamps = stamps
-            try:
-                own = passes.read(self._path)
-                if (own.name, own.realm) != (self.name, self.realm):
-                    raise ConfigError(
-                        "pass", f"{self._path}: it is of {own.name} of {own.realm} now, not of {self.name}"
-                    )
-                policy = self._read_policy(own)
-                if policy.version < self.policy.version:
-                    raise ConfigError("policy", f"version {policy.version} is older than {self.policy.version}")
-            except ConfigError as wrong:
-                log.warning("%s: the last good one stays in force", wrong)
-                return False
-            self.own, self.policy, self._contexts = own, policy, {}
+            for left in reversed(range(TRIES)):
+                self._stamps = self._look()
+                try:
+                    self.own, self.policy = self._read()
+                except ConfigError as wrong:
+                    time.sleep(PAUSE)
+                    if left == 0 or self._look() == self._stamps:
+                        log.warning("%s: the last good one stays in force", wrong)
+                        return False
+                else:
+                    break
+            self._contexts = {}
             return True
+
+    def _read(self) -> tuple[Pass, Policy]:
+        own = passes.read(self._path)
+        if (own.name, own.realm) != (self.name, self.realm):
+            raise ConfigError("pass", f"{self._path}: it is of {own.name} of {own.realm} now, not of {self.name}")
+        policy = self._read_policy(own)
+        if policy.version < self.policy.version:
+            raise ConfigError("policy", f"version {policy.version} is older than {self.policy.version}")
+        return own, policy
 
     def _look(self) -> Stamp:
         stamps: list[object] = []
@@ -118,7 +125,7 @@ class Trust:
                     texts.append(file.read(LIMIT + 1))
             except (OSError, UnicodeDecodeError) as wrong:
                 raise ConfigError("policy", f"{path}: {getattr(wrong, 'strerror', None) or wrong}", path) from wrong
-        from nngkit.trust import signing  # cryptography, which who writes no policy does not need
+        from nngkit.trust import signing  # loads cryptography, which a trust without a policy does not need
 
         signing.check(own.authorities, *texts)
         policy = Policy.parse(texts[0])

@@ -168,6 +168,8 @@ class Core:
     ) -> None:
         state = self.state
         connection: Connection | None = None
+        if state.identity.trust is not None:
+            state.identity.trust.refresh(now=True)  # it reads files: not under the lock
         with state.lock:
             refused = (state.reason is not None and not state.lingers) or (dialer is not None and dialer.closed)
             why = self.guard.too_many() if dialer is None else None

@@ -117,11 +117,11 @@ class Guard:
     def _sweep(self) -> float | None:
         """End handshakes and messages that take too long. On the alarm thread."""
         now, state = time.monotonic(), self._state
+        if state.identity.trust is not None:
+            state.identity.trust.refresh()
         with state.lock:
             if state.reason is not None:
                 return None
-            if state.identity.trust is not None:
-                state.identity.trust.refresh()
             for connection in [*state.handshaking.values(), *state.joined()]:
                 try:
                     self._sweep_one(connection, now)

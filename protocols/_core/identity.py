@@ -1,4 +1,4 @@
-"""Who the peers of a socket are, and whether they are let in: by pass, by the kernel, or by where they are.
+"""Names of the peers of a socket, and whether they are let in: by pass, by the kernel, or by their place.
 
 May not know: messages, protocols.
 """
@@ -35,7 +35,7 @@ class Identity:
             raise ConfigError(what, f"{address.url}: {why}", address.url)
 
     def of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
-        """Return who a peer is. Raises AccessDenied, whose text begins with a code, for one that is not let in."""
+        """Return the name of a peer. Raises AccessDenied, whose text begins with a code, for one that is not let in."""
         if tls is None:
             peer = Peer(_by_place(address, stream))
         elif self.trust is None:
@@ -62,7 +62,7 @@ class Identity:
 
 
 class Peer:
-    """Who a peer is. ``until``: unix time in seconds at which its connection ends; ``serial``: of its pass."""
+    """A peer that is let in. ``until``: unix time in seconds at which its connection ends; ``serial``: of its pass."""
 
     __slots__ = ("name", "serial", "until")
 

@@ -51,7 +51,7 @@ def test_help_and_manual_page_have_every_option(command: str) -> None:
 
 
 def test_the_actions_of_a_command_are_in_its_page() -> None:
-    for command in ("doc", "journal"):
+    for command in ("doc", "journal", "trust"):
         for name, what in actions(command).items():
             assert f"\\fB{name}\\fR\n{what}" in page(command).replace("\\-", "-")
             assert name in help_of(command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from nngkit.cli.main import main
 from nngkit.protocols import TLS, Pull, Push
 from nngkit.trust.trust import Trust
+from tests.cli.commands import valid
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_realm_its_passes_and_its_policy(farm: Path, capsys: pytest.CaptureFix
         assert main(["trust", "pass", name, "--days", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "render.w1.pass: render.w1 of farm, for 2 days"
     assert main(["trust", "show", "render.w1.pass", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["name"] == "render.w1"
+    assert valid(capsys.readouterr().out, "trust-show.json")["name"] == "render.w1"
     with (
         Pull(listen="tls+tcp://127.0.0.1:0", trust=Trust("hub.pass")) as pull,
         Push(dial=pull.address, trust=Trust("render.w1.pass")) as push,
@@ -50,6 +50,30 @@ def test_a_realm_its_passes_and_its_policy(farm: Path, capsys: pytest.CaptureFix
 def test_what_a_name_may(words: str, code: int, says: str, farm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trust", "may", *words.split()]) == code
     assert capsys.readouterr().out == says + "\n"
+    assert main(["trust", "may", *words.split(), "--json"]) == code
+    role = None if code else "everyone"
+    assert valid(capsys.readouterr().out, "trust-may.json") == {"granted": not code, "role": role, "revoked": False}
+
+
+def test_holders_of_a_secret_make_the_same_realm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trust", "key"]) == 0
+    secret = tmp_path / "secret"
+    secret.write_text(capsys.readouterr().out)
+    for machine in ("a", "b"):
+        (tmp_path / machine).mkdir()
+        monkeypatch.chdir(tmp_path / machine)
+        assert main(["trust", "new", "lab", "--secret", str(secret)]) == 0
+        assert main(["trust", "pass", machine]) == 0
+    with (
+        Pull(listen="tls+tcp://127.0.0.1:0", trust=Trust(tmp_path / "a" / "a.pass")) as pull,
+        Push(dial=pull.address, trust=Trust("b.pass")) as push,
+    ):
+        push.wait_for_peers(1, 15)
+    secret.write_text("guess me")
+    assert main(["trust", "new", "lab", "--realm", "c", "--secret", str(secret)]) == 2
+    assert "can be guessed" in capsys.readouterr().err
 
 
 def test_a_revoked_name(farm: Path, capsys: pytest.CaptureFixture[str]) -> None:

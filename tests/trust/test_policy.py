@@ -112,7 +112,7 @@ def test_a_policy_as_it_is_written(right: str, target: str, *, granted: bool) ->
         ('realm = "farm"\nrevokd = []', "'revoked' is meant"),
         ('realm = "farm"\nversion = -1', "whole number"),
         ('realm = "farm"\nversion = true', "whole number"),
-        ('realm = "farm"\nrole.a.call = ["x"]', "names nobody"),
+        ('realm = "farm"\nrole.a.call = ["x"]', "has no names"),
         ('realm = "farm"\nrole.a.names = ["A b"]', "pattern of names"),
         ('realm = "farm"\nrole.a.names = "b"', "list of texts"),
         ('realm = "farm"\nrole = 1', "not a table"),

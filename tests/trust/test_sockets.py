@@ -1,4 +1,4 @@
-"""Sockets with a trust: who is let in, what both ends say of a refusal, and who must leave."""
+"""Sockets with a trust: which peers are let in, what both ends say of a refusal, and which peers must leave."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_on_this_machine_peers_are_named_by_the_kernel_or_their_place(
 def test_a_plain_address_off_this_machine_is_refused_with_a_trust(own: Callable[..., Trust]) -> None:
     for way in ("listen", "dial"):
         with pytest.raises(ConfigError, match="a socket with a trust needs tls"):
-            Push(**{way: "tcp://192.0.2.1:7000"}, trust=own("hub"))
+            Push(**{way: "tcp://192.0.2.1:7000"}, trust=own("hub"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="give either"):
         Push(trust=own("hub"), tls=TLS(verify=False))
     with pytest.raises(ConfigError, match="pattern of names"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nngkit.errors import AccessDenied, ConfigError
+from nngkit.testing import Background
 from nngkit.trust import passes, signing
 from nngkit.trust.names import uri_of
 from nngkit.trust.realm import Realm
-from nngkit.trust.trust import Trust
+from nngkit.trust.trust import PAUSE, Trust
 
 FARM = Realm.new("farm")
 
@@ -104,6 +106,7 @@ def test_a_new_pass_is_used_for_the_next_connection(given: Trust, tmp_path: Path
     before, serial = given.context(server=True), given.own.serial
     assert given.context(server=True) is before
     passes.write(tmp_path / "w1.pass", FARM.issue("render.w1"))
+    assert given.refresh(now=True)
     assert given.context(server=True) is not before
     assert given.own.serial != serial
 
@@ -115,3 +118,21 @@ def test_a_trust_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
     write(tmp_path, policy(1), Realm.new("farm"))
     with pytest.raises(ConfigError, match="not signed"):
         Trust(tmp_path / "w1.pass")
+
+
+def test_files_that_are_being_written_are_read_when_they_are_whole(
+    given: Trust, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def second() -> None:
+        time.sleep(PAUSE / 2)
+        (tmp_path / "policy.sig").write_text(signing.sign(FARM.key, policy(6)))
+
+    write(tmp_path, policy(5))
+    assert given.refresh(now=True)
+    (tmp_path / "policy.toml").write_text(policy(6))
+    other = Background(second)
+    changed = given.refresh(now=True)
+    other.result()
+    assert changed or given.refresh(now=True)  # on a busy machine it may come later
+    assert given.policy.version == 6
+    assert not changed or not caplog.messages

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
 from nngkit.cli.streams.output import json_line, out, utc
 from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nngkit.trust.policy import Policy
 
 NAME: Final = "nngkit trust"
 ACTIONS: Final = {
@@ -28,7 +31,7 @@ ACTIONS: Final = {
     "may": "print whether a name may do something, and by which role",
     "show": "print what a pass says",
     "export": "write a pass as ca.pem, cert.pem and key.pem, for programs without nngkit",
-    "key": "print a secret for a realm that all who have it share",
+    "key": "print a secret of 160 bits, from which the key of a shared realm follows",
 }
 EPILOG: Final = """\
 `nngkit trust ACTION --help` has the options of an action. Needs pip install 'nngkit[trust]', but for show and export.
@@ -41,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("new", "pass", "sign", "revoke", "may"):
         actions[name].add_argument("--realm", metavar="FOLDER", default=".", help="of the realm's files (default: .)")
     actions["new"].add_argument("name", metavar="NAME", help="of the realm: lower-case words with dots")
+    actions["new"].add_argument(
+        "--secret", metavar="FILE", help="of `nngkit trust key`: all its holders make the same realm"
+    )
     own = actions["pass"]
     own.add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
     own.add_argument("-o", "--output", metavar="FILE", help="the pass (default: NAME.pass)")
@@ -69,10 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
             out(new_secret())
             return 0
     from nngkit.trust import passes
-    from nngkit.trust.folder import Folder
+    from nngkit.trust.folder import Folder, read_text
 
     if arguments.action == "new":
-        made = Folder.new(arguments.realm, arguments.name)
+        secret = None if arguments.secret is None else read_text(Path(arguments.secret)).strip()
+        made = Folder.new(arguments.realm, arguments.name, secret)
         out(f"realm {made.realm.name} in {made.path.resolve()}: keep realm.key away from the machines that use passes")
         return 0
     folder = Folder.open(arguments.realm)
@@ -85,17 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
             policy = folder.sign() if arguments.action == "sign" else folder.revoke(arguments.what)
             out(f"version {policy.version} is signed: copy policy.toml and policy.sig beside the passes")
         case _:
-            return _may(arguments, folder.path)
+            return _may(arguments, folder.policy())
     return 0
 
 
-def _may(arguments: argparse.Namespace, folder: Path) -> int:
-    from nngkit.trust.policy import RIGHTS, Policy
-    from nngkit.trust.trust import POLICY
+def _may(arguments: argparse.Namespace, policy: Policy) -> int:
+    from nngkit.trust.policy import RIGHTS
 
     if arguments.right not in RIGHTS:
         raise ConfigError("RIGHT", f"no right {arguments.right!r}; there are {', '.join(RIGHTS)}", arguments.right)
-    policy = Policy.parse((folder / POLICY).read_text("utf-8"))
     granted = policy.may(arguments.name, arguments.right, arguments.target)
     role = policy.granting(arguments.name, arguments.right, arguments.target) if granted else None
     if arguments.json:
