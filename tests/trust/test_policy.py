@@ -108,7 +108,7 @@ def test_a_policy_as_it_is_written(right: str, target: str, *, granted: bool) ->
     [
         ("x = ", "policy: "),
         ('realm = "Farm"', "lower-case words"),
-        ('realm = "farm"\nrole.a.names = ["b"]\nrole.a.callls = ["x"]', "'call' is meant"),
+        ('realm = "farm"\nrole.a.names = ["b"]\nrole.a.subscrib = ["x"]', "'subscribe' is meant"),
         ('realm = "farm"\nrevokd = []', "'revoked' is meant"),
         ('realm = "farm"\nversion = -1', "whole number"),
         ('realm = "farm"\nversion = true', "whole number"),
