@@ -548,7 +548,8 @@ class Connection(Owner):
         view: Any
         try:
             if state.reading is not None or state.writing is not None:
-                finish_interrupted(state)
+                self.read_on()  # an interrupted reception may be of this connection: it comes first, by the machine
+                return False
             self._asked = SHORT
             self._place = None
             size = 0

@@ -197,16 +197,21 @@ class Inbox:
                 return
             ready = self.ready
             plain: list[Any] = []
-            atomically((plain.extend, ready), (ready.clear,))
-            at = self.added - len(plain)
             named: list[Any] = []
-            runs = list(self._runs)
-            for item in plain:
-                while runs and runs[0][0] <= at:
-                    runs.pop(0)
-                named.append(wrap(runs[0][1], item) if runs else item)
-                at += 1
-            ready.extend(named)
+            try:
+                atomically((plain.extend, ready), (ready.clear,))
+                at = self.added - len(plain)
+                runs = list(self._runs)
+                for item in plain:
+                    while runs and runs[0][0] <= at:
+                        runs.pop(0)
+                    named.append(wrap(runs[0][1], item) if runs else item)
+                    at += 1
+            except BaseException:
+                ready.extendleft(reversed(plain))
+                raise
+            # no calls, so no signal handler runs in between
+            ready += named
             self.wrap = wrap
 
     def read(self, size: int) -> None:
@@ -317,8 +322,9 @@ class Inbox:
         with self._state.lock:
             ready = self.ready
             taken: list[Any] = []
-            atomically((taken.extend, ready), (ready.clear,))  # receivers find the queue empty and wait for the lock
             try:
+                # receivers find the queue empty and wait for the lock
+                atomically((taken.extend, ready), (ready.clear,))
                 kept = [item for item in reversed(taken) if not unwanted(item)]
             except BaseException:
                 ready.extendleft(reversed(taken))

@@ -281,12 +281,24 @@ class MessageReceiver(Receiver[bytes]):
     def recv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
         """Like ``recv_many``, with the pipes."""
         self._name_pipes()
-        return [self._message(item) for item in self.recv_many(max, timeout)]
+        out: list[Any] = []
+        try:
+            self._fill(out, _positive(max), timeout)
+            return [self._message(item) for item in out]
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
 
     async def arecv_msgs(self, max: int = 256, timeout: Timeout = DEFAULT) -> list[Message]:
         """Like ``arecv_many``, with the pipes. If cancelled, it has taken none."""
         self._name_pipes()
-        return [self._message(item) for item in await self.arecv_many(max, timeout)]
+        out: list[Any] = []
+        try:
+            await self._afill(out, _positive(max), timeout)
+            return [self._message(item) for item in out]
+        except BaseException:
+            self._inbox.put_back(out)
+            raise
 
     def _message(self, item: bytes) -> Message:
         # unknown for a message that was read ahead long before the first recv_msg

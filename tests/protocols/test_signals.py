@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from nngkit.errors import TimedOut
 from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub
 from nngkit.protocols._core import peer_queues as _peer_queues
+from nngkit.protocols._core.poller import reader_thread
 from nngkit.protocols._nng import operations as _operations
 from nngkit.protocols._nng import process as _process
 from nngkit.protocols._waiting.waiters import ThreadWaiter
@@ -343,6 +346,97 @@ def test_a_signal_handler_that_raises_loses_and_duplicates_nothing(what: str, sc
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what: str, scheme: str) -> None:
     hammer(what, scheme, 10.0)
+
+
+@pytest.mark.parametrize("call", ["recv", "recv_many", "recv_msg", "recv_msgs", "recv_view"])
+def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_thread_reads_next(call: str) -> None:
+    """Failed once in a million messages: what the other thread read passed by the message in hand."""
+    which, sent, reached = 0, 0, True
+    got: list[bytes] = []
+    with Push(listen="inproc://ordered") as push, Pull(dial=push.address) as pull:
+        push.wait_for_peers(1, WAIT)
+        poller, resume = pull._core.poller, pull._state.resume
+
+        def polls() -> bool:
+            with suppress(TimedOut):
+                pull.recv(timeout=0.001)
+            return poller.epoll is not None
+
+        def send() -> None:
+            nonlocal sent
+            push.send(b"%d" % sent)
+            sent += 1
+            assert push.drain(WAIT)
+
+        def resume_late() -> None:
+            send()
+            Background(poller.read_ready).result()
+            resume()
+
+        eventually(polls)
+        assert poller.epoll is not None
+        reader_thread().remove(poller, poller.epoll)  # only the threads of this test read
+        pull._state.resume = resume_late
+        while reached:
+            send()
+            while len(got) < sent:
+                got += pull.recv_many(timeout=WAIT)
+            send()  # it is received alone
+            with interrupt(which, PROTOCOLS) as done:
+                received = getattr(pull, call)(timeout=WAIT)
+                got += received if isinstance(received, list) else [received]
+            reached = bool(done)
+            while len(got) < sent:
+                got += pull.recv_many(timeout=WAIT)
+            assert [int(bytes(one)) for one in got] == list(range(sent)), done
+            which += 1
+    assert which > 20
+
+
+@pytest.mark.parametrize("call", ["recv_msg", "recv_msgs"])
+def test_a_first_receive_with_pipes_that_is_interrupted_anywhere_loses_nothing(call: str) -> None:
+    """Failed at 27 places: the queue was emptied to give its messages their pipes."""
+    which, reached = 0, True
+    while reached:
+        got: list[bytes] = []
+        with Push(listen="inproc://named") as push, Pull(dial=push.address) as pull:
+            push.send_many([b"0", b"1", b"2"])
+            eventually(lambda: pull.stats.received == 3)
+            with interrupt(which, PROTOCOLS) as done:
+                received = getattr(pull, call)(timeout=WAIT)
+                got += received if isinstance(received, list) else [received]
+            reached = bool(done)
+            while len(got) < 3:
+                got += pull.recv_msgs(timeout=WAIT)
+            assert [(bytes(one), getattr(one, "pipe", None)) for one in got] == [
+                (b"%d" % number, pull.pipes[0]) for number in range(3)
+            ], done
+        which += 1
+    assert which > 20
+
+
+def test_an_unsubscribe_that_is_interrupted_anywhere_loses_nothing() -> None:
+    """Failed at one place: the queue was emptied, and not filled again."""
+    which, reached = 0, True
+    with Pub(listen="inproc://unsubscribed") as pub, Sub(dial=pub.address, topics=["a"]) as sub:
+        pub.wait_for_peers(1, WAIT)
+        while reached:
+            sub.subscribe("b")
+            received = sub.stats.received
+            pub.send_many([b"a0", b"b", b"a1"])
+            eventually(lambda: sub.stats.received == received + 3)  # noqa: B023
+            with interrupt(which, PROTOCOLS) as done:
+                sub.unsubscribe("b")
+            reached = bool(done)
+            got = [sub.recv(timeout=WAIT), sub.recv(timeout=WAIT)]
+            if b"b" in got:
+                got += [sub.recv(timeout=WAIT)]
+                got.remove(b"b")
+            assert got == [b"a0", b"a1"], done
+            if b"b" in sub.topics:
+                sub.unsubscribe("b")
+            which += 1
+    assert which > 20
 
 
 @pytest.mark.parametrize("call", ["send", "send_many", "send_except", "send_to", "offer_to"])
