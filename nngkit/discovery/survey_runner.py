@@ -31,6 +31,7 @@ from nngkit.discovery.provider import Reason
 from nngkit.discovery.registry.liveness import Round, RoundResult
 from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
+from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
 
 log = logging.getLogger("nngkit.discovery")
@@ -111,6 +112,7 @@ class SurveyRunner:
         self.cut = 0  # connections that were closed for flooding
         self._old = False  # True once a service has answered in an older version
         self._leaving: set[int] = set()  # connections with a goodbye
+        self._log_lines = LogLines()
         self._unfollow = self.socket.on_peer(self._peer)  # before any peer can connect
 
     def connect(self, listen: Iterable[str], dial: Iterable[str]) -> None:
@@ -216,10 +218,19 @@ class SurveyRunner:
     def _feed(self, running: _RunningRound, replies: Iterable[Reply]) -> None:
         for reply in replies:
             if reply.pipe is not None:
+                now = self._clock()
                 with self.lock:
-                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, self._clock(), reply.elapsed)
+                    refused = self.registry.foreign[0]
+                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, now, reply.elapsed)
                     self.feed.publish(events)
                     old = self.registry.older
+                    foreign, name = self.registry.foreign
+                if foreign != refused:
+                    self._log(
+                        f"{reply.pipe.address} states {name!r} as another connection does: refused, as are its other"
+                        " records of this kind",
+                        now,
+                    )
                 if old and not self._old:
                     self._old = True
                     log.warning("service at %s speaks version 1: its priority is read as 8", reply.pipe.address)
@@ -231,6 +242,10 @@ class SurveyRunner:
                     self._leaving.add(reply.pipe.id)
                     self._token.run_sync_soon(self._disconnect_leaving, idempotent=True)
         self._end_if_complete(running)
+
+    def _log(self, line: str, now: float) -> None:
+        if (said := self._log_lines.add(line, now)) is not None:
+            log.warning(said)
 
     def _end_if_complete(self, running: _RunningRound) -> None:
         """End the wait if the round is complete."""

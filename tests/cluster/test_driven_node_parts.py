@@ -16,10 +16,10 @@ from nngkit.cluster.jobs.sharing import evenly
 from nngkit.cluster.node import letters as of_letters
 from nngkit.cluster.node.greetings import Greetings
 from nngkit.cluster.node.letters import LetterLimits, Letters
-from nngkit.cluster.node.log_lines import LogLines
 from nngkit.cluster.node.values import NodeConfig
 from nngkit.cluster.node.voting import VotingPart
 from nngkit.errors import AccessDenied
+from nngkit.log_lines import LogLines
 from tests.driving import Drive, driven, limits, names, recorded
 
 VOTERS: Final = {"a": "mem://a", "b": "mem://b", "c": "mem://c", "d": "mem://d"}
@@ -123,7 +123,7 @@ def letters(drive: Drive) -> None:
 def lines(drive: Drive) -> None:
     """Drive the lines of a log about few things, of which it remembers three."""
     made = LogLines()
-    with limits(cluster__node__log_lines={"AGAIN": 1, "MOST": 3}):
+    with limits(log_lines={"AGAIN": 1, "MOST": 3}):
         for _ in range(400):
             line = f"{drive.rng.choice('abcdef')} at mem://x:{drive.rng.randint(1, 3)}"
             drive.call(made.add, line, drive.go_on(drive.now + 1.0))

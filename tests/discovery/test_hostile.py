@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import struct
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import trio
 
-from nngkit import ServiceDiscovery
-from nngkit.discovery import Reason, State
+from nngkit import Service, ServiceDiscovery
+from nngkit.discovery import Question, Reason, State
+from nngkit.discovery import deadline as until_deadline
 from nngkit.discovery.messages import SurveyReply
+from nngkit.discovery.questions.messages import SurveyAnswer
+from nngkit.discovery.registry.liveness import RegistryLimits
 from nngkit.testing import aeventually
 from tests.discovery.peers import WAIT, RawPeer, Watcher, found, record, says
 
@@ -201,4 +205,68 @@ async def test_random_bytes_on_the_wire_affect_no_other_peer(seed: int) -> None:
                     continue
         assert [event.new for event in watcher.seen if event.name == "answer"] == [State.UP]
         assert found(discovery)()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stranger_can_neither_drain_nor_withdraw_a_service_nor_answer_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lied = trio.Event()
+
+    async def honest(_: Question) -> bytes:
+        await lied.wait()
+        return b"yes"
+
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=0.3, interval=0.05) as discovery,
+        Service("pay", "tcp://127.0.0.1:9", discovery=discovery.address, id="real", on_question=honest),
+        await RawPeer.connect(discovery.address) as stranger,
+        trio.open_nursery() as nursery,
+    ):
+        seen = Watcher(discovery)
+        nursery.start_soon(seen.run)
+        pay = (await seen.wait(State.UP, "pay")).provider
+
+        async def lie() -> None:
+            while True:
+                header, message = await stranger.recv()
+                if b"equery" in message:
+                    await stranger.send(header, says(replace(pay, draining=True)))
+                    await stranger.send(header, says())
+                    await stranger.send(header, SurveyReply("raw", bye=True).encode())
+                elif b"hquestion" in message:
+                    await stranger.send(header, SurveyAnswer(pay.key, b"no").encode())
+                    lied.set()
+
+        nursery.start_soon(lie)
+        await aeventually(lambda: discovery.stats.counters["foreign records"] > 10)
+        result = await discovery.ask(b"in stock?", until=until_deadline(WAIT))
+        assert [answer.body for answer in result.answers] == [b"yes"]
+        assert discovery.stats.counters["foreign answers"] == 1
+        assert discovery.resolve("pay") == pay
+        nursery.cancel_scope.cancel()
+    assert [event.new for event in seen.seen] == [State.UP]
+    (line,) = [each.getMessage() for each in caplog.records if "states" in each.getMessage()]
+    assert line.startswith("tcp://127.0.0.1:")
+    assert "'pay'" in line
+
+
+async def test_names_of_one_peer_are_bounded() -> None:
+    limits = RegistryLimits(per_pipe=50)
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=0.3, interval=0.02, limits=limits) as discovery,
+        await RawPeer.connect(discovery.address) as stranger,
+        trio.open_nursery() as nursery,
+    ):
+        await discovery.wait_for_peers(timeout=WAIT)
+
+        async def claim_names() -> None:
+            for sender in range(100):
+                header, _ = await stranger.cbor_query()
+                names = (record(f"{sender}.{number}", 1) for number in range(20))
+                await stranger.send(header, says(*names, sender=f"s{sender}"))
+
+        nursery.start_soon(claim_names)
+        await aeventually(lambda: discovery.stats.counters["over cap"] > 500)
+        assert len(discovery.snapshot()) == 50
         nursery.cancel_scope.cancel()

@@ -427,6 +427,63 @@ def test_goodbye_behind_a_relay_affects_one_process_only() -> None:
     assert world.states() == {"id1": DRAINING, "id2": UP}
 
 
+STRANGERS = {
+    "drains it": says(provider(1, draining=True), sender="other"),
+    "changes it": says(provider(1, weight=0, zone="mars"), sender="other"),
+    "drains it behind a relay": says(provider(1, draining=True), sender="other", relay=True),
+}
+
+
+@pytest.mark.parametrize("body", STRANGERS.values(), ids=STRANGERS)
+def test_a_record_that_another_connection_states_is_refused(body: bytes) -> None:
+    world = crowd(1)
+    before = world.status()
+    world.join(9)
+    this = world.registry.start_round(world.now)
+    for after in (body, says(sender="other"), SurveyReply("other", bye=True).encode()):  # ... withdraws it, leaves
+        world.say(9, this, after)
+    world.leave(9)
+    assert world.status() == before
+    assert world.events == []
+    assert world.registry.foreign == (1, "answer")
+    assert world.registry.counters["foreign records"] == 1
+
+
+def test_the_other_records_of_such_a_reply_count() -> None:
+    world = crowd(1)
+    world.join(9, says(provider(1, draining=True), provider(9), sender="other"))
+    for _ in range(3):
+        world.round()
+    assert world.found() == {"id1", "id9"}
+    assert world.registry.foreign == (3, "answer")
+
+
+@pytest.mark.parametrize("relay", [False, True])
+def test_one_process_may_state_its_record_on_several_connections(relay: bool) -> None:
+    world = crowd(1)
+    world.join(2, says(provider(1, weight=7), sender="s1", relay=relay))
+    world.round()
+    assert world.status().pipes == (1, 2)
+    world.leave(1)
+    assert world.found() == {"id1"}
+    assert world.registry.foreign[0] == 0
+
+
+def test_the_first_sender_gets_its_record_back_from_one_that_took_it_while_it_was_away() -> None:
+    world = crowd(1)
+    world.leave(1)
+    world.join(9, says(provider(1, draining=True), provider(9), sender="other"))
+    world.round()
+    assert world.states() == {"id1": DRAINING, "id9": UP}
+    world.join(2, says(provider(1), sender="s1"))
+    world.round()
+    world.round()
+    assert world.states() == {"id1": UP, "id9": UP}
+    assert world.status().pipes == (2,)
+    world.leave(9)
+    assert world.found() == {"id1"}
+
+
 def test_reply_after_a_goodbye_brings_the_provider_up_again() -> None:
     world = crowd(1)
     world.say(1, world.registry.start_round(world.now), SurveyReply("s1", bye=True).encode())

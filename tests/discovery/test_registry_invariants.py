@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nngkit.discovery.messages import SurveyReply, TextReply
+from nngkit.discovery.messages import SurveyReply, TextReply, is_cbor, parse_survey_reply
 from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Status
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
 from nngkit.discovery.registry.registry import Registry
@@ -190,6 +190,8 @@ class Anything(RuleBasedStateMachine):
         self.replies = 0
         self.voices: dict[int, bytes] = {}
         self.replayed: dict[Key, tuple[State, Provider]] = {}
+        self.first: dict[Key, set[str]] = {}  # the sender that stated a row first; a down row may have been made anew
+        self.senders: dict[tuple[Key, int], str] = {}  # and the last one on each pipe
 
     @initialize(
         small=st.booleans(), mass=st.sampled_from([2, 3, 10]), suspect=st.integers(1, 2), more=st.integers(0, 2)
@@ -261,6 +263,26 @@ class Anything(RuleBasedStateMachine):
                     assert self.replayed[key][0] is DOWN
                 elif pipe not in row.pipes and pipe not in now.pipes:
                     assert now == row  # invariant 5
+            if is_cbor(body):
+                self.check_senders(pipe, body, before, after)
+
+    def check_senders(self, pipe: int, body: bytes, before: dict[Key, Status], after: dict[Key, Status]) -> None:
+        """Invariant 5: of the processes that state one record, the first has it."""
+        reply = parse_survey_reply(body)
+        assert isinstance(reply, SurveyReply)
+        for key in [record.key for record in reply.providers if not reply.bye]:
+            row, now = before.get(key), after.get(key)
+            others = set() if row is None else set(row.pipes) - {pipe}
+            foreign = any(self.senders[key, other] != reply.sender for other in others)
+            if row is not None and row.state is not DOWN and foreign and reply.sender not in self.first[key]:
+                assert now is not None
+                assert now.provider == row.provider
+                assert now.state is row.state or pipe in row.pipes
+                assert set(now.pipes) - {pipe} == others
+            elif now is not None and pipe in now.pipes:
+                self.senders[key, pipe] = reply.sender
+                if row is None or row.state is DOWN:
+                    self.first[key] = (set() if row is None else self.first[key]) | {reply.sender}
 
     @precondition(lambda self: self.newest > 0)
     @rule(pipe=IDS, body=st.sampled_from(GARBAGE) | st.binary(max_size=20))

@@ -53,7 +53,6 @@ from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
 from nngkit.cluster.node.greetings import Greetings, NodeLink
 from nngkit.cluster.node.letters import Letter, Letters
-from nngkit.cluster.node.log_lines import LogLines
 from nngkit.cluster.node.questions import Questions
 from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig, NodeEffects, NodeStats
 from nngkit.cluster.node.voting import VotingPart
@@ -63,6 +62,7 @@ from nngkit.cluster.tree.place import Place
 from nngkit.cluster.tree.root import BUSY
 from nngkit.envelope import decode
 from nngkit.errors import BadMessage, TooLarge
+from nngkit.log_lines import LogLines
 from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshMessage
 from nngkit.mesh.wire import DATA

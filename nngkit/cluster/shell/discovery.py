@@ -14,9 +14,9 @@ from typing import Final
 
 import trio
 
-from nngkit.cluster.node.log_lines import LogLines
 from nngkit.discovery import Bid, Question, Resolver, Service, bids
 from nngkit.errors import NngkitError
+from nngkit.log_lines import LogLines
 
 log = logging.getLogger("nngkit.cluster")
 

@@ -16,7 +16,12 @@ their address once. A restarted process has a new epoch and is therefore a new r
 row is taken over by another id or epoch, so two processes configured with one id are both visible. A process that
 reconnects with the same id and epoch gets its old row back.
 
-Access control is up to TLS and `admit`: an admitted peer is believed about the rows it describes.
+Access control is up to TLS and `admit`: an admitted peer is believed about the rows it describes, except about one that
+another connection carries. Only the process that sent that row, known by its sender id, may state it on a further pipe;
+the records of others are refused ("foreign records"), so they can neither drain nor change nor withdraw it, and the row
+is not carried by their pipe, so their answers to questions do not count. A sender id is told to daemons and relays
+only. The process that stated a row first gets it back, should another have stated it while its connection was lost.
+Behind a relay all is one pipe, and the relay is believed.
 
 States
 ------
@@ -65,7 +70,8 @@ Invariants (tests/discovery/test_registry.py)
  2. `resolve` returns an element of `snapshot`, or raises; neither ever holds draining or down, or adds a name.
  3. The events, applied in order to an empty table, give the states and records of `view`.
  4. up has fewer than 2 misses, suspect 2 to 7; silence puts a row down after 8, never before, and never by garbage.
- 5. Bytes from a pipe affect only rows that this pipe carries afterwards or carried before.
+ 5. Bytes from a pipe affect only rows that this pipe carries afterwards or carried before. While another pipe carries a
+    row, only the row's first sender, or that pipe's, can change it.
  6. The caps of `RegistryLimits` hold.
  7. Each reply is counted once as a reply; a refused one, also under the kind of its refusal.
  8. No input raises, in any order; time that goes backwards stands still.
@@ -103,6 +109,7 @@ COUNTERS: Final = (
     "after leaving",  # from a pipe that was lost
     "unknown round",  # of a round that never was, or is over 16 rounds old
     "flood",  # over RegistryLimits.work_per_round
+    "foreign records",  # records that another connection carries, of another process
     "over cap",  # pipes over RegistryLimits.pipes; and each record over one of the other caps
 )
 _ROUNDS_OPEN = 16  # rounds that accept replies: an older reply is no evidence of the present
@@ -129,6 +136,7 @@ class Registry:
         self._number = 0
         self._now = float("-inf")
         self._counters = dict.fromkeys(COUNTERS, 0)
+        self._foreign = ""
         self._figures: deque[RoundFigures] = deque(maxlen=_FIGURES_KEPT)
 
     # Inputs
@@ -265,6 +273,11 @@ class Registry:
     def older(self) -> int:
         """Number of replies of an older version."""
         return self._counters["older version"]
+
+    @property
+    def foreign(self) -> tuple[int, str]:
+        """Number of refused records that another connection carries, and the name of the last one."""
+        return self._counters["foreign records"], self._foreign
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -443,7 +456,12 @@ class Registry:
     # Rows
 
     def _claim(self, pipe: TrackedPipe, record: Provider, sender: str, this: OpenRound) -> ProviderRow | None:
-        """Attach `record` to `pipe`, creating its row if needed, and apply its fields. None over a cap."""
+        """Attach `record` to `pipe`, creating its row if needed, and apply its fields. None if it is refused."""
+        known = self._table.rows.get(record.key)
+        if known is not None and not self._may_state(known, pipe, sender):
+            self._counters["foreign records"] += 1
+            self._foreign = record.name
+            return None
         row = self._table.attach(record, pipe, sender)
         if row is None:
             self._counters["over cap"] += 1
@@ -460,6 +478,17 @@ class Registry:
         elif before is not record:
             self._table.touch(row)  # the load
         return row
+
+    def _may_state(self, row: ProviderRow, pipe: TrackedPipe, sender: str) -> bool:
+        """Return False if the row is another process's, on another pipe. Its first sender takes it off such pipes."""
+        others = [self._table.pipes[number] for number in row.pipes if number != pipe.number]
+        foreign = [other for other in others if other.rows[row.key] != sender]
+        if foreign and sender != row.sender:
+            return False
+        for other in foreign:
+            self._table.detach(row, other)
+            other.last_body = None  # it repeats what it no longer carries
+        return True
 
     def _drop(self, row: ProviderRow, pipe: TrackedPipe, reason: Reason) -> None:
         """Detach `row` from `pipe`; without another pipe it is down."""

@@ -34,11 +34,12 @@ class ProviderRow:
     """One provider and its state.
 
     `heard`: the number of the newest round at its last sign of life. `counted`: the same when a miss was last counted.
-    `leaving`: it has said goodbye.
+    `leaving`: it has said goodbye. `sender`: the process that stated it first.
     """
 
     provider: Provider
     key: Key
+    sender: str
     state: State = State.JOINING
     reason: Reason = Reason.ANSWERED
     since: float = 0.0
@@ -132,7 +133,7 @@ class ProviderTable:
         if row is None or pipe.number not in row.pipes:
             if len(pipe.rows) >= self._limits.per_pipe:
                 return None
-            row = row or self._add(record)
+            row = row or self._add(record, sender)
             if row is None:
                 return None
             row.pipes.add(pipe.number)
@@ -150,12 +151,12 @@ class ProviderTable:
 
     # Rows
 
-    def _add(self, provider: Provider) -> ProviderRow | None:
+    def _add(self, provider: Provider, sender: str) -> ProviderRow | None:
         while (full := self._full(provider.name)) and self._down:  # down rows give way
             self._forget(next(iter(self._down.values())))
         if full:
             return None
-        row = ProviderRow(provider, provider.key)
+        row = ProviderRow(provider, provider.key, sender)
         self.rows[row.key] = row
         self._names.setdefault(provider.name, {})[row.key] = row
         return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nngkit.cluster.node.log_lines import AGAIN, MOST, LogLines
+from nngkit.log_lines import AGAIN, MOST, LogLines
 
 
 def test_a_line_is_said_once_and_after_a_minute_with_its_number() -> None:
