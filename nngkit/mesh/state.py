@@ -15,13 +15,29 @@ path and survives any cut that leaves one. What a full queue or a cut loses show
 neighbours exchange; a node asks one of them for it, and relays what comes as new. What no neighbour keeps any more is
 given up and reported.
 
+A number proves nothing by itself: any neighbour can send one in any origin's name. A message that is next is delivered,
+and one further ahead is held, relayed, and what is missing before it is asked for. But messages are given up only as
+far as their existence is *confirmed*, or a single forged number would have a node skip all that its origin sends later:
+
+=======================================  ===========================================================================
+the origin is a neighbour                by its own digest or message alone
+it is not, and the link that brought     by the digest of that neighbour, or by two neighbours
+the last message in order stands
+otherwise                                by any digest
+=======================================  ===========================================================================
+
+Digests say confirmed numbers only, so a forged one does not return as a confirmation. What is not confirmed within
+`patience` is dropped ("unconfirmed"). A message more than `window` ahead of what is missing is not held, and one
+neighbour's claim that is more than `window` ahead of all others is ignored until it is confirmed.
+
 Invariants:
 
 1. A number below `Stream.next` is never accepted: nothing is delivered twice.
 2. Per stream, delivered and reported numbers follow each other without a hole, from the first one on.
 3. A stream is forgotten only if the table is full and it has been idle for `forget`; a stream that is older than the
    node, or than `forget`, begins at its present end: a forgotten one cannot begin anew.
-4. Every table is capped: streams, kept and held bytes, claims (one for each link and stream that is behind).
+4. No number beyond the confirmed ones is given up.
+5. Every table is capped: streams, kept and held bytes, claims (one for each link and stream that is behind).
 """
 
 from __future__ import annotations
@@ -86,6 +102,7 @@ class MeshState:
         self._streams: dict[bytes, Stream] = {}  # without the own stream
         self._behind: dict[bytes, Stream] = {}
         self._links: dict[int, Link] = {}
+        self._origins: dict[bytes, int] = {}  # links of neighbours by the key of their own stream
         self._order: deque[tuple[Stream, int]] = deque()  # kept messages of all streams, oldest first
         self._kept_bytes = self._held_bytes = 0
         self._slice = 0
@@ -139,6 +156,7 @@ class MeshState:
     def link_down(self, link: int, now: float) -> None:
         """Forget a neighbour that has left, and ask others for what it was asked for."""
         self._links.pop(link, None)
+        self._origins = {key: number for key, number in self._origins.items() if number != link}
         for stream in self._behind.values():
             stream.claims.pop(link, None)
             if stream.asked == link:
@@ -196,6 +214,7 @@ class MeshState:
             stream.next = number + 1
             stream.head = number
             stream.changed = now
+            stream.source = link
             if not stream.silent:
                 events.append(MeshMessage(stream.origin, stream.epoch, number, frame[end:]))
                 delivered += 1
@@ -282,7 +301,11 @@ class MeshState:
             return
         size = len(frame) + OVERHEAD
         first = number == stream.next
-        if not first and (number - stream.next >= window or self._held_bytes + size > self.limits.buffer_bytes // 2):
+        if not first and number - stream.next >= window:
+            self._count["ahead"] += 1
+            if number > stream.head + window:
+                return  # a digest has to say so
+        elif not first and self._held_bytes + size > self.limits.buffer_bytes // 2:
             self._count["ahead"] += 1
         else:
             if number <= stream.head:
@@ -292,10 +315,13 @@ class MeshState:
             stream.changed = stream.progress = now
             self._effects.relays.append((frame, link))
         if number > stream.head:
-            stream.head = number
+            stream.say(number, now)
             if link not in stream.claims:
                 stream.claims[link] = Claim(1, number, number)  # a guess; its digest corrects it
+        if number > stream.sure and self._origins.get(stream.key) == link:
+            stream.confirm(number, now)
         if first:
+            stream.source = link
             self._deliver_held(stream, now)
         self._note(stream, now)
 
@@ -351,6 +377,7 @@ class MeshState:
         elif isinstance(content, wire.Digest):
             greeting = not there.greeted
             there.id, there.greeted = content.id, there.greeted or content.last
+            self._note_origin(link, wire.key_of(content.id, content.epoch), now)
             if content.every is not UNSET:
                 self._silence.expect(content.id, content.every)
             for line in content.lines:
@@ -358,6 +385,20 @@ class MeshState:
                 if greeting:
                     self._ask_new(link, line, now)
             self.greeted = self.greeted or content.last
+
+    def _note_origin(self, link: int, key: bytes, now: float) -> None:
+        """Note whose link this is. Of several that say the same the first one is, as long as it is heard."""
+        before = self._origins.setdefault(key, link)
+        if before != link and self._links[before].heard < now - 2 * self.limits.digest:
+            self._origins[key] = link
+
+    def _confirms(self, stream: Stream, link: int, head: int) -> bool:
+        """Return True if the digest of this link is enough to confirm the numbers up to `head`."""
+        origin = self._origins.get(stream.key)
+        if origin is not None:
+            return link == origin
+        others = sum(claim.head >= head for other, claim in stream.claims.items() if other != link)
+        return stream.source == link or stream.source not in self._links or others > 0
 
     def _read_line(self, link: int, line: wire.Line, answer: bool, now: float) -> None:
         key = wire.key_of(line.origin, line.epoch)
@@ -367,8 +408,8 @@ class MeshState:
             return
         stream = self._streams.get(key)
         if stream is None:
-            if not line.head:
-                return
+            if not line.head or self._origins.get(key, link) != link:
+                return  # the origin is a neighbour: it says itself where its stream is
             stream = self._described(key, line, now)
             if stream is None:
                 return
@@ -376,9 +417,12 @@ class MeshState:
         if line.head > self._plausible(stream, now):
             self._count["bad"] += 1
             return
-        if line.head >= stream.next:
+        confirmed = self._confirms(stream, link, line.head)
+        if confirmed:
+            stream.confirm(line.head, now)
+        if line.head >= stream.next and (confirmed or line.head <= stream.head + self.limits.window):
             stream.claims[link] = Claim(line.floor, line.next, line.head)
-            stream.head = max(stream.head, line.head)
+            stream.say(line.head, now)
             self._note(stream, now)
         else:
             stream.claims.pop(link, None)
@@ -445,7 +489,7 @@ class MeshState:
 
     def _line(self, stream: Stream, now: float) -> wire.Line:
         age = int(max(0.0, now - stream.born) * 1000)
-        return wire.Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.head, age)
+        return wire.Line(stream.origin, stream.epoch, stream.floor, stream.next, stream.confirmed, age)
 
     def _send_digest(self, now: float) -> None:
         """Describe the streams with recent changes, and some of the others in turn."""
@@ -478,18 +522,21 @@ class MeshState:
             return
         if now < stream.ask_at:
             return
+        if stream.doubt > stream.confirmed and now - stream.doubted >= self.limits.patience:
+            self._drop_unconfirmed(stream, now)
+            return
         idle = now - stream.since
-        if idle >= self.limits.patience:
-            last = min(stream.held, default=stream.head + 1) - 1
-            self._give_up(stream, last, "patience", now)
+        sure = stream.sure >= stream.next
+        if sure and idle >= self.limits.patience:
+            self._give_up(stream, min(stream.sure, min(stream.held, default=stream.head + 1) - 1), "patience", now)
             return
         ranges = tuple(stream.missing(wire.MOST_RANGES, self.limits.window))
         first = ranges[0][0]
         link = stream.provider(first, {number: there.heard for number, there in self._links.items()})
         if link is None:
             floor = stream.floor_of_all()
-            if floor is not None and idle >= 2 * self.limits.digest:  # each neighbour has said by now what it keeps
-                self._give_up(stream, min(floor, *stream.held, stream.head + 1) - 1, "gone", now)
+            if sure and floor is not None and idle >= 2 * self.limits.digest:  # each neighbour has said what it keeps
+                self._give_up(stream, min(floor, *stream.held, stream.sure + 1) - 1, "gone", now)
                 return
             stream.ask_at = now + self.limits.digest / 2
             return
@@ -498,6 +545,22 @@ class MeshState:
         stream.ask_at = now + stream.pause
         self._count["asked"] += 1
         self._effects.sends.append((link, wire.CONTROL.encode(wire.Ask(stream.origin, stream.epoch, ranges))))
+
+    def _drop_unconfirmed(self, stream: Stream, now: float) -> None:
+        """Forget the messages beyond the confirmed ones, held or said to exist: if they do, they come again."""
+        sure = stream.confirmed
+        self._warn(
+            f"doubt {stream.origin}",
+            f"messages of {stream.origin!r} up to {stream.head} are dropped: {sure} is the last of which it or its"
+            " neighbours know. Another node may send in its name",
+        )
+        for number in [number for number in stream.held if number > sure]:
+            self._held_bytes -= len(stream.held.pop(number)) + OVERHEAD
+        self._count["unconfirmed"] += stream.head - sure
+        stream.head = stream.doubt = sure
+        stream.claims = {link: claim for link, claim in stream.claims.items() if claim.head <= sure}
+        stream.ask_at = now
+        self._note(stream, now)
 
     def _give_up(self, stream: Stream, last: int, reason: GapReason, now: float) -> None:
         """Report the messages from `next` to `last` as missing, and go on after them."""

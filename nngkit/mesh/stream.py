@@ -8,7 +8,7 @@
     below floor   delivered or given up, and forgotten
     kept          delivered, and kept for neighbours that ask
     held          received, and waiting for an earlier message
-    missing       known to exist: what the node asks for
+    missing       known or said to exist: what the node asks for
 
 Numbers below `next` are never accepted again, so nothing is delivered twice; the two dictionaries are the only memory.
 """
@@ -44,7 +44,10 @@ class Stream:
 
     Attributes:
         next: Lowest number that is neither delivered nor given up.
-        head: Highest number that is known to exist, at least `next` - 1.
+        head: Highest number that is known or said to exist, at least `next` - 1.
+        sure: Highest number that is confirmed (see MeshState), if it is above `next` - 1.
+        doubt: A number above `sure` that was said to exist, and `doubted`, the time at which it was.
+        source: Link that brought the last message in order.
         born: When its first message was sent, by the local clock.
         changed: When a message was last accepted.
         claims: State of the stream at neighbours that have more than is here, by link.
@@ -70,6 +73,10 @@ class Stream:
     since: float = field(init=False)
     pause: float = 0.0
     progress: float = 0.0
+    sure: int = 0
+    doubt: int = 0
+    doubted: float = 0.0
+    source: int | None = None
     given_up: list[tuple[int, int]] = field(default_factory=list)
     silent: bool = False  # an earlier run of this node: relayed, not delivered
 
@@ -86,6 +93,24 @@ class Stream:
     def behind(self) -> bool:
         """True if messages are missing."""
         return self.head >= self.next
+
+    @property
+    def confirmed(self) -> int:
+        """Highest number that is delivered, given up or confirmed: what a digest says."""
+        return max(self.sure, self.next - 1)
+
+    def confirm(self, number: int, now: float) -> None:
+        """Note that the messages up to `number` exist. What is said beyond is a new doubt if the last one is over."""
+        self.sure = max(self.sure, number)
+        self.head = max(self.head, number)
+        if self.doubt <= self.confirmed:
+            self.doubt, self.doubted = self.head, now
+
+    def say(self, number: int, now: float) -> None:
+        """Note that a neighbour says that the messages up to `number` exist."""
+        if self.doubt <= self.confirmed:
+            self.doubt, self.doubted = number, now
+        self.head = max(self.head, number)
 
     def missing(self, most: int, window: int) -> Iterator[tuple[int, int]]:
         """Yield the first ranges that are missing, at most `most` of them, not beyond `next` + `window`."""

@@ -67,6 +67,7 @@ class MeshStats:
         late: Messages that came after they had been reported as missing; they are not delivered.
         early: Messages of origins that no digest has described yet; asked for later.
         ahead: Messages too far ahead of the ones missing to be held; asked for later.
+        unconfirmed: Messages dropped because neither their origin nor its neighbours knew of them in time.
         bad: Frames that are malformed or absurd.
         refused_origins: Origins without room in the table.
         clashes: Claims about this node's own numbers that it never sent: two nodes may have one id.
@@ -89,6 +90,7 @@ class MeshStats:
     late: int = 0
     early: int = 0
     ahead: int = 0
+    unconfirmed: int = 0
     bad: int = 0
     refused_origins: int = 0
     clashes: int = 0

@@ -13,7 +13,7 @@ import nngkit.aio
 import nngkit.blocking
 from nngkit.errors import Closed, ConfigError, TimedOut, TooLarge, Unreachable
 from nngkit.fanout import Mesh, MeshGap, MeshMessage
-from nngkit.mesh.wire import CONTROL, Digest, Line
+from nngkit.mesh.wire import CONTROL, Digest, Line, data_frame, key_of
 from nngkit.portal import the_portal
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually
@@ -239,3 +239,18 @@ def test_asyncio_uses_the_mesh() -> None:
                 assert (await b.recv()).body == b"x"
 
     asyncio.run(main())
+
+
+async def test_a_forged_number_of_a_passing_stranger_takes_no_message_of_a_quiet_node() -> None:
+    async with nodes("abc", "ab bc", patience=0.5, digest=0.1) as mesh:
+        await mesh["a"].send(b"first")
+        (first,) = await take(mesh["c"], 1)
+        with Bus(dial=mesh["b"].address) as stranger:
+            await stranger.await_for_peers(1, timeout=WAIT)
+            await stranger.asend(data_frame(key_of("a", first.epoch), 60_000, b"forged"))
+            await aeventually(lambda: mesh["c"].stats.held_bytes > 0, WAIT)
+        await aeventually(lambda: mesh["c"].stats.unconfirmed == 59_999, WAIT)
+        for _ in range(100):
+            await mesh["a"].send(b"true")
+        assert [each.body for each in await take(mesh["c"], 100)] == [b"true"] * 100
+        assert mesh["c"].stats.gaps == mesh["b"].stats.gaps == 0

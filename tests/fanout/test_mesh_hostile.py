@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.mesh.limits import MeshLimits
 from nngkit.mesh.state import MeshState
-from nngkit.mesh.values import MeshMessage, MeshStats
+from nngkit.mesh.values import MeshGap, MeshMessage, MeshStats
 from nngkit.mesh.wire import CONTROL, Answer, Ask, Digest, Line, control, data_frame, key_of
 from nngkit.messages import MOST_NUMBER
+from tests.fanout.mesh_network import MeshNetwork
 
 NOW = 1000.0
 
@@ -245,3 +246,147 @@ def test_a_liar_harms_only_the_streams_it_lies_about() -> None:
     stats = state.stats
     assert stats.kept_bytes <= 200_000
     assert stats.held_bytes <= 100_000
+
+
+# One neighbour's word about a quiet origin
+
+
+def digest_of(id: str, head: int, *, epoch: int = 1, floor: int | None = None) -> bytes:
+    """Return a neighbour's digest: it has delivered the numbers of "a" up to `head`, and keeps some or none."""
+    return CONTROL.encode(Digest(id, epoch, (Line("a", 7, floor or head + 1, head + 1, head, 0),)))
+
+
+def wait(state: MeshState, now: float, seconds: float, *digests: tuple[int, bytes]) -> float:
+    """Let time pass, with these digests of links twice a second; return the new time."""
+    for _ in range(int(2 * seconds)):
+        now += 0.5
+        for link, frame in digests:
+            state.receive(link, [frame], now)
+        state.tick(now)
+    return now
+
+
+GRAPHS = {
+    "a chain": [("a", "b"), ("b", "c"), ("c", "d")],
+    "a ring": [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")],
+    "a star": [("a", "b"), ("b", "c"), ("b", "d")],
+    "all to all": [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")],
+}
+LIES = st.tuples(
+    st.sampled_from(["b", "c", "d"]),
+    st.integers(1_000, 200_000),
+    st.sampled_from(["message", "digest", "digest without the messages"]),
+    st.floats(0.0, 3.0),
+)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@given(lies=st.lists(LIES, min_size=1, max_size=6), seed=st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None)
+def test_a_stranger_does_not_silence_a_quiet_origin(
+    graph: str, lies: list[tuple[str, int, str, float]], seed: int
+) -> None:
+    network = MeshNetwork(seed, "abcd")
+    for edge in GRAPHS[graph]:
+        network.connect(*edge)
+    network.run(1.0)
+    network.nodes["a"].send(3)
+    network.run(1.0)
+    for at, number, kind, pause in lies:
+        there = network.nodes[at]
+        there.state.link_up(99, network.clock.now)
+        frame = data_frame(key_of("a", 1000), number, b"forged")
+        if kind != "message":
+            floor = 1 if kind == "digest" else number + 1
+            frame = CONTROL.encode(Digest("evil", 5, (Line("a", 1000, floor, number + 1, number, 10),)))
+        there.receive(99, [frame])
+        network.run(pause)
+    network.run(15.0)
+    for _ in range(20):
+        network.nodes["a"].send(5)
+        network.run(0.05)
+    network.run(3.0)
+    for name in "bcd":
+        node = network.nodes[name]
+        assert not node.gaps
+        assert (node.next["a", 1000], node.messages) == (104, 103)
+        assert node.state.stats.held_bytes == 0
+
+
+def test_where_the_origin_is_a_neighbour_it_alone_confirms_its_numbers() -> None:
+    state = node(patience=2.0)
+    for link in (2, 3, 4):
+        state.link_up(link, NOW)
+    state.receive(1, [digest_of("a", 2, epoch=7), *frames_of("a", 1, 2)], NOW)
+    lies = [(link, digest_of(name, 900)) for link, name in ((2, "x"), (3, "y"))] + [(4, digest_of("a", 900, epoch=7))]
+    now = wait(state, NOW, 6.0, (1, digest_of("a", 2, epoch=7)), *lies)
+    assert state.position("a", 7) == 3
+    wait(state, now, 6.0, (1, digest_of("a", 901, epoch=7)), *lies)
+    assert state.position("a", 7) == 902
+
+
+def test_the_link_of_an_origin_is_its_newest_one_once_the_others_are_silent() -> None:
+    state = node(patience=2.0)
+    state.receive(1, [digest_of("a", 2, epoch=7), *frames_of("a", 1, 2)], NOW)
+    state.link_up(2, NOW)
+    now = wait(state, NOW, 6.0, (2, digest_of("a", 9, epoch=7)))
+    assert state.position("a", 7) == 10
+    state.link_down(2, now)
+    wait(state, now, 6.0, (1, digest_of("x", 20)))
+    assert state.position("a", 7) == 21
+
+
+def test_messages_of_the_origin_confirm_themselves() -> None:
+    state = node(patience=2.0)
+    state.receive(1, [digest_of("a", 2, epoch=7), *frames_of("a", 1, 2), *frames_of("a", 9, 9)], NOW)
+    wait(state, NOW, 6.0)
+    assert [event for event in state.take().events if isinstance(event, MeshGap)] == [MeshGap("a", 7, 3, 8, "patience")]
+    assert state.position("a", 7) == 10
+
+
+@pytest.mark.parametrize(
+    ("says", "position"),
+    [
+        ({1: 2, 2: 900}, 3),  # the link that brings the stream is asked, and does not know
+        ({1: 900, 2: 2}, 901),
+        ({1: 2, 2: 900, 3: 900}, 901),  # two neighbours
+        ({1: 2, 2: 100_000}, 3),  # further ahead than `window`
+        ({1: 100_000, 2: 2}, 100_001),
+    ],
+)
+def test_elsewhere_the_link_that_brings_the_stream_or_two_neighbours_confirm(
+    says: dict[int, int], position: int
+) -> None:
+    state = node(patience=2.0)
+    for link in (2, 3):
+        state.link_up(link, NOW)
+    state.receive(1, frames_of("a", 1, 2), NOW)
+    now = NOW + 1
+    wait(state, now, 6.0, *((link, digest_of(f"n{link}", head)) for link, head in says.items()))
+    assert state.position("a", 7) == position
+
+
+def test_what_is_not_confirmed_is_dropped_after_the_patience_and_said_once() -> None:
+    state = node(patience=2.0)
+    state.link_up(2, NOW)
+    state.receive(1, [digest_of("a", 2, epoch=7), *frames_of("a", 1, 2)], NOW)
+    for number in (60, 50):
+        state.receive(2, frames_of("a", number, number), NOW)
+    assert state.stats.held_bytes > 0
+    wait(state, NOW, 4.0, (1, digest_of("a", 2, epoch=7)))
+    assert (state.stats.held_bytes, state.stats.behind, state.stats.unconfirmed) == (0, 0, 58)
+    (line,) = state.take().warnings
+    assert "'a' up to 60 are dropped: 2 is the last" in line
+
+
+def test_a_digest_says_confirmed_numbers_only() -> None:
+    state = node()
+    state.receive(1, [digest_of("a", 2, epoch=7), *frames_of("a", 1, 2)], NOW)
+    state.link_up(2, NOW)
+    state.receive(2, frames_of("a", 50, 50), NOW)
+    state.take()
+    state.tick(NOW + 1)
+    (digest,) = state.take().digests
+    content = control(digest)
+    assert isinstance(content, Digest)
+    assert [line.head for line in content.lines] == [2]
