@@ -13,7 +13,7 @@ prints::
     all settled, none left
 
 An order that is not acknowledged within `ack_wait` is delivered again, to any worker. Acknowledgements are on disk at
-the server. From a shell the server is `nngkit consume --serve --journal journal --listen tcp://0.0.0.0:7100`.
+the server. From a shell the server is `nngkit consume --serve --journal journal --listen tcp://127.0.0.1:7100`.
 """
 
 import tempfile

@@ -23,10 +23,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from nngkit.errors import ConfigError
 from nngkit.protocols._nng.addresses import parse
 from nngkit.protocols._nng.names import EVERY, Number
 from nngkit.protocols._nng.resolver import Question
+from nngkit.protocols._nng.tls import TLS, exposed
 from nngkit.protocols._waiting.waiters import task_waiter
+from nngkit.trust.choice import Choice
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -39,6 +42,13 @@ def is_everywhere(listen: str) -> bool:
     """Return True if ``listen`` stands for all interfaces: others cannot dial it. Raises ConfigError."""
     address = parse("listen", listen)
     return address.ported and address.host in ("", "*", *EVERY)
+
+
+def check_guarded(listen: Iterable[str], trust: Choice | None, tls: TLS | None) -> None:
+    """Raise ConfigError for an address that other machines can reach if nothing keeps strangers out there."""
+    for url in listen:
+        if trust is None and (why := exposed(parse("listen", url), tls)) is not None:
+            raise ConfigError("listen", f"{url}: {why}", url)
 
 
 async def reachable(address: str, peers: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from nngkit.discovery.provider import Provider
 from nngkit.discovery.service import OnQuestion
 from nngkit.hosted import hosted
 from nngkit.protocols import DEFAULT, TLS, Timeout
+from nngkit.trust import Choice
 
 __all__ = ["Client", "Server"]
 
@@ -91,6 +92,7 @@ class Client(Aio[_client.Client]):
         retry_budget: RetryBudget | None = None,
         recv_max_size: int = MIB,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         rng: RandomSource | None = None,
@@ -117,6 +119,7 @@ class Client(Aio[_client.Client]):
             retry_budget=retry_budget,
             recv_max_size=recv_max_size,
             tls=tls,
+            trust=trust,
             daemon_tls=daemon_tls,
             domain=domain,
             rng=rng,
@@ -211,6 +214,7 @@ class Server(Aio[_server.Server]):
         weight: int = 100,
         tags: Iterable[str] = (),
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         on_question: OnQuestion | None = None,
@@ -238,6 +242,7 @@ class Server(Aio[_server.Server]):
             weight=weight,
             tags=tags,
             tls=tls,
+            trust=trust,
             daemon_tls=daemon_tls,
             domain=domain,
             on_question=self._bridge.callback(on_question),

@@ -30,6 +30,7 @@ from nngkit.discovery.service_discovery import DEFAULT_UNTIL, DiscoveryStats
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.discovery.watch import WatchReply
 from nngkit.protocols import DEFAULT, TLS, PeerEvent, Pipe, Timeout
+from nngkit.trust import Choice
 
 __all__ = ["Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -67,6 +68,7 @@ class ServiceDiscovery(Aio[_service_discovery.ServiceDiscovery]):
         rules: LivenessRules | None = None,
         limits: RegistryLimits | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -85,6 +87,7 @@ class ServiceDiscovery(Aio[_service_discovery.ServiceDiscovery]):
             rules=rules,
             limits=limits,
             tls=tls,
+            trust=trust,
             admit=admit,
             rng=rng,
             clock=clock,
@@ -223,6 +226,7 @@ class Service(Aio[_service.Service]):
         info: Facts | None = None,
         stats: Facts | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         sigterm: bool = True,
     ) -> None:
         super().__init__()
@@ -242,6 +246,7 @@ class Service(Aio[_service.Service]):
             info=info,
             stats=stats,
             tls=tls,
+            trust=trust,
             sigterm=sigterm,
         )
 
@@ -311,12 +316,21 @@ class Resolver(Aio[_resolver.Resolver]):
         watch: float = WATCH,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._inner = _resolver.Resolver(
-            daemons, timeout=timeout, prefer=prefer, watch=watch, domain=domain, tls=tls, rng=rng, clock=clock
+            daemons,
+            timeout=timeout,
+            prefer=prefer,
+            watch=watch,
+            domain=domain,
+            tls=tls,
+            trust=trust,
+            rng=rng,
+            clock=clock,
         )
 
     def resolve(
@@ -404,11 +418,13 @@ class Daemon(Aio[_daemon.Daemon]):
 
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`
+    trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
     id         see ServiceDiscovery
 
     `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
 
-    Entering raises ConfigError for an invalid address, Unreachable for one that cannot be listened on.
+    Raises ConfigError for a listener that other machines can reach, without a trust or certificates of them. Entering
+    raises it for an invalid address, and Unreachable for one that cannot be listened on.
     """
 
     _of = _daemon.Daemon
@@ -419,10 +435,11 @@ class Daemon(Aio[_daemon.Daemon]):
         *,
         on_round: Callable[[RoundFigures], object] | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         id: str | None = None,
     ) -> None:
         super().__init__()
-        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, id=id)
+        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, trust=trust, id=id)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -461,10 +478,11 @@ class DaemonClient(Aio[_client.DaemonClient]):
         timeout: float | None = 1.0,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._inner = _client.DaemonClient(address, timeout=timeout, domain=domain, tls=tls, clock=clock)
+        self._inner = _client.DaemonClient(address, timeout=timeout, domain=domain, tls=tls, trust=trust, clock=clock)
 
     @property
     def connected(self) -> bool:

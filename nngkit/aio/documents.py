@@ -23,6 +23,7 @@ from nngkit.documents.threads import Array, Map, Text
 from nngkit.documents.versions import EditStream, Versions
 from nngkit.errors import EditRefused, StoreDamaged
 from nngkit.protocols import TLS, Pipe
+from nngkit.trust import Choice
 
 __all__ = ["Document", "DocumentPeer"]
 
@@ -124,6 +125,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
     heartbeat      seconds: from an edit to the heartbeat that reports it, and between heartbeats at rest
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets; they apply to BUS and REP
+    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -150,6 +152,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         heartbeat: tuple[float, float] = (0.02, 0.2),
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
@@ -171,6 +174,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
             heartbeat=heartbeat,
             max_document=max_document,
             tls=tls,
+            trust=trust,
             admit=admit,
             name=name,
             settings=settings,

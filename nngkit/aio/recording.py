@@ -17,6 +17,7 @@ from nngkit.hosted import hosted
 from nngkit.protocols import TLS, Pipe
 from nngkit.recording import documents as _documents
 from nngkit.recording.documents import MOST, DocumentRecorderStats
+from nngkit.trust import Choice
 
 __all__ = ["DocumentRecorder"]
 
@@ -52,6 +53,7 @@ class DocumentRecorder(Aio[_documents.DocumentRecorder]):
         discovery: str | Iterable[str] | None = None,
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = "recorder",
         settings: Settings | None = None,
@@ -71,6 +73,7 @@ class DocumentRecorder(Aio[_documents.DocumentRecorder]):
             discovery=discovery,
             max_document=max_document,
             tls=tls,
+            trust=trust,
             admit=admit,
             name=name,
             settings=settings,

@@ -29,6 +29,7 @@ from nngkit.hosted import hosted
 from nngkit.loop_waits import on_behalf
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import DEFAULT, TLS, Timeout
+from nngkit.trust import Choice
 
 __all__ = ["Client", "Server"]
 
@@ -93,6 +94,7 @@ class Client(Calling):
         retry_budget: RetryBudget | None = None,
         recv_max_size: int = MIB,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         rng: RandomSource | None = None,
@@ -119,6 +121,7 @@ class Client(Calling):
             retry_budget=retry_budget,
             recv_max_size=recv_max_size,
             tls=tls,
+            trust=trust,
             daemon_tls=daemon_tls,
             domain=domain,
             rng=rng,
@@ -215,6 +218,7 @@ class Server(Blocking[_server.Server]):
         weight: int = 100,
         tags: Iterable[str] = (),
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         on_question: OnQuestion | None = None,
@@ -242,6 +246,7 @@ class Server(Blocking[_server.Server]):
             weight=weight,
             tags=tags,
             tls=tls,
+            trust=trust,
             daemon_tls=daemon_tls,
             domain=domain,
             on_question=on_question,

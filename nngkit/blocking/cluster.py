@@ -58,6 +58,8 @@ class Endpoint(Node[E]):
         handlers: Handlers of messages that run at a time.
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
+        trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
+            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers.
         transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
         journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
             voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.

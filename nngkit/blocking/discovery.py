@@ -32,6 +32,7 @@ from nngkit.discovery.watch import WatchReply
 from nngkit.loop_waits import on_behalf
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import DEFAULT, TLS, PeerEvent, Pipe, Timeout
+from nngkit.trust import Choice
 
 __all__ = ["Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -69,6 +70,7 @@ class ServiceDiscovery(Blocking[_service_discovery.ServiceDiscovery]):
         rules: LivenessRules | None = None,
         limits: RegistryLimits | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -87,6 +89,7 @@ class ServiceDiscovery(Blocking[_service_discovery.ServiceDiscovery]):
             rules=rules,
             limits=limits,
             tls=tls,
+            trust=trust,
             admit=admit,
             rng=rng,
             clock=clock,
@@ -224,6 +227,7 @@ class Service(Blocking[_service.Service]):
         info: Facts | None = None,
         stats: Facts | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         sigterm: bool = True,
     ) -> None:
         super().__init__()
@@ -243,6 +247,7 @@ class Service(Blocking[_service.Service]):
             info=info,
             stats=stats,
             tls=tls,
+            trust=trust,
             sigterm=sigterm,
         )
 
@@ -313,12 +318,21 @@ class Resolver(Blocking[_resolver.Resolver]):
         watch: float = WATCH,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._inner = _resolver.Resolver(
-            daemons, timeout=timeout, prefer=prefer, watch=watch, domain=domain, tls=tls, rng=rng, clock=clock
+            daemons,
+            timeout=timeout,
+            prefer=prefer,
+            watch=watch,
+            domain=domain,
+            tls=tls,
+            trust=trust,
+            rng=rng,
+            clock=clock,
         )
 
     def resolve(
@@ -408,11 +422,13 @@ class Daemon(Blocking[_daemon.Daemon]):
 
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`
+    trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
     id         see ServiceDiscovery
 
     `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
 
-    Entering raises ConfigError for an invalid address, Unreachable for one that cannot be listened on.
+    Raises ConfigError for a listener that other machines can reach, without a trust or certificates of them. Entering
+    raises it for an invalid address, and Unreachable for one that cannot be listened on.
     """
 
     _of = _daemon.Daemon
@@ -423,10 +439,11 @@ class Daemon(Blocking[_daemon.Daemon]):
         *,
         on_round: Callable[[RoundFigures], object] | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         id: str | None = None,
     ) -> None:
         super().__init__()
-        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, id=id)
+        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, trust=trust, id=id)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -466,10 +483,11 @@ class DaemonClient(Blocking[_client.DaemonClient]):
         timeout: float | None = 1.0,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._inner = _client.DaemonClient(address, timeout=timeout, domain=domain, tls=tls, clock=clock)
+        self._inner = _client.DaemonClient(address, timeout=timeout, domain=domain, tls=tls, trust=trust, clock=clock)
 
     @property
     def connected(self) -> bool:

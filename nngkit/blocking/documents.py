@@ -24,6 +24,7 @@ from nngkit.errors import EditRefused, StoreDamaged
 from nngkit.loop_waits import on_behalf
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import TLS, Pipe
+from nngkit.trust import Choice
 
 __all__ = ["Document", "DocumentPeer"]
 
@@ -129,6 +130,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
     heartbeat      seconds: from an edit to the heartbeat that reports it, and between heartbeats at rest
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets; they apply to BUS and REP
+    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -155,6 +157,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         heartbeat: tuple[float, float] = (0.02, 0.2),
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
@@ -176,6 +179,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
             heartbeat=heartbeat,
             max_document=max_document,
             tls=tls,
+            trust=trust,
             admit=admit,
             name=name,
             settings=settings,

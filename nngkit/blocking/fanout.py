@@ -34,6 +34,7 @@ from nngkit.mesh import mesh as _mesh
 from nngkit.mesh.values import MeshGap, MeshMessage, MeshNeighbour, MeshStats
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import TLS, Pipe, Push, Req, Stats, Sub
+from nngkit.trust import Choice
 
 __all__ = ["Consumer", "ConsumerServer", "Following", "Mesh", "Outbox", "Publisher", "Subscriber"]
 
@@ -71,6 +72,7 @@ class Consumer(Blocking[_consumer.Consumer]):
         size: int = 1 << 20,
         timeout: float | None = 30.0,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         recv_max_size: int = 64 << 20,
     ) -> None:
         super().__init__()
@@ -88,6 +90,7 @@ class Consumer(Blocking[_consumer.Consumer]):
             size=size,
             timeout=timeout,
             tls=tls,
+            trust=trust,
             recv_max_size=recv_max_size,
         )
 
@@ -151,7 +154,9 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
     """Server of durable consumers; use it with `with`.
 
     `state`: the folder of the consumers' state; required if the journal is on shared storage. `spool`: the folder of
-    the recorder's logs, as for `open_journal`. `max_pipes`: connections. Entering raises ConfigError, Damaged.
+    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, or OPEN; default:
+    NNGKIT_TRUST. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
+    Entering raises ConfigError, Damaged.
     """
 
     _of = _server.ConsumerServer
@@ -165,11 +170,12 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
         listen: str | Iterable[str] = (),
         dial: str | Iterable[str] = (),
         tls: TLS | None = None,
+        trust: Choice | None = None,
         max_pipes: int = 1024,
     ) -> None:
         super().__init__()
         self._inner = _server.ConsumerServer(
-            journal, state=state, spool=spool, listen=listen, dial=dial, tls=tls, max_pipes=max_pipes
+            journal, state=state, spool=spool, listen=listen, dial=dial, tls=tls, trust=trust, max_pipes=max_pipes
         )
 
     @property
@@ -285,6 +291,7 @@ class Mesh(Blocking[_mesh.Mesh]):
         send_buffer: int = 8192,
         send_window: int = 8 * 1024 * 1024,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         reconnect: float = 0.1,
         admit: Callable[[Pipe], bool] | None = None,
         max_pipes: int = 0,
@@ -305,6 +312,7 @@ class Mesh(Blocking[_mesh.Mesh]):
             send_buffer=send_buffer,
             send_window=send_window,
             tls=tls,
+            trust=trust,
             reconnect=reconnect,
             admit=admit,
             max_pipes=max_pipes,
@@ -465,6 +473,7 @@ class Publisher(Blocking[_publisher.Publisher]):
         plain: str | Iterable[str] = (),
         control: str | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         send_buffer: int = 1024,
     ) -> None:
         super().__init__()
@@ -477,6 +486,7 @@ class Publisher(Blocking[_publisher.Publisher]):
             plain=plain,
             control=control,
             tls=tls,
+            trust=trust,
             send_buffer=send_buffer,
         )
 
@@ -550,11 +560,20 @@ class Subscriber(Blocking[_subscriber.Subscriber]):
         last: bool = False,
         id: str | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         recv_max_size: int = 1 << 20,
     ) -> None:
         super().__init__()
         self._inner = _subscriber.Subscriber(
-            dial, topics, policy=policy, high_water=high_water, last=last, id=id, tls=tls, recv_max_size=recv_max_size
+            dial,
+            topics,
+            policy=policy,
+            high_water=high_water,
+            last=last,
+            id=id,
+            tls=tls,
+            trust=trust,
+            recv_max_size=recv_max_size,
         )
 
     def __iter__(self) -> Iterator[Unread | Synchronized]:

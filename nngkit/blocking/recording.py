@@ -18,6 +18,7 @@ from nngkit.loop_waits import on_behalf
 from nngkit.protocols import TLS, Pipe
 from nngkit.recording import documents as _documents
 from nngkit.recording.documents import MOST, DocumentRecorderStats
+from nngkit.trust import Choice
 
 __all__ = ["DocumentRecorder"]
 
@@ -53,6 +54,7 @@ class DocumentRecorder(Blocking[_documents.DocumentRecorder]):
         discovery: str | Iterable[str] | None = None,
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = "recorder",
         settings: Settings | None = None,
@@ -72,6 +74,7 @@ class DocumentRecorder(Blocking[_documents.DocumentRecorder]):
             discovery=discovery,
             max_document=max_document,
             tls=tls,
+            trust=trust,
             admit=admit,
             name=name,
             settings=settings,

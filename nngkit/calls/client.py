@@ -40,6 +40,7 @@ from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
+from nngkit.trust import Choice, chosen
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
 
@@ -122,6 +123,7 @@ class Client(UnderTrio):
         retry_budget: RetryBudget | None = None,
         recv_max_size: int = MIB,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         rng: RandomSource | None = None,
@@ -144,12 +146,15 @@ class Client(UnderTrio):
         self._hedge = hedge
         self._largest = recv_max_size
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._prefer = make_preference(prefer, tags, version, suspects)
         self._fixed = _fixed(name, addresses)
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
-            self._resolver = Resolver(daemons, domain=domain, tls=daemon_tls)
+            self._resolver = Resolver(
+                daemons, domain=domain, tls=daemon_tls, trust=trust if daemon_tls is None else None
+            )
         self._pool = Pool(
             preference=self._prefer,
             policy=check_policy(policy),
@@ -423,7 +428,14 @@ class Client(UnderTrio):
 
     def _connect(self, member: Member) -> None:
         address = member.provider.address
-        link = Req(name=_short(self.name), recv_max_size=self._largest, resend=None, lost="raise", tls=self._tls)
+        link = Req(
+            name=_short(self.name),
+            recv_max_size=self._largest,
+            resend=None,
+            lost="raise",
+            tls=self._tls,
+            trust=self._trust,
+        )
         changes, lock, pool = self._caller.changes, self._caller.lock, self._pool
 
         def peer(event: PeerEvent) -> None:  # on any thread

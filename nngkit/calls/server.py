@@ -45,6 +45,7 @@ from nngkit.discovery.settings import ServiceSettings, names_daemons
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols.own_host import own_host, reachable
+from nngkit.trust import Choice, chosen
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -129,6 +130,7 @@ class Server(UnderTrio):
         weight: int = 100,
         tags: Iterable[str] = (),
         tls: TLS | None = None,
+        trust: Choice | None = None,
         daemon_tls: TLS | None = None,
         domain: str = "",
         on_question: OnQuestion | None = None,
@@ -146,7 +148,7 @@ class Server(UnderTrio):
             settings = ServiceSettings.from_environment()
             discovery, domain, zone = settings.discovery, domain or settings.domain, zone or settings.zone
             priority = settings.priority if priority is None else priority
-            daemon_tls = settings.certificates.tls if daemon_tls is None else daemon_tls
+            daemon_tls = settings.certificates.beside(daemon_tls, trust)
         discovery = discovery or ()
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         self._listen = listen
@@ -156,6 +158,7 @@ class Server(UnderTrio):
         self._drain_timeout = drain_timeout
         self._load = load
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._daemon_tls = daemon_tls
         self._sigterm = sigterm
         self._domain = check_domain(domain)
@@ -219,6 +222,7 @@ class Server(UnderTrio):
             name=_short(self.name),
             recv_max_size=self._running.limit,
             tls=self._tls,
+            trust=self._trust,
             linger=1.0,
         )
         try:
@@ -238,6 +242,7 @@ class Server(UnderTrio):
                 discovery=self._daemons,
                 load=self._running.load if self._load is None else self._load,
                 tls=self._daemon_tls,
+                trust=self._trust if self._daemon_tls is None else None,
                 domain=self._domain,
                 on_question=self._on_question,
                 info=self._info,

@@ -158,6 +158,11 @@ OPTIONS: Final = {
     ),
     "insecure": Option("--insecure", action="store_true", help="TLS: accept any certificate"),
     "tls12": Option("--tls12", action="store_true", help="TLS: admit version 1.2, which older NNG needs"),
+    "trust": Option(
+        "--trust",
+        metavar="PASS",
+        help="prove names by this pass, or: open, then other machines need no proof (default: NNGKIT_TRUST)",
+    ),
     "max-size": Option(
         "--max-size",
         type=size,

@@ -1,4 +1,4 @@
-"""TLS on the command line: options for every command that opens sockets, and the TLS setting made of them.
+"""TLS and trust on the command line: options for every command that opens sockets, and what is made of them.
 
 The names are nngcat's. They apply to all sockets of a command. A command with two sides (device) also has them for each
 side, `--front-cert` and so on, which override the common ones. The discovery commands fall back to NNGKIT_CACERT,
@@ -8,6 +8,7 @@ NNGKIT_CERT and NNGKIT_KEY. Without TLS addresses nothing of TLS is loaded.
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nngkit.cli import options
@@ -22,9 +23,9 @@ NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure", "tls12")
 Given = dict[str, tuple[str, Any]]  # by name in NAMES: the option or variable it came from, and its value
 
 
-def add_tls(parser: argparse.ArgumentParser, *sides: str) -> None:
-    """Add the options, and those of each side."""
-    options.add(parser, *NAMES)
+def add_tls(parser: argparse.ArgumentParser, *sides: str, trust: bool = True) -> None:
+    """Add the options, and those of each side; `trust`: --trust too."""
+    options.add(parser, *NAMES, *(("trust",) if trust else ()))
     for side in sides:
         options.add_for(parser, side, *NAMES)
 
@@ -68,6 +69,8 @@ def check_tls(
 ) -> Given | None:
     """Return the values given, None if no address has TLS. Raises ConfigError as `tls_of` does; loads no NNG."""
     given = _given(arguments, side, variables)
+    if _has_trust(arguments, given):
+        return None
     if not any(address.startswith(("tls+", "wss")) for address in addresses):
         for option, _ in given.values():
             if option.startswith(f"--{side}-" if side else "--"):  # a common option may be for the other side
@@ -82,6 +85,23 @@ def check_tls(
 
     check(*(File(*given[name]) if name in given else None for name in ("cacert", "cert", "key")))
     return given
+
+
+def _has_trust(arguments: argparse.Namespace, given: Given) -> bool:
+    """Return True if a pass is used, in place of certificates: that of --trust, which the process has from now on."""
+    named = getattr(arguments, "trust", None)
+    if named is None and (given or not os.environ.get("NNGKIT_TRUST")):
+        return False
+    from nngkit.trust import OPEN, choice
+
+    if named is None:
+        return choice.chosen(None) is not OPEN
+    if choice.use(choice.read(named, "--trust")) is OPEN:
+        return False
+    for option, _ in given.values():
+        if option.startswith("--"):
+            raise ConfigError(option, "is given by the pass of --trust")
+    return True
 
 
 def _given(arguments: argparse.Namespace, side: str, variables: Certificates | None) -> Given:

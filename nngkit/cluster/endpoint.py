@@ -76,7 +76,8 @@ from nngkit.cluster.tree.load import EVERY, LoadGauge
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut, TooLarge
 from nngkit.messages import MOST_NUMBER
 from nngkit.protocols import TLS
-from nngkit.protocols.own_host import is_everywhere, own_host, with_host
+from nngkit.protocols.own_host import check_guarded, is_everywhere, own_host, with_host
+from nngkit.trust import OPEN, Choice, chosen
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -113,6 +114,7 @@ class EndpointOptions(TypedDict, total=False):
     handlers: int
     recv_max_size: int
     tls: TLS | None
+    trust: Choice | None
     transport: Transport | None
     journal: Door | None
     journal_messages: bool
@@ -152,6 +154,8 @@ class Endpoint(UnderTrio):
         handlers: Handlers of messages that run at a time.
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
+        trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
+            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers.
         transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
         journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
             voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.
@@ -195,6 +199,7 @@ class Endpoint(UnderTrio):
         handlers: int = 64,
         recv_max_size: int = 16 * 1024 * 1024,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         transport: Transport | None = None,
         journal: Door | None = None,
         journal_messages: bool = False,
@@ -226,7 +231,12 @@ class Endpoint(UnderTrio):
             check_addresses("advertise", advertise)
         self._listen = listen
         self._own_host: str | None = None  # in place of all interfaces
-        self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls)
+        self._trust = trust = chosen(trust, tls)
+        if trust is None and (token is not None or ticket is not None or authenticator is not None):
+            trust = OPEN
+        if listen is not None and transport is None:
+            check_guarded((listen,), trust, tls)
+        self._transport = transport or SocketTransport(listen, recv_max_size=recv_max_size, tls=tls, trust=trust)
         if not isinstance(lease, (int, float)) or not 0.05 <= lease <= 60.0:
             raise ConfigError("lease", f"{lease!r} is not from 0.05 to 60 s", lease)
         self._settings: dict[str, Any] = {
@@ -682,7 +692,9 @@ class Endpoint(UnderTrio):
         if self.address is not None:
             self._background.start(self._watch_load)
         if self._daemons:
-            self._background.start(seek, self.cluster, self._daemons, lambda: not self._has_way(), self._found)
+            self._background.start(
+                seek, self.cluster, self._daemons, lambda: not self._has_way(), self._found, self._trust
+            )
         if self._discovery and self.address is not None:
             self._background.start(self._announce, self.address)
         return self
@@ -720,7 +732,7 @@ class Endpoint(UnderTrio):
 
     async def _announce(self, address: str) -> None:
         async with AsyncExitStack() as stack:
-            await announce(stack, self.cluster, self.id, address, self._discovery, self._room)
+            await announce(stack, self.cluster, self.id, address, self._discovery, self._room, self._trust)
             await trio.sleep_forever()
 
     def _room(self) -> tuple[int, int] | None:

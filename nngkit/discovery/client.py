@@ -33,6 +33,7 @@ from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent, Req
 from nngkit.redial import SilentServer
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -57,11 +58,13 @@ class DaemonClient(UnderTrio):
         timeout: float | None = 1.0,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
         self.timeout = timeout
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._clock = clock
         self._domain = check_domain(domain)
         self._checked = not self._domain  # True once the daemon at the other end has named our domain
@@ -70,7 +73,7 @@ class DaemonClient(UnderTrio):
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._req = Req(recv_max_size=queries.REPLY_LIMIT, tls=self._tls)
+        self._req = Req(recv_max_size=queries.REPLY_LIMIT, tls=self._tls, trust=self._trust)
         self._req.on_peer(self._peer)
         self._server = SilentServer(self._req, "discovery daemon")
         try:

@@ -39,6 +39,8 @@ from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
 from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
+from nngkit.protocols.own_host import check_guarded
+from nngkit.trust import OPEN, Choice, chosen
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -51,11 +53,13 @@ class Daemon(UnderTrio):
 
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`
+    trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
     id         see ServiceDiscovery
 
     `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
 
-    Entering raises ConfigError for an invalid address, Unreachable for one that cannot be listened on.
+    Raises ConfigError for a listener that other machines can reach, without a trust or certificates of them. Entering
+    raises it for an invalid address, and Unreachable for one that cannot be listened on.
     """
 
     def __init__(
@@ -64,10 +68,14 @@ class Daemon(UnderTrio):
         *,
         on_round: Callable[[RoundFigures], object] | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         id: str | None = None,
     ) -> None:
         self.settings = settings or DaemonSettings()
-        tls = self.settings.certificates.tls if tls is None else tls
+        tls = self.settings.certificates.beside(tls, trust)
+        trust = chosen(OPEN if trust is None and self.settings.open else trust, tls)
+        self._query = self.settings.query or tuple(query_address(url) for url in self.settings.listen)
+        check_guarded((*self.settings.listen, *self._query), trust, tls)
         self.discovery = ServiceDiscovery(
             listen=self.settings.listen,
             deadline=self.settings.deadline,
@@ -77,10 +85,12 @@ class Daemon(UnderTrio):
             domain=self.settings.domain,
             on_round=on_round,
             tls=tls,
+            trust=trust,
         )
         self.stats: Counter[str] = Counter()
         self._old = False  # True once a caller of an older version has asked
         self._tls = tls
+        self._trust = trust
         self._background = Background()
 
     async def __aenter__(self) -> Self:
@@ -88,10 +98,12 @@ class Daemon(UnderTrio):
         await self.discovery.__aenter__()
         try:
             # A request is a control message; the limit bounds the memory that many callers can use.
-            self._rep = Rep(name="discovery queries", recv_max_size=CONTROL_LIMIT, tls=self._tls, linger=0.2)
+            self._rep = Rep(
+                name="discovery queries", recv_max_size=CONTROL_LIMIT, tls=self._tls, trust=self._trust, linger=0.2
+            )
             try:
                 self._rep.on_peer(self._peer)
-                for url in self.settings.query or [query_address(url) for url in self.settings.listen]:
+                for url in self._query:
                     self._rep.listen(url)
                 await self._background.open()
             except BaseException:

@@ -43,6 +43,7 @@ from nngkit.discovery.settings import ClientSettings
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from nngkit.protocols import TLS, PeerEvent
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -82,13 +83,14 @@ class Resolver(UnderTrio):
         watch: float = WATCH,
         domain: str = "",
         tls: TLS | None = None,
+        trust: Choice | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if daemons is None:
             settings = ClientSettings.from_environment()
             daemons, domain = settings.daemons, domain or settings.domain
-            tls = settings.certificates.tls if tls is None else tls
+            tls = settings.certificates.beside(tls, trust)
         self.daemons = (daemons,) if isinstance(daemons, str) else tuple(dict.fromkeys(daemons))
         if not self.daemons:
             raise ConfigError("daemons", "no daemon to ask", daemons)
@@ -99,6 +101,7 @@ class Resolver(UnderTrio):
         self._watch = watch
         self._domain = check_domain(domain)
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._rng = rng or random.Random()
         self._clock = clock
         self._background = Background()
@@ -113,7 +116,12 @@ class Resolver(UnderTrio):
         try:
             for address in self.daemons:
                 client = DaemonClient(
-                    address, timeout=self._timeout, domain=self._domain, tls=self._tls, clock=self._clock
+                    address,
+                    timeout=self._timeout,
+                    domain=self._domain,
+                    tls=self._tls,
+                    trust=self._trust,
+                    clock=self._clock,
                 )
                 await client.__aenter__()
                 self._clients.append(client)
@@ -121,11 +129,15 @@ class Resolver(UnderTrio):
         except BaseException:
             await self._after_end()
             raise
-        for client in self._clients:
-            self._background.start(self._follow, client)
-        self._background.start(self._forget)
-        with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
-            await self._first.wait()
+        try:
+            for client in self._clients:
+                self._background.start(self._follow, client)
+            self._background.start(self._forget)
+            with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
+                await self._first.wait()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def _before_end(self) -> None:

@@ -42,6 +42,7 @@ from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 from nngkit.redial import SilentPeers
+from nngkit.trust import Choice, chosen
 
 __all__ = ["OnQuestion", "Service", "ServiceStats"]
 
@@ -109,13 +110,14 @@ class Service(UnderTrio):
         info: Facts | None = None,
         stats: Facts | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         sigterm: bool = True,
     ) -> None:
         if discovery is None:
             settings = ServiceSettings.from_environment()
             discovery, domain, zone = settings.discovery, domain or settings.domain, zone or settings.zone
             priority = settings.priority if priority is None else priority
-            tls = settings.certificates.tls if tls is None else tls
+            tls = settings.certificates.beside(tls, trust)
         self._load = load
         self._record = _provider(
             name=name,
@@ -135,6 +137,7 @@ class Service(UnderTrio):
         if not self._daemons:
             raise ConfigError("discovery", "no daemon address", discovery)
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._sigterm = sigterm
         self._sender = uuid.uuid4().hex
         self._asked: dict[int, tuple[Query, int]] = {}  # newest CBOR query of each connection, and its version
@@ -159,7 +162,11 @@ class Service(UnderTrio):
         self._terminated = WakeUp()
         self._peers_changed = WakeUp()
         self._respondent = Respondent(
-            name=_short(f"service {self._record.name}"), recv_max_size=QUERY_SIZE, tls=self._tls, linger=LINGER
+            name=_short(f"service {self._record.name}"),
+            recv_max_size=QUERY_SIZE,
+            tls=self._tls,
+            trust=self._trust,
+            linger=LINGER,
         )
         try:
             for url in self._daemons:

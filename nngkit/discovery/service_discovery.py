@@ -44,6 +44,7 @@ from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -98,6 +99,7 @@ class ServiceDiscovery(UnderTrio):
         rules: LivenessRules | None = None,
         limits: RegistryLimits | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         rng: RandomSource | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -115,6 +117,7 @@ class ServiceDiscovery(UnderTrio):
         self._text = text and not self.domain
         self._on_round = on_round
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._admit = admit
         self._rng = rng or random.Random()
         self._clock = clock
@@ -139,6 +142,7 @@ class ServiceDiscovery(UnderTrio):
             on_peers=self._joined.wake,
             clock=self._clock,
             tls=self._tls,
+            trust=self._trust,
             admit=self._admit,
         )
         self._asking = Asking(surveys, id=self.id, domain=self.domain, grace=self.deadline)

@@ -26,6 +26,7 @@ from nngkit.errors import ConfigError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.protocols import TLS
+    from nngkit.trust import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,14 @@ class Variable:
 ALL_READERS: Final = "daemon, service, caller"
 VARIABLES: Final = (
     Variable("NNGKIT_LISTEN", "", "daemon", "", "addresses", "survey addresses; takes precedence over host and port"),
-    Variable("NNGKIT_HOST", "", "daemon", "127.0.0.1", "host", "survey interface"),
+    Variable(
+        "NNGKIT_HOST",
+        "",
+        "daemon",
+        "127.0.0.1",
+        "host",
+        "survey interface; others than this machine: [trust](trust.md)",
+    ),
     Variable("NNGKIT_PORT", "PORT", "daemon", "5555", "port", "survey port; `PORT` alone listens on every interface"),
     Variable("NNGKIT_DEADLINE", "DEADLINE", "daemon", "5000", "ms", "time that a round waits for replies"),
     Variable("NNGKIT_INTERVAL", "INTERVAL", "daemon", "2000", "ms", "pause after a round"),
@@ -60,6 +68,7 @@ VARIABLES: Final = (
     Variable("NNGKIT_PREFER", "", "caller", "", "list", "zones in order of preference (default: the own zone)"),
     Variable("NNGKIT_PRIORITY", "", "service", "8", "1 to 16", "the lowest is tried first"),
     Variable("NNGKIT_DOMAIN", "", ALL_READERS, "", "text", "those of other domains are not shown"),
+    Variable("NNGKIT_TRUST", "", ALL_READERS, "", "file", "[pass](trust.md) of all connections, or `open`"),
     Variable("NNGKIT_CACERT", "", ALL_READERS, "", "file", "TLS: certificates of the trusted authorities (PEM)"),
     Variable("NNGKIT_CERT", "", ALL_READERS, "", "file", "TLS: own certificate (PEM)"),
     Variable("NNGKIT_KEY", "", ALL_READERS, "", "file", "TLS: own private key (PEM)"),
@@ -180,10 +189,21 @@ class Certificates:
 
         return TLS(ca=self.cacert or None, cert=self.cert or None, key=self.key or None)
 
+    def beside(self, tls: TLS | None, trust: Choice | None) -> TLS | None:
+        """Return `tls`, or else these, unless a trust is given."""
+        if tls is not None or self == Certificates():
+            return tls
+        from nngkit.trust import Trust
+
+        return None if isinstance(trust, Trust) else self.tls
+
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: for the log."""
+    """Settings of a daemon. `listen`, `query`: addresses; `deadline`, `interval`: seconds; `warnings`: for the log.
+
+    `open`: other machines may connect without proof, unless the daemon has a trust or certificates.
+    """
 
     listen: tuple[str, ...] = ("tcp://127.0.0.1:5555",)
     query: tuple[str, ...] = ()
@@ -193,6 +213,7 @@ class DaemonSettings:
     warnings: tuple[str, ...] = ()
     certificates: Certificates = Certificates()
     domain: str = ""
+    open: bool = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -218,6 +239,7 @@ class DaemonSettings:
             warnings=tuple(warnings),
             certificates=read.certificates(),
             domain=read.domain(),
+            open=bool(warnings),
         )
 
 

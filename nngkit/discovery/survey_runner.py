@@ -33,6 +33,7 @@ from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import Broken, Closed, NngkitError, TimedOut
 from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS, PeerEvent, Pipe, Reply, Survey, Surveyor
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -93,12 +94,13 @@ class SurveyRunner:
         on_peers: Callable[[], object],
         clock: Callable[[], float],
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
     ) -> None:
         self.registry = registry
         self.lock = threading.Lock()
         self.feed = EventFeed()
-        self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, admit=admit)
+        self.socket = Surveyor(name="discovery", recv_max_size=REPLY_SIZE, tls=tls, trust=trust, admit=admit)
         self._id = id
         self._text = text
         self._domain = domain

@@ -41,6 +41,8 @@ from nngkit.documents.sync.replica import Settings
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 from nngkit.protocols import TLS, Pipe
+from nngkit.protocols.own_host import check_guarded
+from nngkit.trust import OPEN, Choice, chosen
 
 LEAVING: Final = 2.0  # seconds for the last messages to peers that do not read; the disk is not bounded by it
 
@@ -63,6 +65,7 @@ class DocumentPeer(UnderTrio):
     heartbeat      seconds: from an edit to the heartbeat that reports it, and between heartbeats at rest
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets; they apply to BUS and REP
+    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -87,6 +90,7 @@ class DocumentPeer(UnderTrio):
         heartbeat: tuple[float, float] = (0.02, 0.2),
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
@@ -102,6 +106,10 @@ class DocumentPeer(UnderTrio):
         self._heartbeat = heartbeat
         self._limit = max_document
         self._tls = tls
+        self._trust = chosen(trust, tls)
+        if self._trust is None and (token is not None or admit is not None):
+            self._trust = OPEN
+        check_guarded(self._listen, self._trust, tls)
         self._admit = admit
         self._faults = faults
         if not 0 < heartbeat[0] <= heartbeat[1]:
@@ -152,6 +160,7 @@ class DocumentPeer(UnderTrio):
                 token=self._options.token,
                 name=self.name,
                 tls=self._tls,
+                trust=self._trust,
                 admit=self._admit,
                 faults=self._faults,
             )
@@ -159,7 +168,7 @@ class DocumentPeer(UnderTrio):
                 self._exchange.open(self._listen, self._dial, self._join, self._repair)
                 if self._discovery:
                     self._host.discovery = DocumentDiscovery(
-                        self._discovery, self.addresses, dial=self._exchange.dial, tls=self._tls
+                        self._discovery, self.addresses, dial=self._exchange.dial, tls=self._tls, trust=self._trust
                     )
                 await self._background.open()
             except BaseException:

@@ -34,6 +34,7 @@ from nngkit.mesh.values import MeshGap, MeshMessage, MeshNeighbour, MeshStats
 from nngkit.mesh.wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 from nngkit.redial import log_heard, log_silent
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -97,6 +98,7 @@ class Mesh(UnderTrio):
         send_buffer: int = 8192,
         send_window: int = 8 * 1024 * 1024,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         reconnect: float = 0.1,
         admit: Callable[[Pipe], bool] | None = None,
         max_pipes: int = 0,
@@ -123,6 +125,7 @@ class Mesh(UnderTrio):
             "recv_window": 1024 * 1024,
             "recv_buffer": 8192,
             "tls": tls,
+            "trust": chosen(trust, tls),
             "reconnect": reconnect,
             "admit": admit,
             "max_pipes": max_pipes,

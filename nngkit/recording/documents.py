@@ -35,6 +35,7 @@ from nngkit.errors import ConfigError, NngkitError
 from nngkit.journal.recorder import Recorder
 from nngkit.protocols import TLS, Pipe
 from nngkit.recording.edits import Headers, History, advanced, edit_headers, merge_headers, restored
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.recording")
 
@@ -90,6 +91,7 @@ class DocumentRecorder(UnderTrio):
         discovery: str | Iterable[str] | None = None,
         max_document: int = 256 << 20,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = "recorder",
         settings: Settings | None = None,
@@ -115,6 +117,7 @@ class DocumentRecorder(UnderTrio):
             accept=self._accept,
             max_document=max_document,
             tls=tls,
+            trust=trust,
             admit=admit,
             name=name,
             settings=settings,

@@ -14,6 +14,7 @@ Realms and policies need the extra: `pip install 'nngkit[trust]'`. The use of a 
 `names`        names of peers, patterns, what a peer may call itself. Pure
 `policy`       rights of names. Pure
 `passes`       pass files; `trust`: a pass with its policy, read again when they change
+`choice`       the trust of a room or socket, NNGKIT_TRUST, OPEN
 `realm`        signs passes; `signing`: policies; `folder`: the files of a realm
 =============  ========================================================================
 """
@@ -22,18 +23,34 @@ from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nngkit.trust.choice import OPEN, Choice, Open, chosen, use
     from nngkit.trust.folder import Folder
     from nngkit.trust.passes import Pass, read, write
     from nngkit.trust.policy import Policy, Role
     from nngkit.trust.realm import Realm
     from nngkit.trust.trust import Trust
 
-__all__ = ["Folder", "Pass", "Policy", "Realm", "Role", "Trust", "read", "write"]
+__all__ = [
+    "OPEN",
+    "Choice",
+    "Folder",
+    "Open",
+    "Pass",
+    "Policy",
+    "Realm",
+    "Role",
+    "Trust",
+    "chosen",
+    "read",
+    "use",
+    "write",
+]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "choice": "OPEN Choice Open chosen use",
             "folder": "Folder",
             "passes": "Pass read write",
             "policy": "Policy Role",

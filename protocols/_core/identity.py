@@ -5,6 +5,7 @@ May not know: messages, protocols.
 
 from __future__ import annotations
 
+import logging
 import random
 import ssl
 import time
@@ -14,25 +15,45 @@ from typing import Any, Final
 from nngkit.errors import AccessDenied, ConfigError
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
+from nngkit.protocols._nng.tls import TLS, exposed
 from nngkit.protocols._wire.tls_layer import Layer
+from nngkit.trust.choice import OPEN, Choice, chosen
 from nngkit.trust.names import ANYONE, LOCAL, matches, uid
 from nngkit.trust.trust import Trust
+
+log = logging.getLogger("nngkit.protocols")
 
 EARLY: Final = 0.1  # part of a pass's life by which its connections end earlier, spread, so that not all end at once
 
 
 class Identity:
-    """Decides for one socket. ``trust``: None without one; ``peers``: patterns of the names that are let in."""
+    """Decides for one socket. ``trust``: None without one; ``peers``: patterns of the names that are let in.
 
-    def __init__(self, trust: Trust | None, peers: Sequence[str]) -> None:
-        self.trust = trust
+    ``guarded``: the program decides itself, by ``admit``.
+    """
+
+    def __init__(self, trust: Choice | None, peers: Sequence[str], tls: TLS | None, *, guarded: bool) -> None:
+        self.trust = trust if isinstance(trust, Trust) else None
         self._peers = peers
+        self._tls = tls
+        self._may_be_open = guarded or trust is OPEN
 
-    def check_address(self, what: str, address: Address) -> None:
-        """Raise ConfigError if a socket with a trust may not listen or dial there."""
+    def security(self, what: str, address: Address) -> TLS | Trust | None:
+        """Return what the TLS of an address is made of: of NNGKIT_TRUST, if the socket has none.
+
+        Raises ConfigError if a socket with a trust may not listen or dial there.
+        """
+        if address.tls and self.trust is None and self._tls is None and isinstance(found := chosen(None), Trust):
+            self.trust = found
         if self.trust is not None and not address.tls and not address.stays_here:
             why = f"a socket with a trust needs tls+tcp:// or wss:// where other machines are; {self.trust!r}"
             raise ConfigError(what, f"{address.url}: {why}", address.url)
+        return self.trust or self._tls
+
+    def warn(self, address: Address, bound: str) -> None:
+        """Log that strangers may connect at the bound address, unless the program has said so."""
+        if self.trust is None and not self._may_be_open and (why := exposed(address, self._tls)) is not None:
+            log.warning("%s: %s", bound, why)
 
     def of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
         """Return the name of a peer. Raises AccessDenied, whose text begins with a code, for one that is not let in."""

@@ -133,6 +133,13 @@ class Contexts:
         return Layer(self._context, server=self._server, name=self._name)
 
 
+def exposed(address: Address, tls: TLS | None) -> str | None:
+    """Return in words that other machines can reach a listener and nothing keeps strangers out; None if not so."""
+    if address.stays_here or (address.tls and tls is not None and tls.ca is not None):
+        return None
+    return "other machines can reach it, and nothing keeps strangers out: give a trust, or say OPEN"
+
+
 def contexts(tls: TLS | Trust | None, address: Address, what: str) -> Contexts | TrustContexts | None:
     """Return what makes the TLS of connections, or None if the transport is not TLS. Raises ConfigError."""
     if not address.tls:

@@ -25,8 +25,8 @@ from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols.batch import Batch
 from nngkit.protocols.sp import MIB
+from nngkit.trust.choice import Choice
 from nngkit.trust.names import check_pattern
-from nngkit.trust.trust import Trust
 
 UNLIMITED: Final = 0
 WINDOW: Final = MIB // 4  # bytes read ahead
@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
     send_buffer: int | None
     send_window: int | None
     tls: TLS | None
-    trust: Trust | None
+    trust: Choice | None
     peers: str | Iterable[str] | None
     reconnect: float
     linger: float | None

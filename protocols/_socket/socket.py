@@ -62,6 +62,7 @@ from nngkit.protocols._waiting.waiters import (
 from nngkit.protocols.batch import Batch, count, count_topic, pack, unpack
 from nngkit.protocols.routing import PRIORITIES, PRIORITY
 from nngkit.protocols.sp import ALL, MIB
+from nngkit.trust.choice import Choice
 from nngkit.trust.trust import Trust
 
 SPLIT: Final = 16  # batches unpacked at once
@@ -141,7 +142,7 @@ class Socket:
         send_window: int | None = None,
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
-        trust: Trust | None = None,
+        trust: Choice | None = None,
         peers: str | Iterable[str] | None = None,
         reconnect: float = 0.1,
         linger: float | None = 1.0,
@@ -162,10 +163,9 @@ class Socket:
         self._recv_timeout = seconds("recv_timeout", recv_timeout)
         self._send_timeout = seconds("send_timeout", send_timeout)
         self.linger = seconds("linger", linger)
-        if tls is not None and trust is not None:
+        if tls is not None and isinstance(trust, Trust):
             raise ConfigError("trust", "give either tls= or trust=")
-        self._tls = trust or tls
-        identity = Identity(trust, patterns(peers))
+        identity = Identity(trust, patterns(peers), tls, guarded=admit is not None)
         self._identity = identity
         self._ipc_mode = None if ipc_mode is None else whole("ipc_mode", ipc_mode, 0, 0o777)
         recv_max_size = whole("recv_max_size", recv_max_size, 0, LARGEST) or LARGEST
@@ -290,11 +290,12 @@ class Socket:
     def listen(self, url: str) -> str:
         """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
         address = parse("listen", url)
-        self._identity.check_address("listen", address)
+        security = self._identity.security("listen", address)
         self._check_open()
         self._sharing.add(address.scheme)
-        bound = self._core.listen(address, self._tls, self._ipc_mode).bound
+        bound = self._core.listen(address, security, self._ipc_mode).bound
         self._addresses.append(bound)
+        self._identity.warn(address, bound)
         return bound
 
     def dial(self, url: str, priority: int = PRIORITY) -> None:
@@ -306,10 +307,10 @@ class Socket:
         address = parse("dial", url)
         if whole("priority", priority, *PRIORITIES) != PRIORITY and not self._prioritizes:
             raise ConfigError("priority", f"a {type(self).__name__} sends to all peers, or to one", priority)
-        self._identity.check_address("dial", address)
+        security = self._identity.security("dial", address)
         self._check_open()
         self._sharing.add(address.scheme)
-        self._core.dial(address, self._tls, self._pause, priority)
+        self._core.dial(address, security, self._pause, priority)
         self._dialed.append(url)
 
     @property

@@ -77,6 +77,8 @@ def test_serve_waits_for_the_names_of_its_daemons(two: tuple[Host, Host], named:
     assert server.stderr is not None
     assert "daemon.test has no address" in server.stderr.readline()
     table.write_text(f"{a.address} daemon.test\n")
+    assert f"tcp://{b.address}:" in (open_listener := server.stderr.readline())
+    assert "nothing keeps strangers out" in open_listener
     assert f"echo at tcp://{b.address}:" in server.stderr.readline()
 
 

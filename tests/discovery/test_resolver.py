@@ -252,3 +252,11 @@ async def test_invalid_arguments_raise_config_error(daemons: str, options: dict[
     with pytest.raises(ConfigError, match=says_what):
         async with Resolver(daemons, **options):  # type: ignore[arg-type]
             pass
+
+
+async def test_a_cancelled_wait_for_the_first_view_leaves_nothing() -> None:
+    with trio.move_on_after(0.2) as waiting:
+        async with Resolver("tcp://127.0.0.1:9", timeout=60.0):
+            raise AssertionError("no daemon is there")
+    assert waiting.cancelled_caught
+    # else trio ends with an internal error, as tasks are left

@@ -68,6 +68,7 @@ def opened(host: ExchangeHost) -> Exchange:
         token=None,
         name=None,
         tls=None,
+        trust=None,
         admit=None,
         faults=None,
     )

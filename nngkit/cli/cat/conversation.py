@@ -26,6 +26,7 @@ from nngkit.cli.cat.command_line.option_table import PROTOCOLS
 from nngkit.cli.cat.command_line.plan import Plan, Received, Stopped
 from nngkit.cli.cat.refusal import refusal
 from nngkit.errors import Closed, ConfigError, NngkitError, TimedOut, Unreachable
+from nngkit.trust import OPEN
 
 FOR_EVER: Final = 1e8  # seconds; None has another meaning there
 LAST_MESSAGES: Final = 65536  # printed after an interrupt at most, so that a fast sender cannot delay the end
@@ -53,6 +54,7 @@ class Conversation:
             "ipc_mode": plan.ipc_mode,
             "name": plan.name,
             "tls": plan.tls,
+            "trust": OPEN if plan.open else None,
             "send_timeout": plan.send_timeout,
         }
         if plan.protocol == "sub":

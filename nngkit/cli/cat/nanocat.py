@@ -208,6 +208,7 @@ def plan_of(arguments: Sequence[str], program: str = "nanocat") -> Plan:
         recv_timeout=parser.seconds("recv_timeout"),
         send_timeout=parser.seconds("send_timeout"),
         name=name,
+        open=True,
     )
 
 

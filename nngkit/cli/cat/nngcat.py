@@ -209,6 +209,7 @@ def plan_of(arguments: Sequence[str]) -> Plan:
         send_timeout=numbers.get("send_timeout") or None,
         recv_max_size=min(numbers.get("recv_max_size", MIB) or LARGEST, LARGEST),
         tls=_tls(given),
+        open=True,
         dial_waits=not (compat or "background" in given.flags),
         request_waits=True,
         on_address=_say if "verbose" in given.flags and "silent" not in given.flags else None,

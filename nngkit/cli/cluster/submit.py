@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_whole(parser, "--in-flight", 1, 100_000, "--lines: jobs at a time", default=1000)
     options.add_seconds(parser, "--timeout", None, "seconds for all results (default: none)")
     add_join_timeout(parser)
-    options.add(parser, "json", "cacert", "server-name", "insecure", "tls12")
+    options.add(parser, "json", "cacert", "server-name", "insecure", "tls12", "trust")
     parser.add_argument("--cert", metavar="FILE", help="TLS: own certificate (PEM)")
     parser.add_argument("--cert-key", dest="key", metavar="FILE", help="TLS: key of the certificate (PEM)")
 

@@ -2,7 +2,7 @@
 
 ::
 
-    $ nngkit consume --serve --journal ./journal --listen tcp://0.0.0.0:7100
+    $ nngkit consume --serve --journal ./journal --listen tcp://0.0.0.0:7100 --trust open
     $ nngkit consume billing --server tcp://host:7100 --exec './bill'      # acknowledged when it ends with 0
     $ nngkit consume audit --journal ./journal --json                      # without a server: one process a name
 """

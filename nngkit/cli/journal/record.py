@@ -3,7 +3,7 @@
 ::
 
     $ nngkit record ./journal --stream 'weather=sub dial=tcp://127.0.0.1:7000 subscribe=weather.' \\
-                              --stream 'orders=rep listen=tcp://0.0.0.0:7001'
+                              --stream 'orders=rep listen=tcp://127.0.0.1:7001'
     nngkit record: ./journal, partition 0, from offset 0 on; weather (sub) dials tcp://127.0.0.1:7000; ...
 
 Statistics are printed to stdout at the end, every `--stats` seconds, and on SIGUSR1.
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 EPILOG: Final = """\
 A stream is 'NAME=PROTOCOL WORD ...', with NAME the topic of its records:
   weather=sub dial=tcp://host:7000 subscribe=weather. sequence
-  jobs=pull listen=tcp://0.0.0.0:7001 batch
-  orders=rep listen=tcp://0.0.0.0:7002       requests in the format of docs/journal.md
-  words=rep listen=tcp://0.0.0.0:7003 plain  a record for each request
+  jobs=pull listen=tcp://127.0.0.1:7001 batch
+  orders=rep listen=tcp://127.0.0.1:7002     requests in the format of docs/journal.md
+  words=rep listen=tcp://127.0.0.1:7003 plain  a record for each request
   notes=documents dial=tcp://host:4711 only=minutes/*
                                              a record for each edit of documents
 Protocols: sub pull bus pair rep documents. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all), sequence
@@ -141,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
     from nngkit import protocols
+    from nngkit.protocols.own_host import check_guarded
+    from nngkit.trust import chosen
 
     given: dict[str, Any] = {}
     if wanted.protocol == "sub":
@@ -148,6 +150,7 @@ def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None)
         given["sequence"] = "sequence" in wanted.flags
     if wanted.protocol != "rep":
         given["batch"] = "batch" in wanted.flags
+    check_guarded(wanted.listen, chosen(None, tls), tls)
     socket: Socket = getattr(protocols, CLASSES[wanted.protocol])(
         listen=wanted.listen,
         dial=wanted.dial,

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", type=options.address, help="address of the listener")
     parser.add_argument("--protocol", choices=list(NUMBERS), help="protocol of this side (default: any compatible one)")
     options.add(parser, "timeout", "json")
-    add_tls(parser)
+    add_tls(parser, trust=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

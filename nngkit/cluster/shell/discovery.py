@@ -17,6 +17,7 @@ import trio
 from nngkit.discovery import Bid, Question, Resolver, Service, bids
 from nngkit.errors import NngkitError
 from nngkit.log_lines import LogLines
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -38,6 +39,7 @@ async def announce(
     address: str,
     discovery: Sequence[str],
     room: Callable[[], tuple[int, int] | None],
+    trust: Choice | None,
 ) -> None:
     """Announce a node to daemons until `stack` ends. `room`: its children and their limit; None: it takes none now."""
 
@@ -52,16 +54,29 @@ async def announce(
         return 1.0 if there is None else there[0] / there[1]
 
     await stack.enter_async_context(
-        Service(service_name(cluster), address, discovery=discovery, id=id, load=load, on_question=bid, sigterm=False)
+        Service(
+            service_name(cluster),
+            address,
+            discovery=discovery,
+            id=id,
+            load=load,
+            on_question=bid,
+            trust=trust,
+            sigterm=False,
+        )
     )
 
 
 async def seek(
-    cluster: str, daemons: Sequence[str], wanted: Callable[[], bool], found: Callable[[list[str]], None]
+    cluster: str,
+    daemons: Sequence[str],
+    wanted: Callable[[], bool],
+    found: Callable[[list[str]], None],
+    trust: Choice | None,
 ) -> None:
     """Ask for nodes with room while `wanted()`, and report their addresses, the best first. Never returns."""
     lines = LogLines()
-    async with Resolver(daemons) as resolver:
+    async with Resolver(daemons, trust=trust) as resolver:
         while True:
             if wanted():
                 try:

@@ -22,6 +22,7 @@ from nngkit.cluster.transport import Sink, Start
 from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import TLS, Bus, Message, PeerEvent, Pipe
 from nngkit.protocols.own_host import count_addresses
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -55,6 +56,7 @@ class SocketTransport:
         send_window: Bytes queued for each neighbour.
         dial_timeout: Seconds for a connection, besides up to 3 s for the lookup of a name.
         tls: For tls+tcp and wss.
+        trust: For all connections.
         admit: Called on an NNG thread with each accepted Pipe; it refuses the neighbour by returning a false value.
         max_pipes: Neighbours accepted at a time; 0 is no limit.
     """
@@ -67,12 +69,13 @@ class SocketTransport:
         send_window: int = 64 * 1024 * 1024,
         dial_timeout: float = 0.5,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         max_pipes: int = 0,
     ) -> None:
         self._listen = listen
         self._dial_timeout = dial_timeout
-        self._tls, self._admit, self._max_pipes = tls, admit, max_pipes
+        self._tls, self._trust, self._admit, self._max_pipes = tls, trust, admit, max_pipes
         self._recv_max_size, self._send_window = recv_max_size, send_window
         self._numbers = count(1)
         self._links: dict[int, tuple[_Links, Pipe]] = {}
@@ -104,6 +107,7 @@ class SocketTransport:
             send_buffer=QUEUE,
             recv_buffer=QUEUE,
             tls=self._tls,
+            trust=self._trust,
             admit=admit,
             max_pipes=max_pipes,
             linger=LINGER,

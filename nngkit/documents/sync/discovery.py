@@ -19,6 +19,7 @@ from nngkit.discovery.provider import State
 from nngkit.discovery.settings import query_address
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.documents")
 
@@ -44,6 +45,7 @@ class DocumentDiscovery:
         *,
         dial: Callable[[str], None],
         tls: TLS | None,
+        trust: Choice | None,
     ) -> None:
         self._daemons = tuple(daemons)
         self._addresses = tuple(addresses)
@@ -51,6 +53,7 @@ class DocumentDiscovery:
             raise ConfigError("discovery", "a peer that does not listen cannot be discovered: set listen=", None)
         self._dial = dial
         self._tls = tls
+        self._trust = trust
         self._wanted: dict[str, trio.CancelScope] = {}
         self._give, self._take = trio.open_memory_channel[str](ROOM)
 
@@ -67,7 +70,10 @@ class DocumentDiscovery:
     async def run(self) -> None:
         """Run until cancelled."""
         daemons = [query_address(daemon) for daemon in self._daemons]
-        async with Resolver(daemons, timeout=0.2, tls=self._tls) as known, trio.open_nursery() as nursery:
+        async with (
+            Resolver(daemons, timeout=0.2, tls=self._tls, trust=self._trust) as known,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(self._follow, known)
             async for doc in self._take:
                 nursery.start_soon(self._provide, doc, known)
@@ -82,7 +88,9 @@ class DocumentDiscovery:
 
     async def _serve(self, doc: str, address: str) -> None:
         try:
-            async with Service(service_name(doc), address, discovery=self._daemons, tls=self._tls, sigterm=False):
+            async with Service(
+                service_name(doc), address, discovery=self._daemons, sigterm=False, tls=self._tls, trust=self._trust
+            ):
                 await trio.sleep_forever()
         except ConfigError as error:  # an address that others cannot dial, such as 0.0.0.0
             log.warning("%s is not registered at %s: %s", doc, address, error)

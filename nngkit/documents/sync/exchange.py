@@ -47,6 +47,7 @@ from nngkit.errors import (
 )
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 from nngkit.redial import SilentPeers
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.documents")
 
@@ -73,6 +74,7 @@ class Exchange:
         token: str | None,
         name: str | None,
         tls: TLS | None,
+        trust: Choice | None,
         admit: Callable[[Pipe], bool] | None,
         faults: NetworkFaults | None,
     ) -> None:
@@ -89,6 +91,7 @@ class Exchange:
         self._token = token
         self._name = name
         self._tls = tls
+        self._trust = trust
         self._faults = faults
         self._copies: dict[str, LocalCopy] = {}
         self._clients: dict[str, int] = {}
@@ -103,11 +106,14 @@ class Exchange:
             recv_buffer=QUEUE,
             send_buffer=QUEUE,
             tls=tls,
+            trust=trust,
             admit=admit,
             linger=LINGER,
         )
         try:
-            self.rep = Rep(name="document repair", recv_max_size=messages.REQUEST_LIMIT, tls=tls, linger=0.2)
+            self.rep = Rep(
+                name="document repair", recv_max_size=messages.REQUEST_LIMIT, tls=tls, trust=trust, linger=0.2
+            )
         except BaseException:
             self.bus.close(0.0)
             raise
@@ -120,7 +126,9 @@ class Exchange:
             find_copy=self._find_copy,
             step=self.wake,
         )
-        self._repair_client = RepairClient(me, limit=limit, tls=tls, token=token, count_bytes=self._count_bytes)
+        self._repair_client = RepairClient(
+            me, limit=limit, tls=tls, trust=trust, token=token, count_bytes=self._count_bytes
+        )
         self.receiver = BusReceiver(
             self.bus,
             self.members,
@@ -454,7 +462,9 @@ class Exchange:
         level = logging.INFO  # at first contact the caller that waits for peers is told
         while True:
             try:
-                with Req(dial=address, resend=None, tls=self._tls, linger=0.0, name="document join") as req:
+                with Req(
+                    dial=address, resend=None, tls=self._tls, trust=self._trust, linger=0.0, name="document join"
+                ) as req:
                     about = messages.Introduction(messages.VERSION, self._name, tuple(self._copies))
                     reply = await ask(req, messages.Hello(self.me, self._token, about), REPLY_TIMEOUT)
                 if not isinstance(reply, messages.Welcome):

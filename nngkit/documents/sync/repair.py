@@ -24,6 +24,7 @@ from nngkit.envelope import shown
 from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols import Request as Question
+from nngkit.trust import Choice
 
 log = logging.getLogger("nngkit.documents")
 
@@ -40,6 +41,7 @@ class RepairClient:
     _: KW_ONLY
     limit: int
     tls: TLS | None
+    trust: Choice | None
     token: str | None
     count_bytes: Callable[[int], None]
 
@@ -80,6 +82,7 @@ class RepairClient:
                 resend=None,
                 recv_max_size=messages.REPLY_LIMIT,
                 tls=self.tls,
+                trust=self.trust,
                 linger=0.0,
                 name="document repair",
             )

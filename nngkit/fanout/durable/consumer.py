@@ -37,6 +37,7 @@ from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.partition import check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
+from nngkit.trust import Choice, chosen
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
@@ -88,6 +89,7 @@ class Consumer(UnderTrio):
         size: int = 1 << 20,
         timeout: float | None = 30.0,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         recv_max_size: int = 64 << 20,
     ) -> None:
         self.name = check_name(name)
@@ -109,7 +111,14 @@ class Consumer(UnderTrio):
         self._timeout = timeout
         self._largest = recv_max_size or UNLIMITED
         self._make_socket = partial(
-            Req, dial=dial, lost="raise", resend=None, tls=tls, recv_max_size=recv_max_size, name=name
+            Req,
+            dial=dial,
+            lost="raise",
+            resend=None,
+            tls=tls,
+            trust=chosen(trust, tls),
+            recv_max_size=recv_max_size,
+            name=name,
         )
         self._stats = ConsumerStats()
 
@@ -319,10 +328,15 @@ class Consumer(UnderTrio):
 
 
 async def consumers(
-    dial: str | Iterable[str], name: str = "", *, timeout: float = 5.0, tls: TLS | None = None
+    dial: str | Iterable[str],
+    name: str = "",
+    *,
+    timeout: float = 5.0,
+    tls: TLS | None = None,
+    trust: Choice | None = None,
 ) -> list[messages.ConsumerInfo]:
     """Return the state of a server's consumers, or of one, by partition. Raises NotFound, TimedOut, Lost."""
-    async with Req(dial=dial, tls=tls) as req:
+    async with Req(dial=dial, tls=tls, trust=chosen(trust, tls)) as req:
         body = await req.arequest(messages.REQUESTS.encode(messages.InfoRequest(name)), timeout=timeout)
         return list(messages.parse_reply(body, messages.Infos).infos)
 

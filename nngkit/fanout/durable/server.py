@@ -33,6 +33,8 @@ from nngkit.fanout.durable.partition import check_name
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import TLS, PeerEvent, Rep
 from nngkit.protocols import Request as Question
+from nngkit.protocols.own_host import check_guarded
+from nngkit.trust import Choice, chosen
 
 FOLDER: Final = "consumers"
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
@@ -47,7 +49,9 @@ class ConsumerServer(UnderTrio):
     """Server of durable consumers; use it with `async with`, under trio.
 
     `state`: the folder of the consumers' state; required if the journal is on shared storage. `spool`: the folder of
-    the recorder's logs, as for `open_journal`. `max_pipes`: connections. Entering raises ConfigError, Damaged.
+    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, or OPEN; default:
+    NNGKIT_TRUST. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
+    Entering raises ConfigError, Damaged.
     """
 
     def __init__(
@@ -59,12 +63,15 @@ class ConsumerServer(UnderTrio):
         listen: str | Iterable[str] = (),
         dial: str | Iterable[str] = (),
         tls: TLS | None = None,
+        trust: Choice | None = None,
         max_pipes: int = 1024,
     ) -> None:
         self._location = journal
         self._folder = state
         self._spool = spool
-        self._make_socket = partial(Rep, listen=listen, dial=dial, tls=tls, max_pipes=max_pipes)
+        listen, trust = (listen,) if isinstance(listen, str) else tuple(listen), chosen(trust, tls)
+        check_guarded(listen, trust, tls)
+        self._make_socket = partial(Rep, listen=listen, dial=dial, tls=tls, trust=trust, max_pipes=max_pipes)
         self.bad = 0
 
     async def __aenter__(self) -> Self:

@@ -43,6 +43,7 @@ from nngkit.fanout.numbered.messages import (
     SnapshotQuery,
 )
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -133,6 +134,7 @@ class Publisher(UnderTrio):
         plain: str | Iterable[str] = (),
         control: str | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         send_buffer: int = 1024,
     ) -> None:
         if not 0.001 <= heartbeat <= 3600:
@@ -146,6 +148,7 @@ class Publisher(UnderTrio):
         self._control = _beside(self._listen[0]) if control is None else control
         self._interval = float(heartbeat)
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._send_buffer = send_buffer
         self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
         self._last = None if keep is None else LastMessages(keep)
@@ -161,15 +164,17 @@ class Publisher(UnderTrio):
         self._token = trio.lowlevel.current_trio_token()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._pages: OrderedDict[int, list[list[tuple[int, int, bytes]]]] = OrderedDict()
-        self._pub = Pub(name="publisher", tls=self._tls, send_buffer=self._send_buffer)
+        self._pub = Pub(name="publisher", tls=self._tls, trust=self._trust, send_buffer=self._send_buffer)
         self._bare: Pub | None = None
-        self._rep = Rep(name="publisher's control", tls=self._tls, linger=0.2)
+        self._rep = Rep(name="publisher's control", tls=self._tls, trust=self._trust, linger=0.2)
         try:
             self._pub.on_peer(self._peer)
             for url in self._listen:
                 self._pub.listen(url)
             if self._plain:
-                self._bare = Pub(name="publisher, plain", tls=self._tls, send_buffer=self._send_buffer)
+                self._bare = Pub(
+                    name="publisher, plain", tls=self._tls, trust=self._trust, send_buffer=self._send_buffer
+                )
                 for url in self._plain:
                     self._bare.listen(url)
             self._rep.on_peer(self._reporter)

@@ -56,6 +56,7 @@ from nngkit.fanout.numbered.messages import (
 from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 from nngkit.redial import SilentPeers, SilentServer
+from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -129,6 +130,7 @@ class Subscriber(UnderTrio):
         last: bool = False,
         id: str | None = None,
         tls: TLS | None = None,
+        trust: Choice | None = None,
         recv_max_size: int = 1 << 20,
     ) -> None:
         if policy not in ("report", "resync", "raise"):
@@ -148,6 +150,7 @@ class Subscriber(UnderTrio):
         self._policy = policy
         self._keeps_state = last or policy == "resync"
         self._tls = tls
+        self._trust = chosen(trust, tls)
         self._largest = recv_max_size
         self._high_water = high_water or HighWater()
         self._accounts = Accounts()
@@ -169,7 +172,14 @@ class Subscriber(UnderTrio):
                 # everything is received: a number is accounted for whatever its topic
                 largest = self._largest and self._largest + TRAILER_SIZE
                 self._subs.append(
-                    Sub(dial=address, topics=b"", recv_max_size=largest, recv_buffer=READ_AHEAD, tls=self._tls)
+                    Sub(
+                        dial=address,
+                        topics=b"",
+                        recv_max_size=largest,
+                        recv_buffer=READ_AHEAD,
+                        tls=self._tls,
+                        trust=self._trust,
+                    )
                 )
             await self._background.open()
         except BaseException:
@@ -371,7 +381,7 @@ class Subscriber(UnderTrio):
         """Report to a publisher's run, and get its snapshots, until there is a newer one."""
         largest = PAGE_LIMIT + self._largest + (1 << 16)
         try:
-            req = Req(dial=control, lost="raise", resend=None, recv_max_size=largest, tls=self._tls)
+            req = Req(dial=control, lost="raise", resend=None, recv_max_size=largest, tls=self._tls, trust=self._trust)
         except NngkitError as error:
             log.warning("%s: its publisher cannot be reported to: %s", control, error)
             self._put(source.give_up())

@@ -95,6 +95,7 @@ class Plan:
     ipc_mode: int | None = None
     name: str | None = None
     tls: TLS | None = None
+    open: bool = False  # listens for other machines without a word, as the originals do
     dial_waits: bool = False  # dialing fails without a listener (nngcat without --async)
     request_waits: bool = False  # requests wait for a peer within send_timeout (NNG); else recv_timeout (nanomsg)
     wait_peers: int = 0

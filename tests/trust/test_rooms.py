@@ -1,0 +1,341 @@
+"""Rooms with a trust, the trust of a process, and listeners that nothing protects."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from nngkit.calls import Client, Server
+from nngkit.cluster import Host, Member
+from nngkit.discovery import Daemon, DaemonSettings, Resolver, Service
+from nngkit.documents import DocumentPeer
+from nngkit.errors import ConfigError, NngkitError, ServiceNotFound
+from nngkit.fanout import Consumer, ConsumerServer, Published, Publisher, Subscriber
+from nngkit.journal import Recorder
+from nngkit.mesh import Mesh
+from nngkit.protocols import TLS, Pull, Push
+from nngkit.testing import aeventually
+from nngkit.trust import OPEN, Choice, Trust, choice, passes, use
+from nngkit.trust.realm import Realm
+from tests.cli.commands import assert_fails, discoverd, nngkit
+
+ANY = "tls+tcp://127.0.0.1:0"
+EVERYWHERE = "tcp://0.0.0.0:0"
+WORDS = "other machines can reach it"
+WAIT = 15.0
+REFUSED = 1.0  # seconds in which an honest peer has long been served
+FARM = Realm.new("farm")
+
+
+@pytest.fixture
+def pass_of(tmp_path: Path) -> Callable[..., Path]:
+    """Return a maker of pass files: ``pass_of("render.w1", realm=...)``."""
+    numbers = itertools.count()
+
+    def make(name: str, realm: Realm = FARM) -> Path:
+        path = tmp_path / f"pass {next(numbers)}" / "own.pass"
+        path.parent.mkdir()
+        passes.write(path, realm.issue(name))
+        return path
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def no_trust_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_used", None)
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
+
+
+# ---- one exchange in each room: `serving` listens, `asks` is served or waits for ever --------------------------------
+
+
+@asynccontextmanager
+async def daemon(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    settings = DaemonSettings(listen=(ANY,), query=(ANY,), interval=0.2, deadline=0.5)
+    async with Daemon(settings, trust=trust) as running:
+        yield f"{running.addresses[0]} {running.query_addresses[0]}"
+
+
+async def registers(urls: str, trust: Trust) -> None:
+    surveys, queries = urls.split()
+    async with (
+        Service("pay", "tcp://127.0.0.1:9", discovery=surveys, trust=trust, sigterm=False),
+        Resolver(queries, trust=trust) as resolver,
+    ):
+        while True:
+            with suppress(ServiceNotFound):
+                assert resolver.resolve("pay").address == "tcp://127.0.0.1:9"
+                return
+            await trio.sleep(0.05)
+
+
+@asynccontextmanager
+async def server(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    async def echo(body: object) -> object:
+        return body
+
+    async with Server("echo", echo, listen=ANY, trust=trust) as running:
+        yield running.address
+
+
+async def calls(url: str, trust: Trust) -> None:
+    async with Client("echo", addresses=url, trust=trust) as client:
+        await client.wait_for_providers(timeout=WAIT)
+        assert await client.request(b"x", timeout=WAIT) == b"x"
+
+
+@asynccontextmanager
+async def publisher(trust: Trust | None, folder: Path) -> AsyncIterator[str]:
+    async with Publisher(ANY, trust=trust) as running, trio.open_nursery() as nursery:
+
+        async def publish() -> None:
+            while True:
+                running.publish("news", b"x")
+                await trio.sleep(0.02)
+
+        nursery.start_soon(publish)
+        yield running.address
+        nursery.cancel_scope.cancel()
+
+
+async def subscribes(url: str, trust: Trust | None) -> None:
+    async with Subscriber(url, topics="news", trust=trust) as subscriber:
+        async for event in subscriber:
+            if isinstance(event, Published):
+                return
+
+
+@asynccontextmanager
+async def consumer_server(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    async with Recorder(folder / "journal") as recorder:
+        await recorder.store([b"order"], topic="orders", protocol="put")
+        async with ConsumerServer(folder / "journal", listen=ANY, trust=trust) as running:
+            yield running.address
+
+
+async def consumes(url: str, trust: Trust) -> None:
+    async with Consumer("billing", url, trust=trust, timeout=WAIT) as consumer:
+        assert (await consumer.receive()).value == b"order"
+
+
+@asynccontextmanager
+async def mesh(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    async with Mesh(listen=ANY, id="a", trust=trust) as node, trio.open_nursery() as nursery:
+
+        async def talk() -> None:
+            while True:
+                await node.send(b"x")
+                await trio.sleep(0.05)
+
+        nursery.start_soon(talk)
+        yield node.addresses[0]
+        nursery.cancel_scope.cancel()
+
+
+async def hears(url: str, trust: Trust) -> None:
+    async with Mesh(dial=url, id="b", trust=trust) as node:
+        async for _ in node.events():
+            return
+
+
+@asynccontextmanager
+async def document(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    async with DocumentPeer(listen=ANY, trust=trust) as peer:
+        peer.open("minutes").text("body").insert(0, "hello")
+        yield peer.addresses[0]
+
+
+async def edits(url: str, trust: Trust) -> None:
+    async with DocumentPeer(dial=url, trust=trust) as peer:
+        copy = peer.open("minutes")
+        await aeventually(lambda: str(copy.text("body")) == "hello")
+
+
+@asynccontextmanager
+async def host(trust: Trust, folder: Path) -> AsyncIterator[str]:
+    async with Host("farm", listen=ANY, trust=trust) as node:
+        yield node.address
+
+
+async def joins(url: str, trust: Trust) -> None:
+    async with Member("farm", dial=url, trust=trust) as node:
+        await node.joined(timeout=WAIT)
+
+
+ROOMS = [
+    (daemon, registers),
+    (server, calls),
+    (publisher, subscribes),
+    (consumer_server, consumes),
+    (mesh, hears),
+    (document, edits),
+    (host, joins),
+]
+
+
+@pytest.mark.parametrize(("serving", "asks"), ROOMS, ids=[serving.__name__ for serving, _ in ROOMS])
+async def test_a_room_serves_names_of_its_realm_alone(
+    serving: Callable[[Trust, Path], AbstractAsyncContextManager[str]],
+    asks: Callable[[str, Trust], Awaitable[None]],
+    pass_of: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    stranger = Trust(pass_of("desk.ada", Realm.new("farm")))  # of another realm with the same name
+    async with serving(Trust(pass_of("hub")), tmp_path) as url:
+        with trio.move_on_after(REFUSED), suppress(NngkitError):
+            await asks(url, stranger)
+            raise AssertionError("the stranger was served")
+        with trio.fail_after(WAIT):
+            await asks(url, Trust(pass_of("desk.ada")))
+
+
+# ---- the trust of a process ------------------------------------------------------------------------------------------
+
+
+async def test_rooms_have_the_trust_of_the_environment(
+    pass_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NNGKIT_TRUST", str(pass_of("hub")))
+    async with publisher(None, tmp_path) as url:
+        with trio.fail_after(WAIT):
+            await subscribes(url, None)
+    with pytest.raises(ConfigError, match=r"needs tls\+tcp"):
+        async with DocumentPeer(listen=EVERYWHERE):
+            pass
+
+
+def test_a_socket_has_the_trust_of_the_process_at_tls_addresses(pass_of: Callable[..., Path]) -> None:
+    assert use(pass_of("hub")) == choice.chosen(None)
+    with Pull(listen=ANY) as pull, Push(dial=pull.address) as push, Pull(listen="tcp://127.0.0.1:0") as plain:
+        push.send(b"x")
+        assert pull.recv(timeout=WAIT) == b"x"
+        assert [pipe.who for pipe in pull.pipes] == ["hub"]
+        with Push(dial=plain.address) as local:
+            local.send(b"y")
+            assert plain.recv(timeout=WAIT) == b"y"
+
+
+def test_certificates_and_a_trust_of_its_own_come_before_that_of_the_process(pass_of: Callable[..., Path]) -> None:
+    use(pass_of("hub"))
+    other = Trust(pass_of("desk.ada"))
+    assert choice.chosen(other) is other
+    assert choice.chosen(None, TLS(verify=False)) is None
+    assert use("open") is OPEN is choice.chosen(None)
+
+
+def test_an_unusable_variable_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNGKIT_TRUST", "/nowhere/x.pass")
+    with pytest.raises(ConfigError, match=r"NNGKIT_TRUST: .*/nowhere/x\.pass"):
+        Publisher(ANY)
+
+
+# ---- listeners that nothing protects ---------------------------------------------------------------------------------
+
+
+def open_daemon(folder: Path, listen: str, trust: Choice | None) -> object:
+    return Daemon(DaemonSettings(listen=(listen,)), trust=trust)
+
+
+def open_consumers(folder: Path, listen: str, trust: Choice | None) -> object:
+    return ConsumerServer(folder, listen=listen, trust=trust)
+
+
+def open_document(folder: Path, listen: str, trust: Choice | None) -> object:
+    return DocumentPeer(listen=listen, trust=trust)
+
+
+def open_host(folder: Path, listen: str, trust: Choice | None) -> object:
+    return Host("farm", listen=listen, trust=trust)
+
+
+def open_member(folder: Path, listen: str, trust: Choice | None) -> object:
+    return Member("farm", dial="tcp://127.0.0.1:9", listen=listen, trust=trust)
+
+
+@pytest.mark.parametrize("make", [open_daemon, open_consumers, open_document, open_host, open_member])
+@pytest.mark.parametrize("listen", [EVERYWHERE, "tcp://*:0", "ws://[::]:0/x", "tcp://192.0.2.1:7000", "tcp://box:7000"])
+def test_a_room_refuses_a_listener_that_nothing_protects(
+    make: Callable[[Path, str, Choice | None], object], listen: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=WORDS) as refused:
+        make(tmp_path, listen, None)
+    assert listen in str(refused.value)
+    make(tmp_path, listen, OPEN)
+    for here in ("tcp://127.0.0.1:0", "tcp://localhost:0", "ipc:///tmp/x", "inproc://x", "ws://[::1]:0/x"):
+        make(tmp_path, here, None)
+
+
+def test_a_token_protects_a_cluster_and_documents() -> None:
+    Host("farm", listen=EVERYWHERE, token="secret")
+    Member("farm", dial="tcp://127.0.0.1:9", listen=EVERYWHERE, ticket="t")
+    Host("farm", listen=EVERYWHERE, authenticator=lambda applicant: True)
+    DocumentPeer(listen="ws://0.0.0.0:0", token="secret")
+    DocumentPeer(listen=EVERYWHERE, admit=lambda pipe: True)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, True),
+        ({"trust": OPEN}, False),
+        ({"admit": lambda pipe: True}, False),
+        ({"listen": "tcp://127.0.0.1:0"}, False),
+        ({"listen": "inproc://open"}, False),
+    ],
+)
+def test_a_socket_says_so(options: dict[str, object], says: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nngkit.protocols"), Pull(**{"listen": EVERYWHERE} | options) as pull:  # type: ignore[arg-type]
+        address = pull.address
+    lines = [record.getMessage() for record in caplog.records if WORDS in record.getMessage()]
+    assert len(lines) == says
+    assert all(line.startswith(f"{address}: ") for line in lines)
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["discoverd", "--listen", EVERYWHERE],
+        ["discoverd", "--query", EVERYWHERE],
+        ["host", "farm", "--listen", EVERYWHERE],
+        ["consume", "--serve", "--journal", "/tmp", "--listen", EVERYWHERE],
+        ["doc", "serve", "--no-token", "--listen", EVERYWHERE, "/tmp/never"],
+        ["record", "/tmp/never", "--stream", f"x=pull listen={EVERYWHERE}"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_refuses_a_listener_that_nothing_protects(arguments: list[str]) -> None:
+    assert_fails(nngkit(*arguments), 2, EVERYWHERE, WORDS)
+
+
+def test_the_host_of_a_daemon_is_refused_and_its_port_alone_is_not() -> None:
+    assert_fails(nngkit("discoverd", NNGKIT_HOST="0.0.0.0", PORT="0"), 2, WORDS)
+    with discoverd(NNGKIT_LISTEN="", PORT="0") as alone:
+        assert "PORT=0 alone listens on every interface" in alone.warnings[0]
+    with discoverd("--listen", EVERYWHERE, "--trust", "open") as opened:
+        assert (opened.surveys.startswith("tcp://0.0.0.0:"), opened.warnings) == (True, [])
+
+
+def test_commands_prove_names_by_a_pass(pass_of: Callable[..., Path]) -> None:
+    own = ["--trust", str(pass_of("hub"))]
+    with discoverd("--listen", ANY, "--query", ANY, *own) as running:
+        queries = running.answers
+        assert nngkit("discover", "--daemon", queries, *own).returncode == 0
+        stranger = str(pass_of("hub", Realm.new("farm")))
+        assert nngkit("discover", "--daemon", queries, NNGKIT_TRUST=stranger).returncode != 0
+        assert nngkit("discover", "--daemon", queries, NNGKIT_TRUST=own[1]).returncode == 0
+
+
+def test_a_pass_takes_the_place_of_certificates(pass_of: Callable[..., Path]) -> None:
+    own = ["--trust", str(pass_of("hub"))]
+    assert_fails(nngkit("discoverd", "--listen", ANY, *own, "--cert", "/x", "--key", "/x"), 2, "--cert: is given by")
+    assert_fails(nngkit("discoverd", "--listen", ANY, "--trust", "/nowhere"), 2, "--trust: pass: /nowhere")
