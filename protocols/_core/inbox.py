@@ -84,9 +84,9 @@ class Inbox:
                     self._held_back.add(connection)
                     return False
                 room = min(room, turn)
-            connection.looked = machine.fed
             before = machine.count
             self._move(connection, min(room, self.unpack_limit))
+            connection.looked = machine.fed  # not before: interrupted, it is looked at again
             turn -= machine.count - before
             if (ready or self.refused) and self.waiters:
                 self._state.wake_receivers = True
@@ -227,9 +227,9 @@ class Inbox:
         fault = connection.fault
         try:
             while connection.machine.more or connection.fresh or connection.looked != connection.machine.fed:
-                connection.looked = connection.machine.fed
                 connection.fault = None
                 self._move(connection, self.unpack_limit)
+                connection.looked = connection.machine.fed
                 if connection.fault is not None:
                     break
         finally:

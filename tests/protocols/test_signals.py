@@ -348,6 +348,20 @@ def test_a_signal_handler_that_raises_for_long_loses_and_duplicates_nothing(what
     hammer(what, scheme, 10.0)
 
 
+def leave_reading_to_the_test(pull: Pull) -> None:
+    """Let the reader thread not read for ``pull``, which has a peer and has received nothing."""
+    poller = pull._core.poller
+
+    def polls() -> bool:
+        with suppress(TimedOut):
+            pull.recv(timeout=0.001)
+        return poller.epoll is not None
+
+    eventually(polls)
+    assert poller.epoll is not None
+    reader_thread().remove(poller, poller.epoll)
+
+
 @pytest.mark.parametrize("call", ["recv", "recv_many", "recv_msg", "recv_msgs", "recv_view"])
 def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_thread_reads_next(call: str) -> None:
     """Failed once in a million messages: what the other thread read passed by the message in hand."""
@@ -356,11 +370,6 @@ def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_threa
     with Push(listen="inproc://ordered") as push, Pull(dial=push.address) as pull:
         push.wait_for_peers(1, WAIT)
         poller, resume = pull._core.poller, pull._state.resume
-
-        def polls() -> bool:
-            with suppress(TimedOut):
-                pull.recv(timeout=0.001)
-            return poller.epoll is not None
 
         def send() -> None:
             nonlocal sent
@@ -373,9 +382,7 @@ def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_threa
             Background(poller.read_ready).result()
             resume()
 
-        eventually(polls)
-        assert poller.epoll is not None
-        reader_thread().remove(poller, poller.epoll)  # only the threads of this test read
+        leave_reading_to_the_test(pull)
         pull._state.resume = resume_late
         while reached:
             send()
@@ -389,6 +396,27 @@ def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_threa
             while len(got) < sent:
                 got += pull.recv_many(timeout=WAIT)
             assert [int(bytes(one)) for one in got] == list(range(sent)), done
+            which += 1
+    assert which > 20
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/x"])
+def test_a_receive_that_is_interrupted_anywhere_is_made_up_for_without_another_message(url: str) -> None:
+    """Failed at 11 places of a WebSocket: the message stayed until the next one arrived."""
+    which, reached = 0, True
+    with Push(listen=url) as push, Pull(dial=push.address) as pull:
+        push.wait_for_peers(1, WAIT)
+        leave_reading_to_the_test(pull)
+        while reached:
+            got: list[bytes] = []
+            push.send(b"%d" % which)
+            assert push.drain(WAIT)
+            with interrupt(which, PROTOCOLS) as done:
+                got.append(pull.recv(timeout=WAIT))
+            reached = bool(done)
+            if not got:
+                got.append(pull.recv(timeout=WAIT))
+            assert got == [b"%d" % which], done
             which += 1
     assert which > 20
 
