@@ -278,7 +278,7 @@ def sent_ahead(n: int) -> bool:
 
 def questions(n: int) -> bool:
     """Return True if a node repeats all of n questions that have no answer."""
-    node = Node(NodeConfig(cluster="c", id="a"), epoch=1, now=0.0, wall=0.0, rng=Random(1))
+    node = Node(NodeConfig(cluster="c", id="a"), epoch=1, now=0.0, wall=0.0, rng=Random(1), entropy=Random(1).randbytes)
     numbers = {node.questions.ask("status", "", 0.0) for _ in range(n)}
     with patch.object(node.questions, "_post") as post:
         node.questions.attached(0.0)

@@ -29,6 +29,7 @@ import logging
 import math
 import os
 import random
+import secrets
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -140,8 +141,9 @@ class Endpoint(UnderTrio):
             same ones. A voter's own id is among them.
         preference: Of voters that know the same, the one with the highest preference becomes host.
         store: Folder for a voter's log: what the voters have accepted outlives them all; else it outlives a minority.
-        token: Secret of the cluster: shown to the nodes that it joins, and demanded of those that join.
-        ticket: Permission to join, instead of the token: see `issue_ticket`.
+        token: Secret of the cluster: proven by each end of a link to the other, and never sent.
+        ticket: Permission to join, instead of the token, proven as that is: see `issue_ticket`. A voter needs one for
+            its id.
         authenticator: Function that decides on nodes that join, instead of the token: see nngkit.cluster.admission.
         fanout: Most children.
         slots: Jobs that it does at a time; the default is the concurrency of its functions.
@@ -721,6 +723,7 @@ class Endpoint(UnderTrio):
             now=trio.current_time(),
             wall=time.time(),
             rng=random.Random(),
+            entropy=secrets.token_bytes,
             restored=restored,
             wake=self._wake_for_documents,
         )

@@ -37,6 +37,8 @@ Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MOST_ORIGIN)]
 """Id of a node in a message, as `check_id` has it."""
 Kind: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MOST_KIND)]
 """Kind, or another name, in a message, as `check_kind` has it."""
+Nonce: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=64)]
+Shown: TypeAlias = Annotated[bytes, Meta(max_length=1024)]
 
 
 class Channel(IntEnum):
@@ -48,6 +50,8 @@ class Channel(IntEnum):
     DOCUMENTS = 3
     LETTERS = 4
     QUERY = 5
+    PROOF = 11
+    CHALLENGE = 12
     HEARTBEAT = 13
     REFUSE = 14
     HELLO = 15
@@ -56,7 +60,7 @@ class Channel(IntEnum):
 class Greeting(Row, frozen=True, tag=Channel.HELLO.value):
     """First frame of a link in each direction: who the neighbour is. `voter`: a link between voters, for elections.
 
-    Behind the kind, its row has the version of the sender.
+    Behind the kind, its row has the version of the sender. `token`, `ticket`: versions before proofs sent them.
     """
 
     cluster: Kind
@@ -67,13 +71,35 @@ class Greeting(Row, frozen=True, tag=Channel.HELLO.value):
     ticket: Annotated[str, Meta(extra=ANY_TEXT)] | None = None
 
 
+class Challenge(Row, frozen=True, tag=Channel.CHALLENGE.value):
+    """Answer to a Greeting where a token or a ticket is demanded: prove it for this number.
+
+    `id`, `epoch`: the sender's. `shown`: content of the sender's own ticket, empty if it has the token.
+    """
+
+    id: Id
+    epoch: Natural
+    nonce: Nonce
+    shown: Shown
+
+
+class Proof(Row, frozen=True, tag=Channel.PROOF.value):
+    """Answer to a Challenge, and of the acceptor to that. `shown`: as in a Challenge; None: the sender has neither."""
+
+    nonce: Nonce
+    shown: Shown | None
+    mac: Annotated[bytes, Meta(max_length=64)]
+
+
 class Refusal(Row, frozen=True, tag=Channel.REFUSE.value):
     """Answer to a Greeting that is not accepted; the link ends."""
 
     why: Annotated[str, Meta(extra=ANY_TEXT)]
 
 
-GREETINGS: Final = Rows[Greeting | Refusal]("greeting", Greeting, Refusal)
+FirstFrame: TypeAlias = Greeting | Challenge | Proof | Refusal
+"""Frame of a link before its parts may use it."""
+GREETINGS: Final = Rows[FirstFrame]("greeting", Greeting, Challenge, Proof, Refusal)
 
 
 class Routed(NamedTuple):
@@ -126,16 +152,16 @@ HEARTBEAT_FRAME: Final = local_frame(Channel.HEARTBEAT, ())
 """Sign of life on a link of two voters."""
 
 
-def greeting_frame(greeting: Greeting | Refusal) -> bytes:
-    """Return the first frame of a link, or the one that refuses it."""
+def greeting_frame(greeting: FirstFrame) -> bytes:
+    """Return one of the first frames of a link."""
     if isinstance(greeting, Refusal):
-        return encode(GREETINGS.pack(Refusal(greeting.why[:500])))
+        greeting = Refusal(greeting.why[:500])
     kind, *items = GREETINGS.pack(greeting)
-    return encode([kind, VERSION, *items])
+    return encode([kind, VERSION, *items] if isinstance(greeting, Greeting) else [kind, *items])
 
 
-def parse_greeting(row: list[Any], peer: str | None) -> Greeting | Refusal:
-    """Return the content of the first frame of a link. Raises BadMessage, which names a newer version."""
+def parse_greeting(row: list[Any], peer: str | None) -> FirstFrame:
+    """Return the content of one of the first frames of a link. Raises BadMessage, which names a newer version."""
     match row:
         case [Channel.HELLO, int(version), *items]:
             if version > VERSION:

@@ -28,7 +28,12 @@ class Run:
         self.network, self.name = network, config.id
         self.epoch = int((network.clock.now + WALL) * 1e6)
         self.node = Node(
-            config, epoch=self.epoch, now=network.clock.now, wall=network.clock.now + WALL, rng=network.rng
+            config,
+            epoch=self.epoch,
+            now=network.clock.now,
+            wall=network.clock.now + WALL,
+            rng=network.rng,
+            entropy=network.entropy,
         )
         self.links: dict[int, tuple[Run, int]] = {}  # the other end, and its number there
         self.alive = True
@@ -94,6 +99,7 @@ class NodeNetwork:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(f"nodes {seed}")
+        self.entropy = Random(f"entropy {seed}").randbytes
         self.clock = VirtualClock(1000.0)
         self.delay = self.rng.choice((0.0005, 0.003, 0.02))
         self.nodes: dict[str, Run] = {}

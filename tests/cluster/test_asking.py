@@ -21,7 +21,7 @@ class Bench:
     def __init__(self) -> None:
         config = NodeConfig(cluster="c", id="a")
         self.questions: Questions = Node(
-            config, epoch=7, now=trio.current_time(), wall=1.0, rng=random.Random(0)
+            config, epoch=7, now=trio.current_time(), wall=1.0, rng=random.Random(0), entropy=random.Random(0).randbytes
         ).questions
         self.acts = 0
         self.closed = self.way = False

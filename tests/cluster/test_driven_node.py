@@ -45,7 +45,14 @@ class Links:
             max_members=6,
         )  # fmt: skip
         now = self.drive.now
-        self.nodes[name] = Node(config, epoch=self.epoch, now=now, wall=WALL + now, rng=Random(self.epoch))
+        self.nodes[name] = Node(
+            config,
+            epoch=self.epoch,
+            now=now,
+            wall=WALL + now,
+            rng=Random(self.epoch),
+            entropy=Random(self.epoch).randbytes,
+        )
 
     def connect(self, dialer: str, address: str) -> None:
         drive, other = self.drive, address[-1]

@@ -8,9 +8,18 @@ from typing import Final
 
 import pytest
 
-from nngkit.cluster.admission import Applicant
+from nngkit.cluster.admission import Applicant, Secret, issue_ticket, make_secret, prove
 from nngkit.cluster.election.values import ElectionLimits
-from nngkit.cluster.frames import Greeting, Refusal, greeting_frame, parse_local
+from nngkit.cluster.frames import (
+    HEARTBEAT_FRAME,
+    Challenge,
+    Greeting,
+    Proof,
+    Refusal,
+    greeting_frame,
+    parse_greeting,
+    parse_local,
+)
 from nngkit.cluster.jobs.part import JobStart, WorkPart
 from nngkit.cluster.jobs.sharing import evenly
 from nngkit.cluster.node import letters as of_letters
@@ -32,6 +41,30 @@ async def admit() -> bool:
     return True
 
 
+def secret_of(drive: Drive) -> Secret | None:
+    """Return the secret of the node that is driven: none, the token, or a ticket."""
+    ticket = issue_ticket("token", "farm", until=1e9, id="b")
+    token, shown = ((None, None), ("token", None), (None, ticket))[drive.seed % 3]
+    return make_secret("farm", token, shown, lambda: drive.now + AHEAD)
+
+
+def proof_of(drive: Drive, hello: Greeting, challenge: Challenge | None) -> Proof | Challenge | None:
+    """Return the proof of a node that has dialed, mostly a right one, or a frame out of turn; None without either."""
+    rng = drive.rng
+    if challenge is None:
+        out_of_turn = (Challenge("c", 1, bytes(16), b""), Proof(bytes(16), None, b""))
+        return rng.choice(out_of_turn) if rng.random() < 0.1 else None
+    ticket = issue_ticket("token", "farm", until=drive.now + AHEAD + 1.0, id=rng.choice((hello.id, "", "x")))
+    token, ticket_shown = rng.choice((("token", None), ("token", None), (None, ticket)))
+    secret = make_secret("farm", token, ticket_shown, lambda: 0.0)
+    assert secret is not None
+    if rng.random() < 0.1 or (key := secret.key(challenge.shown)) is None:
+        return Proof(bytes(16), None, b"")
+    whole = ["farm", hello.id, hello.epoch, bytes(16), secret.shown, hello.voter]
+    whole += [challenge.id, challenge.epoch, challenge.nonce, challenge.shown]
+    return Proof(bytes(16), secret.shown, prove(key, rng.choice(("dialer", "dialer", "acceptor")), *whole))
+
+
 def greetings(drive: Drive) -> None:
     """Drive the links of a voter, or of another node, with few links and quick times."""
     rng = drive.rng
@@ -51,9 +84,12 @@ def greetings(drive: Drive) -> None:
     small = QUICK | ({"MOST_LINKS": 3, "MOST_FAILURES": 2} if drive.seed % 2 else {})
     with limits(cluster__node__greetings=small):
         made = Greetings(
-            Greeting("farm", "b", 2, False, "token"), {name: at for name, at in others.items() if name != "b"}, decide,
+            Greeting("farm", "b", 2, False), {name: at for name, at in others.items() if name != "b"}, decide,
+            secret=secret_of(drive), entropy=Random(drive.seed).randbytes,
             rng=Random(drive.seed), now=drive.now, wall=lambda now: now + AHEAD,
         )  # fmt: skip
+        said: dict[int, Greeting] = {}
+        challenges: dict[int, Challenge] = {}
         dials: list[str] = []
         up: list[int] = []
         for step in range(600):
@@ -76,10 +112,10 @@ def greetings(drive: Drive) -> None:
                     there.heard = now
                 elif made.knows(link):
                     other, epoch = rng.choice("abccddx"), rng.choice((1, 1, 2))
-                    greeting = Greeting(
-                        "farm" if rng.random() < 0.9 else "barn", other, epoch, rng.random() < 0.6, "token"
-                    )
-                    frame = greeting_frame(greeting if rng.random() < 0.9 else Refusal("no"))
+                    greeting = Greeting("farm" if rng.random() < 0.9 else "barn", other, epoch, rng.random() < 0.6)
+                    said.setdefault(link, greeting)
+                    first = proof_of(drive, said[link], challenges.pop(link, None)) or greeting
+                    frame = greeting_frame(first if rng.random() < 0.9 else Refusal("no"))
                     row = parse_local(frame, limit=1000) if rng.random() < 0.95 else [15, 1, "farm"]
                     drive.call(made.greet, link, row, now)
                     if made.opened(link) is None:
@@ -90,6 +126,10 @@ def greetings(drive: Drive) -> None:
             effects = made.take()
             drive.note(effects)
             dials += effects.dials
+            for to, sent in effects.sends:
+                answer = parse_greeting(parse_local(sent, limit=1000), None) if sent != HEARTBEAT_FRAME else None
+                if isinstance(answer, Challenge):
+                    challenges[to] = answer
             drive.note(made.wake_at, [(made.peer(each), made.knows(each), made.opened(each)) for each in up])
             drive.note([made.voter_link(name) for name in VOTERS])
             up = [each for each in up if made.knows(each) or rng.random() < 0.3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -10,8 +12,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from nngkit.cluster import ClusterMessage, Host, Member
+from nngkit.cluster import ClusterMessage, Host, Member, issue_ticket
+from nngkit.cluster.frames import Challenge, Greeting, Proof, greeting_frame
 from nngkit.errors import AccessDenied, Closed, JobFailed, NotFound, TimedOut
+from nngkit.protocols import Bus
 from nngkit.testing.cluster_memory import ClusterMemory
 
 N = TypeVar("N", Host, Member)
@@ -237,6 +241,65 @@ async def test_a_wrong_token_is_refused_with_a_reason() -> None:
         with pytest.raises(AccessDenied, match="wrong token"):
             await member.joined(0.5)
         await (await c.member("d", token="right")).joined(5.0)
+
+
+async def test_a_ticket_for_any_id_makes_no_voter(autojump_clock: MockClock) -> None:
+    """Neither by dialing voters nor by being dialed, whatever that node itself admits."""
+    until = time.time() + 600
+    for stranger in "abc":
+        async with cluster() as c:
+            for name in "abc":
+                await c.host(name, voters=VOTERS, token="s")
+            await c.hosts()
+            await c.kill(stranger)
+            honest = list(c.nodes.values())
+            permission = issue_ticket("s", "c", until=until)
+            options: dict[str, Any] = {"ticket": permission, "authenticator": lambda _: True, "preference": 9}
+            voter = await c.host(stranger, voters=VOTERS, **options)
+            await trio.sleep(5.0)
+            assert voter.role != "host"
+            assert {node.host for node in honest} <= {node.id for node in honest}
+            await c.kill(honest[0].id)
+            await trio.sleep(20.0)
+            assert "host" not in (voter.role, honest[1].role)  # one voter of three
+
+
+async def test_a_voter_may_have_a_ticket_for_its_id(autojump_clock: MockClock) -> None:
+    until = time.time() + 600
+    for name in "abc":
+        async with cluster() as c:
+            for other in "abc":
+                ticket = issue_ticket("s", "c", until=until, id=name)
+                own: dict[str, Any] = {"ticket": ticket} if other == name else {"token": "s"}
+                await c.host(other, voters=VOTERS, **own)
+            assert await c.hosts() in VOTERS
+
+
+async def test_a_stranger_that_is_dialed_learns_no_secret_and_is_not_joined() -> None:
+    secret, ticket = "the secret of the cluster", issue_ticket("the secret of the cluster", "c", until=time.time() + 60)
+    owns: list[dict[str, Any]] = [{"token": secret}, {"ticket": ticket}]
+    for own in owns:
+        heard = bytearray()
+        with Bus(listen="tcp://127.0.0.1:0") as stranger:
+
+            async def lie(stranger: Bus = stranger, heard: bytearray = heard) -> None:
+                heard.extend(await stranger.arecv())
+                await stranger.asend(greeting_frame(Challenge("a", 1, bytes(16), b"")))
+                heard.extend(await stranger.arecv())
+                await stranger.asend(greeting_frame(Proof(bytes(16), b"", bytes(32))))
+                await stranger.asend(greeting_frame(Greeting("c", "a", 1, False)))
+                await trio.sleep_forever()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lie)
+                async with Member("c", dial=stranger.address, id="w", **own) as member:
+                    with pytest.raises(AccessDenied, match="does not prove that it belongs to this cluster"):
+                        await member.joined(1.0)
+                nursery.cancel_scope.cancel()
+        assert len(heard) > 50
+        assert secret.encode() not in heard
+        assert urlsafe_b64decode(ticket)[:32] not in heard
+        assert ticket.encode() not in heard
 
 
 async def test_without_a_timeout_a_refusal_ends_the_wait_as_well(autojump_clock: MockClock) -> None:

@@ -6,7 +6,18 @@ from random import Random
 
 import pytest
 
-from nngkit.cluster.frames import Channel, Greeting, Refusal, greeting_frame, local_frame
+from nngkit.cluster.admission import make_secret, prove
+from nngkit.cluster.frames import (
+    Challenge,
+    Channel,
+    Greeting,
+    Proof,
+    Refusal,
+    greeting_frame,
+    local_frame,
+    parse_greeting,
+    parse_local,
+)
 from nngkit.cluster.node.node import Node
 from nngkit.cluster.node.values import DialRefused, NodeConfig
 from nngkit.mesh.wire import DATA
@@ -105,13 +116,27 @@ def test_messages_to_all_on_a_link_outside_the_tree_are_counted(host: Run) -> No
     assert (host.node.stats.early, host.node.stats.bad) == (4, 3)
 
 
+def greet(node: Node, link: int, hello: Greeting, now: float) -> None:
+    """Greet a node as one that has the token: the bytes that docs/wire.md describes."""
+    node.received(link, [greeting_frame(hello)], now)
+    (frame,) = [frame for to, frames, _ in node.take(now).sends if to == link for frame in frames]
+    of_node = parse_greeting(parse_local(frame, limit=1000), None)
+    assert isinstance(of_node, Challenge)
+    secret = make_secret(hello.cluster, node.config.token, None, lambda: 0.0)
+    assert secret is not None
+    key = secret.key(of_node.shown)
+    assert key is not None
+    said = [hello.cluster, hello.id, hello.epoch, bytes(16), b"", hello.voter]
+    said += [of_node.id, of_node.epoch, of_node.nonce, of_node.shown]
+    node.received(link, [greeting_frame(Proof(bytes(16), b"", prove(key, "dialer", *said)))], now)
+
+
 @pytest.mark.parametrize("host", [2], indirect=True)
 def test_a_later_link_of_a_voter_replaces_the_earlier_which_is_dropped(host: Run) -> None:
     name, link = voter_link(host)
     now, node = host.network.clock.now, host.node
-    hello = greeting_frame(Greeting(node.config.cluster, name, node.epoch, True, node.config.token))
     node.link_up(999, "mem://x", None, now)
-    node.received(999, [hello], now)
+    greet(node, 999, Greeting(node.config.cluster, name, node.epoch, True), now)
     assert node.take(now).drops == [link]
     assert node.greetings.voter_link(name) == 999
     node.link_down(link, now)
@@ -122,7 +147,14 @@ def test_a_later_link_of_a_voter_replaces_the_earlier_which_is_dropped(host: Run
 
 
 def test_a_node_that_is_refused_dials_again() -> None:
-    node = Node(NodeConfig(cluster="c", id="x", seeds=("mem://a",)), epoch=1, now=10.0, wall=10.0, rng=Random(1))
+    node = Node(
+        NodeConfig(cluster="c", id="x", seeds=("mem://a",)),
+        epoch=1,
+        now=10.0,
+        wall=10.0,
+        rng=Random(1),
+        entropy=Random(1).randbytes,
+    )
     node.tick(10.0, 10.0)
     assert node.take(10.0).dials == ["mem://a"]
     node.link_up(1, "mem://a", "mem://a", 10.0)

@@ -3,9 +3,17 @@
 ::
 
     dialer                                acceptor
-    HELLO cluster, id, epoch, token  ->   the authenticator decides
+    HELLO cluster, id, epoch         ->
+                                     <-   CHALLENGE id, epoch, nonce, ticket's content     if it has token or ticket
+    PROOF nonce, ticket's content, MAC ->
+                                     <-   PROOF nonce, ticket's content, MAC               the authenticator decides
                                      <-   HELLO cluster, id, epoch       both parts see the link now
                                      <-   or REFUSE why; the link ends
+
+The key of both MACs is what the two have in common of token and ticket (admission.py). They are over the cluster, who
+dialed, both ids and epochs, both nonces and what both show, so a proof is good for one link of these two nodes, in one
+direction. A stranger that passes the frames on between them gains no more than by passing on the connection.
+A node that has a token or a ticket wants the proof of nodes that it dials, too.
 
 Voters have a link for each pair, beside those of the tree: the voter with the smaller id dials. A heartbeat on it
 each `HEARTBEAT` seconds shows that it works.
@@ -16,22 +24,33 @@ Invariants:
 2. A link that was admitted until some time ends then; one that does not greet ends after `GREETING` seconds; one of
    voters that is silent for `SILENCE` seconds.
 3. Two voters have one link at a time: a later one replaces the earlier.
-4. What an authenticator raises or returns by mistake refuses its applicant, and has no other effect.
+4. Neither token nor the MAC of a ticket is ever sent. A link that either end has a secret for is open only if that
+   end has seen a proof, or its authenticator admits a node without one.
+5. What an authenticator raises or returns by mistake refuses its applicant, and has no other effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from msgspec.structs import replace
 
 from nngkit.calls.texts import text_of
 from nngkit.chance import RandomSource
-from nngkit.cluster.admission import Applicant, Authenticator
+from nngkit.cluster.admission import NOT_SIGNED, Applicant, Authenticator, Secret, prove, proves
 from nngkit.cluster.containing import contained, describe
-from nngkit.cluster.frames import HEARTBEAT_FRAME, Greeting, Refusal, greeting_frame, parse_greeting
+from nngkit.cluster.frames import (
+    HEARTBEAT_FRAME,
+    Challenge,
+    FirstFrame,
+    Greeting,
+    Proof,
+    Refusal,
+    greeting_frame,
+    parse_greeting,
+)
 from nngkit.cluster.log_clock import NEVER
 from nngkit.errors import AccessDenied, BadMessage
 
@@ -41,6 +60,10 @@ SILENCE: Final = 1.5  # seconds without one after which it is dropped and dialed
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries to reach a voter
 MOST_LINKS: Final = 4096  # links that have not greeted yet, against a flood of connections
 FAILED: Final = "the authenticator has failed"  # all that an applicant is told: the rest is for this node's log
+NONCE: Final = 16  # bytes
+EARLIER: Final = "it sends its token or ticket, as versions before proofs do: upgrade nngkit there"
+NO_PROOF: Final = "it does not prove that it belongs to this cluster: it has no token, or is of an earlier version"
+NO_KEY: Final = "its ticket is another one, and neither of both nodes has the token"
 ITSELF: Final = "this is the node itself"  # it has dialed itself, by another of its addresses
 MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are logged
 
@@ -48,7 +71,8 @@ MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are lo
 @dataclass(slots=True, eq=False)
 class NodeLink:
     """A link; once it is `open` it may be used. `id` and `epoch` are the neighbour's; `voter`: for elections, else for
-    the tree; `until`: when its admission ends, in seconds since 1970."""
+    the tree; `until`: when its admission ends, in seconds since 1970. `hello`: what it greeted with, if it has to prove
+    something; `challenge`, `nonce`: of this link; `proven`: it has proven itself to the dialer."""
 
     link: int
     peer: str
@@ -60,6 +84,10 @@ class NodeLink:
     epoch: int = 0
     until: float = NEVER
     heard: float = 0.0
+    hello: Greeting | None = None
+    challenge: Challenge | None = None
+    nonce: bytes = b""
+    proven: bool = False
 
 
 @dataclass(slots=True)
@@ -80,6 +108,8 @@ class Greetings:
         hello: What this node says of itself; `voter` is set for each link.
         voters: Addresses of the other voters by id, if this node is a voter.
         authenticator: Decides on nodes that connect.
+        secret: Its token or ticket; None without one.
+        entropy: Returns random bytes that cannot be predicted, as many as it is asked for.
         wall: Returns seconds since 1970 for a monotonic time, for permissions that end.
     """
 
@@ -89,12 +119,16 @@ class Greetings:
         voters: Mapping[str, str],
         authenticator: Authenticator,
         *,
+        secret: Secret | None,
+        entropy: Callable[[int], bytes],
         rng: RandomSource,
         now: float,
         wall: Callable[[float], float],
     ) -> None:
         self._hello = hello
         self._authenticator = authenticator
+        self._secret = secret
+        self._entropy = entropy
         self._rng = rng
         self._wall = wall
         self._links: dict[int, NodeLink] = {}
@@ -194,32 +228,121 @@ class Greetings:
             self._effects.warnings.append(f"{there.peer} refused this node: {greeting.why}")
             self.end(link, now)
             return None
-        until = self._decide(there, greeting, now)
-        if isinstance(until, str):
-            self._refuse(link, there, until, tell=there.dialed is None)
-            if there.dialed is not None:
-                self._effects.refused.append((there.dialed, until))
-            self.end(link, now)
+        if isinstance(greeting, Challenge):
+            self._challenged(there, greeting, now)
             return None
-        there.open, there.id, there.epoch, there.until = True, greeting.id, greeting.epoch, until
+        if isinstance(greeting, Proof):
+            return self._proof(there, greeting, now)
+        why = self._unfit(there, greeting)
+        if why is not None:
+            return self._turn_away(there, why, now)
+        if there.dialed is not None:
+            challenge = there.challenge
+            if self._secret is not None and not there.proven:
+                return self._turn_away(there, NO_PROOF, now)
+            if challenge is not None and (challenge.id, challenge.epoch) != (greeting.id, greeting.epoch):
+                return self._turn_away(there, f"it greets as {greeting.id!r} after it was {challenge.id!r}", now)
+            return self._open(there, greeting, there.until, now)
+        if self._secret is None:
+            return self._admit(there, greeting, Applicant(greeting.id, there.peer, voter=greeting.voter), NEVER, now)
+        if greeting.token is not None or greeting.ticket is not None:
+            return self._turn_away(there, EARLIER, now)
+        there.hello, there.nonce = greeting, self._entropy(NONCE)
+        there.challenge = Challenge(self._hello.id, self._hello.epoch, there.nonce, self._secret.shown)
+        self._send(there, there.challenge)
+        return None
+
+    def _challenged(self, there: NodeLink, challenge: Challenge, now: float) -> None:
+        """Prove the secret to a node that was dialed."""
+        if there.dialed is None or there.challenge is not None:
+            self._unexpected(there, "a challenge")
+        there.challenge, there.nonce = challenge, self._entropy(NONCE)
+        secret = self._secret
+        if secret is None:
+            self._send(there, Proof(there.nonce, None, b""))
+        elif (key := secret.key(challenge.shown)) is None:
+            self._turn_away(there, NO_KEY, now)
+        else:
+            said = self._said(there, self._hello, challenge, there.nonce, secret.shown, there.voter)
+            self._send(there, Proof(there.nonce, secret.shown, prove(key, "dialer", *said)))
+
+    def _proof(self, there: NodeLink, proof: Proof, now: float) -> tuple[NodeLink, int | None] | None:
+        """Verify the proof of a neighbour; of one that has dialed, decide on it."""
+        secret, challenge = self._secret, there.challenge
+        if there.dialed is not None:
+            if secret is None or challenge is None or there.proven:
+                self._unexpected(there, "a proof")
+            key = secret.key(challenge.shown)
+            said = self._said(there, self._hello, challenge, there.nonce, secret.shown, there.voter)
+            same = (proof.nonce, proof.shown) == (challenge.nonce, challenge.shown)
+            if key is None or not same or not proves(proof.mac, key, "acceptor", *said):
+                return self._turn_away(there, NO_PROOF, now)
+            try:
+                there.until = secret.check(challenge.shown, challenge.id, voter=there.voter)
+            except AccessDenied as error:
+                return self._turn_away(there, text_of(error), now)
+            there.proven = True
+            return None
+        hello = there.hello
+        if hello is None or secret is None or challenge is None:
+            self._unexpected(there, "a proof")
+        if proof.shown is None:
+            if secret.token is None:
+                return self._turn_away(there, "this cluster demands the token", now)
+            return self._admit(there, hello, Applicant(hello.id, there.peer, voter=hello.voter), NEVER, now)
+        said = self._said(there, hello, challenge, proof.nonce, proof.shown, hello.voter)
+        if (key := secret.key(proof.shown)) is None:
+            return self._turn_away(there, NO_KEY, now)
+        if not proves(proof.mac, key, "dialer", *said):
+            return self._turn_away(there, NOT_SIGNED if proof.shown else "wrong token", now)
+        try:
+            until = secret.check(proof.shown, hello.id, voter=hello.voter)
+        except AccessDenied as error:
+            return self._turn_away(there, text_of(error), now)
+        token = None if proof.shown else secret.token
+        applicant = Applicant(hello.id, there.peer, token, secret.ticket_of(proof.shown), hello.voter)
+        answer = Proof(there.nonce, secret.shown, prove(key, "acceptor", *said))
+        return self._admit(there, hello, applicant, until, now, answer)
+
+    def _said(
+        self, there: NodeLink, dialer: Greeting, challenge: Challenge, nonce: bytes, shown: bytes, voter: bool
+    ) -> tuple[object, ...]:
+        """Return what both ends of a link have said, which their proofs are about."""
+        of_dialer = (dialer.id, dialer.epoch, nonce, shown, voter)
+        return (self._hello.cluster, *of_dialer, challenge.id, challenge.epoch, challenge.nonce, challenge.shown)
+
+    def _admit(
+        self, there: NodeLink, hello: Greeting, applicant: Applicant, most: float, now: float, *before: Proof
+    ) -> tuple[NodeLink, int | None] | None:
+        """Decide on a node that has dialed, `most` at the longest; greet it, after the frames `before`."""
+        until = self._ask(applicant)
+        if not isinstance(until, str) and until <= self._wall(now):
+            until = "the permission has ended"
+        if isinstance(until, str):
+            return self._turn_away(there, until, now)
+        there.voter = hello.voter
+        frames: list[FirstFrame] = [*before, replace(self._hello, voter=there.voter)]
+        for frame in frames:
+            self._send(there, frame)
+        return self._open(there, hello, min(until, most), now)
+
+    def _open(self, there: NodeLink, hello: Greeting, until: float, now: float) -> tuple[NodeLink, int | None]:
+        """Have the parts use a link. Return the one that it replaces, too."""
+        there.open, there.id, there.epoch, there.until = True, hello.id, hello.epoch, until
         there.heard = now
+        there.hello = there.challenge = None
         self.wake_at = min(self.wake_at, now + max(0.0, until - self._wall(now)))
         replaced = None
-        if there.dialed is None:
-            there.voter = greeting.voter
-            self._effects.sends.append(
-                (link, greeting_frame(replace(self._hello, voter=there.voter, token=None, ticket=None)))
-            )
         if there.voter:
             if there.dialed is not None:
                 self._pause[there.id] = FIRST_PAUSE
             self.wake_at = min(self.wake_at, self._heartbeat_at)
             replaced = self._voter_links.get(there.id)
-            self._voter_links[there.id] = link
+            self._voter_links[there.id] = there.link
         return there, replaced
 
-    def _decide(self, there: NodeLink, hello: Greeting, now: float) -> float | str:
-        """Return until when a neighbour is admitted, in seconds since 1970, or why it is refused."""
+    def _unfit(self, there: NodeLink, hello: Greeting) -> str | None:
+        """Return why a node is refused, whatever it proves; None if it is not."""
         if hello.cluster != self._hello.cluster:
             return f"this is the cluster {self._hello.cluster!r}, not {hello.cluster!r}"
         if hello.id == self._hello.id:
@@ -229,13 +352,25 @@ class Greetings:
             expected = self._dialing.get(there.dialed) if there.voter else None
             if expected not in (None, hello.id):
                 return f"voter {expected!r} is expected there, and it is {hello.id!r}"
-            return NEVER
-        if hello.voter and hello.id not in self._voters:
+        elif there.hello is not None:
+            self._unexpected(there, "a second greeting")
+        elif hello.voter and hello.id not in self._voters:
             return f"{hello.id!r} is not one of this node's voters"
-        until = self._ask(Applicant(hello.id, there.peer, hello.token, hello.ticket))
-        if not isinstance(until, str) and until <= self._wall(now):
-            return "the permission has ended"
-        return until
+        return None
+
+    def _turn_away(self, there: NodeLink, why: str, now: float) -> tuple[NodeLink, int | None] | None:
+        """Refuse a neighbour, and end its link. Returns None, for `greet`."""
+        self._refuse(there.link, there, why, tell=there.dialed is None)
+        if there.dialed is not None:
+            self._effects.refused.append((there.dialed, why))
+        self.end(there.link, now)
+        return None
+
+    def _unexpected(self, there: NodeLink, what: str) -> NoReturn:
+        raise BadMessage("greeting", f"{what} was not expected", there.peer)
+
+    def _send(self, there: NodeLink, frame: FirstFrame) -> None:
+        self._effects.sends.append((there.link, greeting_frame(frame)))
 
     def _ask(self, applicant: Applicant) -> float | str:
         """Return until when the program's function admits a node, in seconds since 1970, or why it does not."""

@@ -2,7 +2,8 @@
 
 ::
 
-    node = Node(NodeConfig(cluster="render", id="b", ...), epoch=epoch, now=now, wall=time.time(), rng=rng)
+    node = Node(NodeConfig(cluster="render", id="b", ...), epoch=epoch, now=now, wall=time.time(), rng=rng,
+                entropy=secrets.token_bytes)
     node.link_up(7, "tcp://a:7000", None, now)      # events of the transport
     node.received(7, frames, now)
     node.broadcast("chat", [b"hello"], now)         # calls of the program
@@ -32,7 +33,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nngkit.chance import Chance
-from nngkit.cluster.admission import TokenAuthenticator
+from nngkit.cluster.admission import TokenAuthenticator, make_secret
 from nngkit.cluster.content.part import ClusterDocuments
 from nngkit.cluster.election.values import Deposed, Elected, HostChanged, Restored
 from nngkit.cluster.frames import (
@@ -77,7 +78,7 @@ class Node:
     """One run of a node. `epoch`: microseconds since 1970, different for each run of an id.
 
     `restored`: what a voter's store has of its earlier run. `wall`: seconds since 1970. `wake`: called when an edit of
-    a document has made something to take. Raises ConfigError.
+    a document has made something to take. `entropy` returns random bytes that cannot be predicted. Raises ConfigError.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Node:
         now: float,
         wall: float,
         rng: Chance,
+        entropy: Callable[[int], bytes],
         restored: Restored | None = None,
         wake: Callable[[], object] = lambda: None,
     ) -> None:
@@ -102,11 +104,12 @@ class Node:
         self._log_lines = LogLines()
         self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
         is_voter = config.id in config.voters
-        hello = Greeting(config.cluster, config.id, epoch, False, config.token, config.ticket)
         self.greetings = Greetings(
-            hello,
+            Greeting(config.cluster, config.id, epoch, False),
             {name: address for name, address in config.voters.items() if name != config.id} if is_voter else {},
             config.authenticator or TokenAuthenticator(config.cluster, config.token, lambda: self.wall(self._now)),
+            secret=make_secret(config.cluster, config.token, config.ticket, lambda: self.wall(self._now)),
+            entropy=entropy,
             rng=rng,
             now=now,
             wall=self.wall,
@@ -206,15 +209,13 @@ class Node:
         """Take in frames of a neighbour."""
         self._now = now
         greetings = self.greetings
-        there = greetings.opened(link)
-        if there is None:
-            if not greetings.knows(link):
-                return  # it was dropped
+        while (there := greetings.opened(link)) is None:
+            if not frames or not greetings.knows(link):
+                return  # it was dropped, or has more to say
             first, *frames = frames
             self._greeted(link, first, now)
-            there = greetings.opened(link)
-            if not frames or there is None:
-                return
+        if not frames:
+            return
         there.heard = now
         if not there.voter:
             self.place.heard(link, now)

@@ -30,9 +30,9 @@ class NodeConfig:
     kinds: frozenset[str] = frozenset()  # kinds of the jobs that it does
     slots: int = 0  # jobs that it does at a time
     decide: Decide = evenly  # policy that divides jobs between the node itself and its children
-    token: str | None = None  # this, or the ticket, is what it shows to the nodes that it joins
+    token: str | None = None  # this, or the ticket, is what it proves to its neighbours, and they to it
     ticket: str | None = None
-    # decides on nodes that join it; None: they show the token, or a ticket signed with it
+    # decides on nodes that join it; None: they prove the token, or a ticket signed with it
     authenticator: Authenticator | None = None
     max_members: int = 20_000  # nodes of the cluster; the host refuses more
     recv_max_size: int = 16 * 1024 * 1024  # bytes of the largest frame
