@@ -71,7 +71,7 @@ def meet(
 
 
 def talk(dialer: Greetings, acceptor: Greetings, now: float = 0.0, change: Change = bytes) -> list[bytes]:
-    """Pass the frames of link 1 to and fro, as `change` makes them; return them."""
+    """Pass the frames of link 1 both ways, as `change` makes them; return them."""
     passed: list[bytes] = []
     ends, turn = (dialer, acceptor), 0
     while frames := [frame for _, frame in ends[turn]._effects.sends]:
