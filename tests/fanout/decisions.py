@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from nngkit.fanout.durable.partition import Limits, Partition
+from nngkit.fanout.durable.partition import ANY, Limits, Partition
 from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy
 from nngkit.fanout.numbered.joining import Join
 from nngkit.fanout.numbered.keeping import Keep, LastMessages
@@ -33,16 +33,17 @@ def partition(seed: int) -> Iterator[Any]:
                 offsets = made.unsettled(
                     [each for each in range(made.cursor, made.cursor + count) if rng.random() < 0.8]
                 )
-                made.deliver(offsets, behind=made.cursor + count, now=now, session=rng.choice("ab"))
+                made.deliver(offsets, behind=made.cursor + count, now=now, session=rng.choice(("a", "b", ANY)))
                 said = list(offsets)
             case "again":
                 said = made.again(rng.randrange(1, 5), now=now, session=rng.choice("ab"))
             case "settle":
-                said = made.settle(runs, end=rng.choice((None, made.cursor + 2, made.cursor + 40)))
+                end = rng.choice((None, made.cursor + 2, made.cursor + 40))
+                said = made.settle(runs, session=rng.choice(("a", "b", None)), end=end)
             case "retry":
-                said = made.retry(runs, now=now, delay=rng.choice((0.0, 0.5)))
+                said = made.retry(runs, now=now, delay=rng.choice((0.0, 0.5)), session=rng.choice("ab"))
             case "extend":
-                said = made.extend(runs, now=now)
+                said = made.extend(runs, now=now, session=rng.choice("ab"))
             case "release":
                 said = made.release(rng.choice("ab"), range(first, first + 4))
             case "expire":

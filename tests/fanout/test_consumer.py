@@ -10,9 +10,22 @@ import pytest
 import trio
 
 from nngkit import aio, blocking
-from nngkit.errors import ConfigError, NngkitError, NotFound, NotStored, TooLarge
+from nngkit.errors import AccessDenied, ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
-from nngkit.fanout.durable.messages import REQUESTS, Done, Settled, SettleRequest, pack_runs, parse_reply
+from nngkit.fanout.durable.messages import (
+    REQUESTS,
+    Done,
+    FetchRequest,
+    How,
+    Opened,
+    OpenRequest,
+    Settled,
+    SettleRequest,
+    pack_runs,
+    parse_reply,
+)
+from nngkit.fanout.durable.partition import Runs
+from nngkit.fanout.durable.server import MOST_CONSUMERS, MOST_CREATED
 from nngkit.journal import Recorder, Retention
 from nngkit.journal.manifest import check_journal
 from nngkit.journal.storage import open_storage
@@ -252,10 +265,96 @@ async def test_hostile_requests_get_a_refusal_and_disturb_no_other(tmp_path: Pat
                 with pytest.raises(NngkitError):
                     parse_reply(await req.arequest(body, timeout=5), Done)
             far = SettleRequest("c", "s", "ack", 0, pack_runs([(1 << 60, 1000)]))
-            assert parse_reply(await req.arequest(REQUESTS.encode(far), timeout=5), Settled) == Settled(0)
+            with pytest.raises(AccessDenied, match="not delivered to this session"):
+                parse_reply(await req.arequest(REQUESTS.encode(far), timeout=5), Settled)
             assert [each.offset for each in await take(consumer, 2)] == [0, 1]
         assert server.bad == 3
         assert not (tmp_path / "j" / "consumers" / "none.consumer").exists()
+
+
+async def test_a_session_settles_what_was_delivered_to_it_alone(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 20))
+    async with (
+        served(tmp_path / "j") as server,
+        Req(dial=server.address) as req,
+        Consumer("c", server.address, records=8, ack_wait=600.0) as consumer,
+    ):
+        found = await take(consumer, 4)
+        await found[0].ack()
+        assert isinstance(found[1], Delivery)
+        await found[1].ack()
+
+        async def settle(how: How, runs: Runs, session: str = "stranger") -> Settled:
+            request = SettleRequest("c", session, how, 0, pack_runs(runs))
+            return parse_reply(await req.arequest(REQUESTS.encode(request), timeout=5), Settled)
+
+        ends: tuple[How, ...] = ("ack", "term")
+        for how in ends:
+            with pytest.raises(AccessDenied, match="c: records of partition 0 were not delivered to this session"):
+                await settle(how, [(0, 20)])
+        delays: tuple[How, ...] = ("nak", "progress", "release")
+        for how in delays:
+            assert await settle(how, [(0, 20)]) == Settled(0)
+        (info,) = await consumer.info()
+        assert (info.settled, info.redelivered) == (2, 0)
+        assert info.pending > 2
+        for each in found[2:]:
+            await each.ack()
+        for each in await take(consumer, 16):
+            await each.ack()
+        (info,) = await consumer.info()
+        assert (info.settled, info.pending, info.floor) == (20, 0, 20)
+
+
+async def test_a_slow_session_may_settle_what_another_has_meanwhile(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server:
+        async with Consumer("c", server.address, ack_wait=0.1) as slow:
+            (first,) = await take(slow, 1)
+            async with Consumer("c", server.address) as other:
+                (second,) = await take(other, 1)
+                assert second.offset == first.offset
+                await first.ack()
+                await second.ack()
+        (info,) = server.consumers("c")
+        assert (info.settled, info.pending) == (1, 0)
+
+
+async def test_a_session_from_before_a_restart_may_settle_what_it_has(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3))
+    async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
+        fetch = FetchRequest("c", "before", 0, 3, 1000, 1 << 20, 1.0)
+        await req.arequest(REQUESTS.encode(OpenRequest("c", "before")), timeout=5)
+        await req.arequest(REQUESTS.encode(fetch), timeout=5)
+    async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
+        acks = REQUESTS.encode(SettleRequest("c", "before", "ack", 0, pack_runs([(0, 3)])))
+        assert parse_reply(await req.arequest(acks, timeout=5), Settled) == Settled(3)
+
+
+async def test_one_connection_creates_few_consumers_and_all_together_have_a_limit(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+
+    async def create(count: int, first: int = 0) -> int:
+        async with Req(dial=server.address) as req:
+            for number in range(first, first + count):
+                body = REQUESTS.encode(OpenRequest(f"c{number}", "s"))
+                try:
+                    parse_reply(await req.arequest(body, timeout=5), Opened)
+                except ConfigError:
+                    return number - first
+            return count
+
+    async with served(tmp_path / "j") as server:
+        assert await create(MOST_CREATED + 5) == MOST_CREATED
+        async with Consumer("honest", server.address) as consumer:
+            await (await take(consumer, 1))[0].ack()
+        assert await create(MOST_CREATED + 5) == MOST_CREATED + 5  # they are there
+    state = tmp_path / "j" / "consumers"
+    for number in range(MOST_CONSUMERS - MOST_CREATED - 1):
+        (state / f"old{number}.consumer").touch()
+    async with served(tmp_path / "j") as server:  # those on disk count, too
+        assert await create(1, first=5000) == 0
+        assert await create(1) == 1
 
 
 async def test_an_ack_is_not_confirmed_while_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +36,9 @@ from nngkit.fanout.durable.messages import (
     parse_reply,
     parse_request,
 )
-from nngkit.fanout.durable.partition import MOST_PENDING, Limits, Partition, offsets_in, runs_of
+from nngkit.fanout.durable.partition import ANY, MOST_PENDING, Limits, Partition, offsets_in, runs_of
 
+SESSIONS = st.sampled_from("st")
 ACK_WAIT = 10.0
 MOST = 3
 PENDING = 20
@@ -53,42 +54,60 @@ class Deliveries(RuleBasedStateMachine):
         self.settled: set[int] = set()
         self.flying: dict[int, tuple[int, float]] = {}  # offset -> (deliveries, due)
         self.waiting: dict[int, int] = {}  # offset -> deliveries so far
+        self.holder: dict[int, str | None] = {}  # the session that has it; None while it waits
+        self.had: dict[int, set[str]] = {}  # all sessions that had it, ANY for unknown ones
         self.deliver(10)  # Hypothesis leaves out some rules in most of its runs
 
-    @rule(count=st.integers(1, 10))
-    def deliver(self, count: int) -> None:
+    def hand(self, offsets: Iterable[int], session: str) -> None:
+        for offset in offsets:
+            self.holder[offset] = session
+            self.had.setdefault(offset, set()).add(session)
+
+    def may_settle(self, offset: int, session: str) -> bool:
+        return not self.had[offset].isdisjoint({session, ANY})
+
+    def may_postpone(self, offset: int, session: str) -> bool:
+        return offset in self.flying and self.holder[offset] in (session, ANY)
+
+    @rule(count=st.integers(1, 10), session=SESSIONS)
+    def deliver(self, count: int, session: str = "s") -> None:
         count = min(count, self.state.room)
         first = self.state.cursor
         offsets = [each for each in range(first, first + count) if each % 5]  # the others are not selected
-        self.state.deliver(offsets, behind=first + count, now=self.now, session="s")
+        self.state.deliver(offsets, behind=first + count, now=self.now, session=session)
+        self.hand(offsets, session)
         self.flying |= dict.fromkeys(offsets, (1, self.now + ACK_WAIT))
 
-    @rule(most=st.integers(1, 10))
-    def again(self, most: int) -> None:
+    @rule(most=st.integers(1, 10), session=SESSIONS)
+    def again(self, most: int, session: str) -> None:
         before = self.state.redelivered
-        found = self.state.again(most, now=self.now, session="s")
+        found = self.state.again(most, now=self.now, session=session)
+        self.hand([offset for offset, _ in found], session)
         assert self.state.redelivered == before + len(found)
         assert [offset for offset, _ in found] == sorted(self.waiting)[:most]
         for offset, count in found:
             assert count == self.waiting.pop(offset) + 1
             self.flying[offset] = (count, self.now + ACK_WAIT)
 
-    @rule(first=st.integers(0, 20), count=st.integers(1, 5))
-    def ack(self, first: int, count: int) -> None:
+    @rule(first=st.integers(0, 20), count=st.integers(1, 5), session=SESSIONS)
+    def ack(self, first: int, count: int, session: str) -> None:
         runs = [(first, count)]
         known = {offset for offset in offsets_in(runs) if offset in self.flying or offset in self.waiting}
-        assert self.state.settle(runs) == len(known)
+        foreign = [offset for offset in sorted(known) if not self.may_settle(offset, session)]
+        known -= set(foreign)
+        assert self.state.settle(runs, session=session) == (len(known), foreign)
         for offset in known:
             self.flying.pop(offset, None)
             self.waiting.pop(offset, None)
         self.settled |= known
 
-    @rule(first=st.integers(0, 20), delay=st.sampled_from([0.0, 3.0]))
-    def nak(self, first: int, delay: float) -> None:
-        given_up, _ = self.state.retry([(first, 3)], now=self.now, delay=delay)
+    @rule(first=st.integers(0, 20), delay=st.sampled_from([0.0, 3.0]), session=SESSIONS)
+    def nak(self, first: int, delay: float, session: str) -> None:
+        given_up, _ = self.state.retry([(first, 3)], now=self.now, delay=delay, session=session)
         for offset in range(first, first + 3):
-            if offset in self.flying:
+            if self.may_postpone(offset, session):
                 count, _ = self.flying.pop(offset)
+                self.holder[offset] = None
                 if count >= MOST:
                     assert offset in given_up
                     self.settled.add(offset)
@@ -97,21 +116,23 @@ class Deliveries(RuleBasedStateMachine):
                 else:
                     self.waiting[offset] = count
 
-    @rule(first=st.integers(0, 20), count=st.integers(1, 5))
-    def extend(self, first: int, count: int) -> None:
+    @rule(first=st.integers(0, 20), count=st.integers(1, 5), session=SESSIONS)
+    def extend(self, first: int, count: int, session: str) -> None:
         expected: dict[int, list[int]] = {}
         for offset in range(first, first + count):
-            if offset in self.flying:
+            if self.may_postpone(offset, session):
                 number, _ = self.flying[offset]
                 self.flying[offset] = (number, self.now + ACK_WAIT)
                 expected.setdefault(number, []).append(offset)
-        assert self.state.extend([(first, count)], now=self.now) == expected
+        assert self.state.extend([(first, count)], now=self.now, session=session) == expected
 
-    @rule(first=st.integers(0, 20))
-    def release(self, first: int) -> None:
+    @rule(first=st.integers(0, 20), session=SESSIONS)
+    def release(self, first: int, session: str) -> None:
         offsets = [offset for offset in range(first, first + 3) if offset in self.state.open]
-        for count, found in self.state.release("s", offsets).items():
+        for count, found in self.state.release(session, offsets).items():
             for offset in found:
+                assert self.holder[offset] == session
+                self.holder[offset] = None
                 assert self.flying.pop(offset)[0] == count + 1
                 self.waiting[offset] = count
 
@@ -122,6 +143,7 @@ class Deliveries(RuleBasedStateMachine):
         for offset, (count, due) in list(self.flying.items()):
             if due <= self.now:
                 del self.flying[offset]
+                self.holder[offset] = None
                 if count >= MOST:
                     given_up.remove(offset)
                     self.settled.add(offset)
@@ -138,10 +160,12 @@ class Deliveries(RuleBasedStateMachine):
                 list(offsets_in(runs)),
                 behind=state.cursor,
                 now=self.now,
-                session="s",
+                session=ANY,
                 count=count,
                 due=self.now if due is None else due,
             )
+            self.hand(offsets_in(runs), ANY)
+        self.had = {offset: {ANY} for offset in self.state.open}
         self.state = state
         self.wait(0.0)
 
@@ -151,6 +175,7 @@ class Deliveries(RuleBasedStateMachine):
             return
         assert set(self.state.open) == set(self.flying) | set(self.waiting)
         assert not self.settled & set(self.state.open)
+        assert self.state._former.keys() <= self.state.open.keys()
         assert len(self.state.open) <= PENDING
         selected = {each for each in range(self.state.cursor) if each % 5}
         assert selected == self.settled | set(self.state.open)
@@ -162,7 +187,7 @@ TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30)
 
 def test_an_ack_after_a_power_loss_is_kept_ahead_of_the_cursor() -> None:
     state = Partition(Limits(), 5)
-    assert state.settle([(3, 10)], end=8) == 3
+    assert state.settle([(3, 10)], session="s", end=8) == (3, [])
     assert list(state.unsettled([5, 6, 7, 8])) == [8]
     state.deliver([8], behind=9, now=0.0, session="s")
     assert (state.floor, state.ahead) == (8, set())
@@ -182,9 +207,9 @@ def test_settled_deliveries_take_no_memory_and_leave_the_deadlines_of_others() -
 
 def test_no_more_is_settled_ahead_than_may_be_in_flight() -> None:
     state = Partition(Limits(max_ack_pending=3), 5)
-    assert state.settle([(5, 10)], end=20) == 3
+    assert state.settle([(5, 10)], session="s", end=20) == (3, [])
     assert state.ahead == {5, 6, 7}
-    assert state.settle([(5, 10)], end=20) == 0
+    assert state.settle([(5, 10)], session="s", end=20) == (0, [])
 
 
 def test_a_fetch_is_capped_and_a_settlement_over_the_cap_is_refused() -> None:

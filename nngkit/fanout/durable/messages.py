@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from nngkit.errors import BadMessage, ConfigError, NngkitError, NotFound, NotStored, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout.durable.partition import MOST_PENDING, Limits, Runs, check_name
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Rows
 
@@ -193,7 +193,12 @@ def unpack_runs(flat: object, peer: str | None = None) -> Runs:
 
 # ---- replies ---------------------------------------------------------------------------------------------------------
 
-_CODES: Final[dict[str, type[NngkitError]]] = {"stored": NotStored, "missing": NotFound, "large": TooLarge}
+_CODES: Final[dict[str, type[NngkitError]]] = {
+    "stored": NotStored,
+    "missing": NotFound,
+    "large": TooLarge,
+    "denied": AccessDenied,
+}
 
 
 def encode_error(error: NngkitError) -> bytes:
@@ -205,7 +210,7 @@ def encode_error(error: NngkitError) -> bytes:
 
 
 class Failure(Row, frozen=True, tag=0):
-    """Reply to a refused request. `code`: "stored", "missing", "large" or "refused"."""
+    """Reply to a refused request. `code`: "stored", "missing", "large", "denied" or "refused"."""
 
     code: Text
     why: Text

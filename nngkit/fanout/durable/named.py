@@ -12,11 +12,11 @@ from typing import Any, Final
 import trio
 
 from nngkit.background import WakeUp
-from nngkit.errors import BadMessage, ConfigError, Damaged, NotStored, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, ConfigError, Damaged, NotStored, TooLarge
 from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.durable.file import StateFile
-from nngkit.fanout.durable.partition import Partition, Runs, offsets_in, runs_of
+from nngkit.fanout.durable.partition import ANY, Partition, Runs, offsets_in, runs_of
 from nngkit.journal.reader import Journal
 
 log_ = logging.getLogger("nngkit.fanout")
@@ -55,6 +55,7 @@ class NamedConsumer:
         self._reading = trio.Lock()
         self._wanted = self._done = 0
         self._syncing = False
+        self._ahead_until = float("-inf")  # acknowledgements of deliveries that a power loss took are taken until then
         self._synced = trio.Event()
         self._file = StateFile(folder, name, self._snapshot)
         try:
@@ -87,7 +88,7 @@ class NamedConsumer:
                         wait = self.partitions[number].limits.ack_wait
                         due = now + min(max(0.0, at / 1e6 + wait - wall), wait)
                         self.partitions[number].deliver(
-                            offsets, behind=behind, now=now, session="", count=count, due=due
+                            offsets, behind=behind, now=now, session=ANY, count=count, due=due
                         )
                     case ["skipped", int(number), int(count)]:
                         self.partitions[number].skipped = count
@@ -102,6 +103,7 @@ class NamedConsumer:
         except (KeyError, ValueError, BadMessage) as error:
             raise Damaged(str(self._file.path), str(error), advice="delete the consumer") from error
         self._file.entries = []
+        self._ahead_until = now + found.ack_wait
         return found
 
     def check(self, options: messages.Options | None) -> None:
@@ -344,14 +346,17 @@ class NamedConsumer:
         return alone or len(columns.offsets) > 1 or _size_of(columns) <= size
 
     async def settle(self, request: messages.SettleRequest, end: int) -> int:
-        """Carry out the request; return how many records it concerned. An ack is on disk then. Raises NotStored."""
+        """Carry out the request; return how many records it concerned. An ack is on disk then.
+
+        Raises NotStored; AccessDenied after an ack of records of which some were delivered to other sessions only.
+        """
         state = self.partitions.get(request.partition)
         if state is None:
             raise ConfigError("partition", f"{self.name} has no partition {request.partition}", request.partition)
         now, runs = trio.current_time(), request.runs
         match request.how:
             case "nak":
-                given_up, again = state.retry(runs, now=now, delay=request.delay)
+                given_up, again = state.retry(runs, now=now, delay=request.delay, session=request.session)
                 self._note_given_up(request.partition, given_up)
                 self._note(request.partition, again, request.delay)
                 self.notify()
@@ -363,24 +368,35 @@ class NamedConsumer:
                 self.notify()
                 return sum(map(len, again.values()))
             case "progress":
-                extended = state.extend(runs, now=now)
+                extended = state.extend(runs, now=now, session=request.session)
                 self._note(request.partition, extended, state.limits.ack_wait)
                 return sum(map(len, extended.values()))
             case _:
-                known = self._settle(request.partition, runs, end)
+                ahead = end if now < self._ahead_until else None
+                known, foreign = self._settle(request.partition, runs, ahead, request.session)
                 await self._sync()
                 self.notify()
+                if foreign or (ahead is None and any(sum(run) > state.cursor for run in runs)):
+                    why = f"{self.name}: records of partition {request.partition} were not delivered to this session"
+                    raise AccessDenied(why)
                 return known
 
-    def _settle(self, number: int, runs: Runs, end: int | None = None) -> int:
+    def _settle(
+        self, number: int, runs: Runs, end: int | None = None, session: str | None = None
+    ) -> tuple[int, list[int]]:
+        """Settle records, as Partition.settle does, and append that to the file."""
         state = self.partitions[number]
         cursor = state.cursor
-        known = state.settle(runs, end=end)
+        known, foreign = state.settle(runs, session=session, end=end)
+        if foreign:
+            others = set(foreign)
+            within = ((first, min(first + count, cursor) - first) for first, count in runs if first < cursor)
+            runs = runs_of(sorted({offset for offset in offsets_in(within) if offset not in others}))
         self._file.append(["settle", number, messages.pack_runs(runs)])
         beyond = [offset for offset in state.ahead if offset >= cursor]
         if beyond:
             self._file.append(["ahead", number, messages.pack_runs(runs_of(sorted(beyond)))])
-        return known
+        return known, foreign
 
     def _note(self, number: int, by_count: dict[int, list[int]], wait: float) -> None:
         """Write that the records are delivered again in `wait` seconds, unless they are settled before."""

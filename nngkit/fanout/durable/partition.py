@@ -8,14 +8,17 @@ in `open`               delivered, and not yet settled: in flight until its dead
 in `ahead`              `cursor` or above, and settled: acknowledged after a power loss took the note of its delivery
 ======================  ==========================================================================================
 
+A record belongs to the sessions that it was delivered to, and only they may settle it; postpone it, only the last one.
+Records that were restored after a restart may have been delivered to any session, so any may settle them.
+
 A record is settled once: acknowledged, terminated, given up after `max_deliver` deliveries, or no longer readable. A
 settled record is never delivered again. The records of one delivery share a `Flight`, so that a batch costs little
 more than one record.
 
     >>> state = Partition(Limits(ack_wait=30.0), cursor=0)
     >>> state.deliver([0, 1, 2], behind=3, now=0.0, session="a")
-    >>> state.settle([(0, 2)])
-    2
+    >>> state.settle([(0, 2)], session="b"), state.settle([(0, 2)], session="a")
+    ((0, [0, 1]), (2, []))
     >>> state.expire(30.0), state.again(10, now=30.0, session="b")
     ([], [(2, 2)])
 """
@@ -32,6 +35,9 @@ from nngkit.errors import ConfigError
 MOST_NAME: Final = 64
 MOST_PENDING: Final = 1 << 20  # records in flight: 100 bytes of memory each
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+
+ANY: Final = ""
+"""Session of records that were delivered before the server was restarted: it is not known any more."""
 
 Runs: TypeAlias = list[tuple[int, int]]
 """Offsets as (first, count)."""
@@ -92,12 +98,18 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Records delivered together for the `count`-th time. `due` is None while they are ready for redelivery."""
+    """Records delivered together for the `count`-th time. `due` is None while they are ready for redelivery.
+
+    `session`: holder of the records; None while they wait for one, ANY for those that were restored.
+    """
 
     count: int
     due: float | None
     offsets: Sequence[int]
-    session: str
+    session: str | None
+
+
+NONE: Final = Flight(0, None, (), None)
 
 
 class Partition:
@@ -115,6 +127,7 @@ class Partition:
         self._ready: list[int] = []
         self._flights: list[tuple[float, int, Flight]] = []
         self._serial = 0
+        self._former: dict[int, frozenset[str]] = {}  # sessions that had an open record before, if there are any
 
     @property
     def room(self) -> int:
@@ -168,17 +181,30 @@ class Partition:
         self.redelivered += len(found)
         return found
 
-    def settle(self, runs: Iterable[tuple[int, int]], *, end: int | None = None) -> int:
-        """Settle the records; return how many were open. Unknown ones are ignored.
+    def settle(
+        self, runs: Sequence[tuple[int, int]], *, session: str | None = None, end: int | None = None
+    ) -> tuple[int, list[int]]:
+        """Settle the records; return how many were open, and those of other sessions. Unknown ones are ignored.
 
-        `end`: the partition's end; offsets from the cursor to there are settled ahead of their delivery.
+        `session`: None settles the records of all. `end`: the partition's end; offsets from the cursor to there are
+        settled ahead of their delivery.
         """
         known = 0
-        take = self.open.pop
+        foreign: list[int] = []
+        take, last = self.open.pop, NONE  # most records of a run are of one flight
         for first, count in runs:
             for offset in range(first, min(first + count, self.cursor)):
-                if take(offset, None) is not None:
-                    known += 1
+                flight = take(offset, None)
+                if flight is not last:
+                    if flight is None:
+                        continue
+                    if session in (None, flight.session):
+                        last = flight
+                    elif not self._had(offset, flight, session):
+                        self.open[offset] = flight
+                        foreign.append(offset)
+                        continue
+                known += 1
             if end is not None and first + count > self.cursor:
                 for offset in range(max(first, self.cursor), min(first + count, end)):
                     if len(self.ahead) >= self.limits.max_ack_pending:
@@ -187,12 +213,24 @@ class Partition:
                         self.ahead.add(offset)
                         known += 1
         self.settled += known
-        return known
+        if self._former:
+            for first, count in runs:
+                for offset in range(first, min(first + count, self.cursor)):
+                    if offset not in self.open:
+                        self._former.pop(offset, None)
+        return known, foreign
+
+    def _had(self, offset: int, flight: Flight, session: str | None) -> bool:
+        """Return True if the record was delivered to the session before, or may have been."""
+        if flight.session == ANY:
+            return True
+        former = self._former.get(offset, ())
+        return session in former or ANY in former
 
     def retry(
-        self, runs: Iterable[tuple[int, int]], *, now: float, delay: float
+        self, runs: Iterable[tuple[int, int]], *, now: float, delay: float, session: str
     ) -> tuple[list[int], dict[int, list[int]]]:
-        """Deliver the records again after `delay` seconds.
+        """Deliver the records that the session has again after `delay` seconds.
 
         Return those given up instead, which are now settled, and the others by the number of their last delivery.
         """
@@ -201,7 +239,7 @@ class Partition:
         for first, count in runs:
             for offset in range(first, min(first + count, self.cursor)):
                 flight = self.open.get(offset)
-                if flight is None or flight.due is None:
+                if flight is None or flight.due is None or flight.session not in (session, ANY):
                     continue
                 if self.limits.max_deliver is not None and flight.count >= self.limits.max_deliver:
                     given_up.append(offset)
@@ -209,21 +247,22 @@ class Partition:
                     by_count.setdefault(flight.count, []).append(offset)
         for number, offsets in by_count.items():
             if delay > 0:
-                self._fly(offsets, number, now + delay, "")
+                self._remember(offsets)
+                self._fly(offsets, number, now + delay, None)
             else:
                 self._make_ready(offsets, number)
         return self._give_up(given_up), by_count
 
-    def extend(self, runs: Iterable[tuple[int, int]], *, now: float) -> dict[int, list[int]]:
-        """Give records in flight another `ack_wait`; return them by the number of their delivery."""
+    def extend(self, runs: Iterable[tuple[int, int]], *, now: float, session: str) -> dict[int, list[int]]:
+        """Give records that the session has another `ack_wait`; return them by the number of their delivery."""
         by_count: dict[tuple[int, str], list[int]] = {}
         for first, count in runs:
             for offset in range(first, min(first + count, self.cursor)):
                 flight = self.open.get(offset)
-                if flight is not None and flight.due is not None:
+                if flight is not None and flight.due is not None and flight.session in (session, ANY):
                     by_count.setdefault((flight.count, flight.session), []).append(offset)
-        for (number, session), offsets in by_count.items():
-            self._fly(offsets, number, now + self.limits.ack_wait, session)
+        for (number, holder), offsets in by_count.items():
+            self._fly(offsets, number, now + self.limits.ack_wait, holder)
         extended: dict[int, list[int]] = {}
         for (number, _), offsets in by_count.items():
             extended.setdefault(number, []).extend(offsets)
@@ -264,7 +303,7 @@ class Partition:
             groups.setdefault(id(flight), (flight, []))[1].append(offset)
         return [(flight.count, flight.due, runs_of(sorted(offsets))) for flight, offsets in groups.values()]
 
-    def _fly(self, offsets: Sequence[int], count: int, due: float, session: str) -> None:
+    def _fly(self, offsets: Sequence[int], count: int, due: float, session: str | None) -> None:
         if not offsets:
             return
         flight = Flight(count, due, offsets, session)
@@ -278,14 +317,23 @@ class Partition:
     def _is_live(self, flight: Flight) -> bool:
         return any(self.open.get(offset) is flight for offset in flight.offsets)
 
+    def _remember(self, offsets: Iterable[int]) -> None:
+        """Note the sessions that have the records, before they wait for another."""
+        for offset in offsets:
+            session = self.open[offset].session
+            if session is not None:
+                self._former[offset] = self._former.get(offset, frozenset()) | {session}
+
     def _make_ready(self, offsets: list[int], count: int) -> None:
-        self.open.update(dict.fromkeys(offsets, Flight(count, None, (), "")))
+        self._remember(offsets)
+        self.open.update(dict.fromkeys(offsets, Flight(count, None, (), None)))
         for offset in offsets:
             heapq.heappush(self._ready, offset)
 
     def _give_up(self, offsets: list[int]) -> list[int]:
         for offset in offsets:
             self.open.pop(offset, None)
+            self._former.pop(offset, None)
         self.given_up += len(offsets)
         self.settled += len(offsets)
         return sorted(offsets)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ NEW_PARTITIONS: Final = 1.0  # seconds between looks for new partitions
 TURN: Final = 256
 MOST_REQUESTS: Final = 10_000  # requests in progress, each with a task; a waiting consumer has one
 MOST_CONSUMERS: Final = 1000  # names, each with two open files
+MOST_CREATED: Final = 64  # names that one connection may create: a consumer has one, and a connection of its own
 
 
 class ConsumerServer(UnderTrio):
@@ -88,6 +90,7 @@ class ConsumerServer(UnderTrio):
         self._waiting = self._running = 0
         self._needed = WakeUp()
         self._gone: dict[int, trio.CancelScope] = {}
+        self._created: Counter[int] = Counter()  # names by connection
         self._token = trio.lowlevel.current_trio_token()
         self._read_ends()
         self._rep = self._make_socket()
@@ -207,9 +210,9 @@ class ConsumerServer(UnderTrio):
             self.bad += 1
             return messages.encode_error(error)
         try:
-            if not isinstance(request, messages.FetchRequest):
-                return await self._carry_out(request)
             pipe = 0 if question.pipe is None else question.pipe.id
+            if not isinstance(request, messages.FetchRequest):
+                return await self._carry_out(request, pipe)
             with trio.CancelScope() as scope:
                 self._gone[pipe] = scope
                 try:
@@ -223,10 +226,10 @@ class ConsumerServer(UnderTrio):
         except OSError as error:
             return messages.encode_error(NotStored(f"{error.filename or self._location}: {error.strerror or error}"))
 
-    async def _carry_out(self, request: messages.Request) -> bytes:
+    async def _carry_out(self, request: messages.Request, pipe: int) -> bytes:
         match request:
             case messages.OpenRequest(name, _, options):
-                consumer = self._find(name, options, create=True)
+                consumer = self._find(name, options, creator=pipe)
                 return messages.encode_reply(messages.Opened(consumer.options, tuple(consumer.info(self._ends))))
             case messages.ChangeRequest(name, changes):
                 await self._find(name).change(changes)
@@ -275,15 +278,21 @@ class ConsumerServer(UnderTrio):
             self._waiting -= 1
         return messages.encode_reply(messages.Fetched(request.seen + 1, tuple(columns.batch() for columns in batches)))
 
-    def _find(self, name: str, options: messages.Options | None = None, *, create: bool = False) -> NamedConsumer:
-        """Return the consumer, opening its file if need be. Raises NotFound, ConfigError, Damaged."""
+    def _find(self, name: str, options: messages.Options | None = None, *, creator: int | None = None) -> NamedConsumer:
+        """Return the consumer, opening its file if need be. Raises NotFound, ConfigError, Damaged.
+
+        `creator`: the connection that creates it, if there is none.
+        """
         consumer = self._consumers.get(name)
         if consumer is not None:
             consumer.check(options)
             return consumer
-        if not create and not (self._state / (name + STATE)).exists():
+        there = (self._state / (check_name(name) + STATE)).exists()
+        if not there and creator is None:
             raise NotFound(f"consumer {name}: there is none at {self._state}")
-        if len(self._consumers) >= MOST_CONSUMERS:
+        if not there and creator is not None and self._created[creator] >= MOST_CREATED:
+            raise ConfigError("consumer", f"this connection has created {MOST_CREATED}, the most it may", name)
+        if len(self._consumers if there else self._names()) >= MOST_CONSUMERS:
             raise ConfigError("consumer", f"this server has {MOST_CONSUMERS} consumers, the most it may have", name)
         self._read_ends()
         consumer = NamedConsumer(self._state, name, self._journal, options)
@@ -294,6 +303,8 @@ class ConsumerServer(UnderTrio):
             consumer.discard()
             raise
         self._consumers[name] = consumer
+        if not there and creator is not None:
+            self._created[creator] += 1
         return consumer
 
     def _peer(self, event: PeerEvent) -> None:  # on the thread that noticed
@@ -302,6 +313,7 @@ class ConsumerServer(UnderTrio):
                 self._token.run_sync_soon(self._left, event.pipe.id)
 
     def _left(self, pipe: int) -> None:
+        del self._created[pipe]
         scope: Any = self._gone.get(pipe)
         if scope is not None:
             scope.cancel()
