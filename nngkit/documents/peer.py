@@ -168,7 +168,12 @@ class DocumentPeer(UnderTrio):
                 self._exchange.open(self._listen, self._dial, self._join, self._repair)
                 if self._discovery:
                     self._host.discovery = DocumentDiscovery(
-                        self._discovery, self.addresses, dial=self._exchange.dial, tls=self._tls, trust=self._trust
+                        self._discovery,
+                        self.addresses,
+                        dial=self._exchange.dial,
+                        tls=self._tls,
+                        trust=self._trust,
+                        token=self._options.token,
                     )
                 await self._background.open()
             except BaseException:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
 
+from nngkit.discovery import DaemonClient, Question, Service, deadline, first
 from nngkit.discovery.daemon import Daemon
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.documents import DocumentPeer
@@ -16,6 +19,7 @@ from nngkit.errors import ConfigError
 
 PATIENCE = 20.0
 HERE = "tcp://127.0.0.1:0"
+PAGE = "ws://127.0.0.1:0"
 
 
 async def test_peers_of_one_document_discover_each_other_only() -> None:
@@ -40,6 +44,75 @@ async def test_peers_of_one_document_discover_each_other_only() -> None:
             assert not c.peers
         nursery.cancel_scope.cancel()
     shutil.rmtree(folder)
+
+
+@contextlib.asynccontextmanager
+async def a_daemon() -> AsyncIterator[tuple[str, DaemonClient]]:
+    """Run a daemon; yield its survey address, and a client of it."""
+    folder = tempfile.mkdtemp(prefix="nngkit")
+    settings = DaemonSettings(listen=(f"ipc://{folder}/survey",), deadline=0.3, interval=0.05)
+    async with Daemon(settings) as running, DaemonClient(running.query_addresses[0]) as client:
+        yield settings.listen[0], client
+    shutil.rmtree(folder)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
+async def test_peers_with_a_token_discover_each_other_and_publish_nothing_of_it() -> None:
+    async with (
+        a_daemon() as (daemon, client),
+        DocumentPeer(listen=PAGE, token="t0ken", discovery=daemon, name="a") as a,
+    ):
+        ours = a.open("minutes")
+        async with DocumentPeer(listen=PAGE, token="t0ken", discovery=daemon, name="b") as b:  # comes later
+            theirs = b.open("minutes")
+            ours.text("body").insert(0, "found")
+            await until(lambda: str(theirs.text("body")) == "found")
+            published = {row.provider.address for row in await client.snapshot()}
+            assert published == {address.rpartition("/")[0] for address in (*a.addresses, *b.addresses)}
+            assert not any(address in str(published) for address in (*a.addresses, *b.addresses))
+            result = await client.ask(b"anything else", "document/minutes", until=deadline(PATIENCE))
+            assert result.answers == ()
+
+
+async def test_a_stranger_without_the_token_is_not_dialed(caplog: pytest.LogCaptureFixture) -> None:
+    """Not even if it passes the question on to a peer that has it."""
+    dialed: list[trio.SocketStream] = []
+    asked: list[Question] = []
+
+    async def accept(stream: trio.SocketStream) -> None:
+        dialed.append(stream)
+
+    async with a_daemon() as (daemon, client), trio.open_nursery() as nursery:
+
+        async def pass_on(question: Question) -> bytes | None:
+            asked.append(question)
+            if len(asked) > 1:
+                return None  # the stranger's own
+            result = await client.ask(question.body, "document/minutes", until=first(1, timeout=1.0))
+            return result.answers[0].body if result.answers else b"none"
+
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, accept, [listener])
+        address = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"
+        async with (
+            DocumentPeer(listen=PAGE, token="t0ken", discovery=daemon) as a,
+            DocumentPeer(listen=PAGE, token="other", discovery=daemon) as b,
+            Service("document/minutes", address, discovery=daemon, on_question=pass_on),
+        ):
+            for peer in (a, b):
+                peer.open("minutes")
+            await until(lambda: len(asked) > 2)
+            await trio.sleep(0.2)
+            assert not dialed
+            assert not a.peers
+            assert not b.peers
+        nursery.cancel_scope.cancel()
+    assert f"document/minutes: the provider at {address} does not prove the token, and is not dialed" in caplog.text
 
 
 async def test_discovery_requires_a_listener() -> None:

@@ -52,6 +52,11 @@ def with_token(bus: str, token: str) -> str:
     return f"{bus.rstrip('/')}/{secret}"
 
 
+def without_path(bus: str) -> str:
+    """Return the address that `with_token` was given."""
+    return bus.rpartition("/")[0]
+
+
 @lru_cache(256)
 def advertised(address: str) -> str:
     """Return `address` as advertised to other peers."""

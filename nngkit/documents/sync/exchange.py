@@ -152,7 +152,7 @@ class Exchange:
         beside = []
         for url in listen:
             bound = self.bus.listen(url if self._token is None else addresses.with_token(url, self._token))
-            beside.append(addresses.repair_beside(bound if self._token is None else bound.rpartition("/")[0]))
+            beside.append(addresses.repair_beside(bound if self._token is None else addresses.without_path(bound)))
         if not beside:
             found = (addresses.repair_for_dialer(url, self.me.origin.hex()) for url in (*dial, *join))
             beside = sorted({url for url in found if url is not None})
