@@ -16,6 +16,7 @@ Realms and policies need the extra: `pip install 'nngkit[trust]'`. The use of a 
 `passes`       pass files; `trust`: a pass with its policy, read again when they change
 `choice`       the trust of a room or socket, NNGKIT_TRUST, OPEN
 `realm`        signs passes; `signing`: policies; `folder`: the files of a realm
+`issuer`       answers of `nngkit trust serve`; `renewal`: the questions of programs
 =============  ========================================================================
 """
 

@@ -2,8 +2,9 @@
 
 ::
 
-    realm.key     0600: it signs passes; keep it away from the machines that use them
-    realm.pem     certificates that are trusted, the current one first
+    realm.key       0600: it signs passes; keep it away from the machines that use them
+    realm.key.next  0600: the key of the future, from `begin` to `use`
+    realm.pem       certificates that are trusted: of one key, of two while one replaces the other
     policy.toml   rights of names; policy.sig: its signature
 """
 
@@ -21,6 +22,7 @@ from nngkit.trust.realm import Realm
 from nngkit.trust.trust import POLICY, SIGNATURE
 
 KEY: Final = "realm.key"
+NEXT: Final = "realm.key.next"
 CERTIFICATES: Final = "realm.pem"
 _VERSION = re.compile(r"^version\s*=\s*(\d+)\s*$", re.MULTILINE)
 _REVOKED = re.compile(r"^revoked\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
@@ -61,9 +63,9 @@ class Folder:
             raise ConfigError("realm", f"{folder.path / KEY} is there already")
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         passes.write(folder.path / KEY, folder.realm.key)
-        (folder.path / CERTIFICATES).write_text(folder.realm.certificate, "ascii")
+        passes.write(folder.path / CERTIFICATES, folder.realm.certificate)
         if not (folder.path / POLICY).exists():
-            (folder.path / POLICY).write_text(FIRST_POLICY.format(name=name), "utf-8")
+            passes.write(folder.path / POLICY, FIRST_POLICY.format(name=name))
         folder.sign()
         return folder
 
@@ -87,8 +89,35 @@ class Folder:
         policy = Policy.parse(text)
         if policy.realm != self.realm.name:
             raise ConfigError("policy", f"{self.path / POLICY}: it is of realm {policy.realm}, not {self.realm.name}")
-        (self.path / SIGNATURE).write_text(signing.sign(self.realm.key, text), "ascii")
+        passes.write(self.path / SIGNATURE, signing.sign(self.realm.key, text))
         return policy
+
+    # Each step of a rotation can be made again if it was killed halfway: one file is what makes it done.
+
+    def begin(self) -> None:
+        """Trust a new key, too. Raises ConfigError if one replaces another already."""
+        if self.realm.others:
+            raise ConfigError("rotate", "a new key is trusted already: --use, then --finish")
+        path = self.path / NEXT
+        if not path.exists():
+            passes.write(path, Realm.new(self.realm.name).key)
+        new = Realm.load(self.realm.name, read_text(path).encode())
+        passes.write(self.path / CERTIFICATES, self.realm.certificate + new.certificate)
+
+    def use(self) -> None:
+        """Sign by the new key from now on. Raises ConfigError if there is none that is trusted."""
+        if not self.realm.others:
+            raise ConfigError("rotate", "there is no new key: --begin")
+        if (self.path / NEXT).exists():
+            os.replace(self.path / NEXT, self.path / KEY)
+        self.open(self.path).sign()
+
+    def finish(self) -> None:
+        """Trust the key that signs only. Raises ConfigError if the new one is not used yet."""
+        if (self.path / NEXT).exists() or not self.realm.others:
+            raise ConfigError("rotate", "the new key does not sign yet: --begin, then --use")
+        self.sign()
+        passes.write(self.path / CERTIFICATES, self.realm.certificate)
 
     def revoke(self, what: str) -> Policy:
         """Add a name, or "serial:" and a serial number, to what is revoked; sign the policy with the next version."""
@@ -103,7 +132,7 @@ class Folder:
         text = _VERSION.sub(f"version = {policy.version + 1}", text, count=1)
         text = _REVOKED.sub(lambda _: f"revoked = [{listed}]", text, count=1)
         Policy.parse(text)
-        path.write_text(text, "utf-8")
+        passes.write(path, text)
         return self.sign()
 
 

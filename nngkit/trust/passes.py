@@ -1,19 +1,25 @@
 """Passes: a name signed by a realm, with a private key of its own, in one file.
 
-The file is PEM: certificates of the realm (two while its key is rotated), the pass, its key. It is read with the
-standard library: OpenSSL checks the pass in a handshake with itself, and so says its name, its end and whether its key
-fits.
+The file is PEM: certificates of the realm (two while its key is rotated), the pass, its key; before them may be a line
+"issuer: URL", by which the pass is renewed. It is read with the standard library: OpenSSL checks the pass in a
+handshake with itself, and so says its name, its end and whether its key fits.
+
+An invitation is a pass of an hour as one line: what PEM encodes, joined, and the issuer's URL, in base64.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import glob
 import os
 import re
 import ssl
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,24 +30,29 @@ from nngkit.trust.names import name_in
 FILES: Final = Path("/proc/self/fd")  # names of open files
 LIMIT: Final = 64 * 1024  # bytes of a pass
 OTHERS: Final = 0o077  # permissions that a secret must not have
+LEFT: Final = 60.0  # seconds after which a new file beside a pass was left by a process that was killed
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\r?\n.*?-----END \1-----\r?\n?", re.DOTALL)
+_ISSUER = re.compile(r"^issuer: (\S{1,200})$", re.MULTILINE)
+_KEY: Final = "PRIVATE KEY"
 _SCHEME: Final = "spiffe://"
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass that is valid now. ``until``: unix time in seconds at which it ends; ``serial``: hexadecimal.
+    """A pass that is valid now. ``since``, ``until``: unix time in seconds; ``serial``: hexadecimal.
 
-    ``authorities``, ``chain``, ``key``: PEM.
+    ``authorities``, ``chain``, ``key``: PEM. ``issuer``: URL at which it is renewed, "" for none.
     """
 
     name: str
     realm: str
     serial: str
+    since: float
     until: float
     authorities: str
     chain: str
     key: str = field(repr=False)
+    issuer: str = ""
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Return OpenSSL's settings for one side: TLS 1.3, both sides show a pass of the realm."""
@@ -81,8 +92,39 @@ def parse(text: str) -> Pass:
         name = name_in(uris, realm)
     except AccessDenied as wrong:
         raise ConfigError("pass", str(wrong)) from wrong
-    until = float(ssl.cert_time_to_seconds(told["notAfter"]))
-    return Pass(name, realm, told["serialNumber"].lower(), until, authorities, chain, keys[0])
+    since, until = (float(ssl.cert_time_to_seconds(told[each])) for each in ("notBefore", "notAfter"))
+    issuer = _ISSUER.search(text)
+    given = authorities, chain, keys[0], issuer[1] if issuer else ""
+    return Pass(name, realm, told["serialNumber"].lower(), since, until, *given)
+
+
+def text_of(authorities: str, chain: str, key: str, issuer: str = "") -> str:
+    """Return the text of a pass file."""
+    return (f"issuer: {issuer}\n" if issuer else "") + authorities + chain + key
+
+
+def invitation(text: str) -> str:
+    """Return a pass, with a key of PKCS 8, as one line."""
+    blocks = [base64.b64decode("".join(found[0].splitlines()[1:-1])) for found in _BLOCK.finditer(text)]
+    issuer = _ISSUER.search(text)
+    return base64.urlsafe_b64encode(b"".join(blocks) + (issuer[1] if issuer else "").encode()).decode().rstrip("=")
+
+
+def from_invitation(line: str) -> str:
+    """Return the text of the pass in a line of `invitation`. Raises ConfigError."""
+    line = line.strip()
+    try:
+        left = base64.b64decode(line + "=" * (-len(line) % 4), "-_", validate=True)
+        blocks = []
+        while left[:2] == b"\x30\x82" or left[:2] == b"\x30\x81":  # DER: a sequence and its length
+            size = 4 + int.from_bytes(left[2:4], "big") if left[1] == 0x82 else 3 + left[2]
+            blocks.append(left[:size])
+            left = left[size:]
+        *certificates, key = (ssl.DER_cert_to_PEM_cert(each) for each in blocks)
+        issuer = left.decode("ascii")
+    except (binascii.Error, ValueError, IndexError) as wrong:
+        raise ConfigError("invitation", "not a line of `nngkit trust invite`") from wrong
+    return text_of("".join(certificates), "", key.replace("CERTIFICATE", _KEY), issuer)
 
 
 def context(authorities: str, chain: str, key: str, *, server: bool) -> ssl.SSLContext:
@@ -134,11 +176,15 @@ def as_file(text: str) -> Iterator[str]:
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a secret, for its owner only, in place of a file that may be there."""
-    new = f"{os.fspath(path)}.new"
+    """Write a secret, for its owner only, in place of a file that may be there: whole, or not at all."""
+    path = Path(path)
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            os.fchmod(file.fileno(), 0o600)  # it may have been there
+        for old in path.parent.glob(f"{glob.escape(path.name)}.*.new"):
+            with suppress(OSError):
+                if time.time() - old.stat().st_mtime > LEFT:
+                    old.unlink()
+        number, new = tempfile.mkstemp(".new", f"{path.name}.", path.parent)  # 0600; several processes may write
+        with open(number, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

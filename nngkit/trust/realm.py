@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 from base64 import b32encode
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from ipaddress import ip_address
@@ -23,9 +24,11 @@ from typing import Final, Self
 
 from nngkit.errors import ConfigError
 from nngkit.trust.names import check, check_realm, uri_of
+from nngkit.trust.passes import text_of
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -44,17 +47,17 @@ ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC63255
 LEAST_SECRET: Final = 26  # characters: 128 bits, as anybody can test guesses against a certificate
 SECRET: Final = 20  # bytes of a new secret
 TITLE: Final = "nngkit realm "  # and its name, in its certificate
-END: Final = "-----END CERTIFICATE-----"
-EARLY: Final = timedelta(minutes=5)  # before now, at which a pass begins: clocks differ
+EARLY: Final = timedelta(minutes=5)  # before now, or its life, at which a pass begins: clocks differ
+INVITATIONS: Final = 1 << 64  # serial numbers below are those of invitations
 FIRST, LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
 
 
 class Realm:
-    """The signing key of a realm, and its certificate. ``older``: certificates that are trusted too, PEM."""
+    """The signing key of a realm, and its certificate. ``others``: certificates that are trusted too, PEM."""
 
-    def __init__(self, name: str, key: ec.EllipticCurvePrivateKey, older: str = "") -> None:
+    def __init__(self, name: str, key: ec.EllipticCurvePrivateKey, others: str = "") -> None:
         self.name = check_realm(name)
-        self.older = older
+        self.others = others
         self._key = key
         public = key.public_key()
         digest = sha256(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
@@ -70,7 +73,7 @@ class Realm:
     @classmethod
     def new(cls, name: str) -> Self:
         """Return a realm with a new key."""
-        return cls(name, ec.generate_private_key(ec.SECP256R1()))
+        return cls(name, new_key())
 
     @classmethod
     def shared(cls, name: str, secret: str) -> Self:
@@ -81,7 +84,7 @@ class Realm:
         return cls(name, ec.derive_private_key(int.from_bytes(drawn, "big") % (ORDER - 1) + 1, ec.SECP256R1()))
 
     @classmethod
-    def load(cls, name: str, key: bytes, older: str = "") -> Self:
+    def load(cls, name: str, key: bytes, others: str = "") -> Self:
         """Return the realm with a key in PEM. Raises ConfigError."""
         try:
             found = load_pem_private_key(key, None)
@@ -89,38 +92,67 @@ class Realm:
             raise ConfigError("realm key", str(wrong)) from wrong
         if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
             raise ConfigError("realm key", "not a P-256 key")
-        return cls(name, found, older)
+        return cls(name, found, others)
 
     @classmethod
     def read(cls, key: str, certificates: str) -> Self:
-        """Return the realm of a key and its certificate, PEM; older certificates may follow. Raises ConfigError."""
+        """Return the realm of a key, and of its certificates: that of the key, and others. Raises ConfigError."""
         try:
-            first, *_ = x509.load_pem_x509_certificates(certificates.encode())
+            found = x509.load_pem_x509_certificates(certificates.encode())
         except ValueError as wrong:
             raise ConfigError("realm", str(wrong)) from wrong
-        (title,) = first.subject.get_attributes_for_oid(NameOID.COMMON_NAME) or (None,)
-        name = str(title.value).removeprefix(TITLE) if title is not None else ""
-        return cls.load(name, key.encode(), certificates.partition(END)[2].lstrip())
+        (title,) = found[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME) or (None,)
+        realm = cls.load(str(title.value).removeprefix(TITLE) if title is not None else "", key.encode())
+        for each in found:
+            if each.public_key() == realm._key.public_key():
+                realm._certificate = each  # the bytes stay, as passes are compared with them
+            else:
+                realm.others += _text(each)
+        return realm
 
     @property
     def key(self) -> str:
         """The signing key, PEM: a secret."""
-        return _pem(self._key)
+        return pem(self._key)
 
     @property
     def certificate(self) -> str:
         """Certificate by which peers check passes, PEM."""
-        return self._certificate.public_bytes(Encoding.PEM).decode()
+        return _text(self._certificate)
 
-    def issue(self, name: str, *, days: float = 90.0, hosts: Sequence[str] = (), start: datetime | None = None) -> str:
+    @property
+    def authorities(self) -> str:
+        """All certificates by which peers check passes, PEM."""
+        return self.others + self.certificate
+
+    def issue(
+        self,
+        name: str,
+        *,
+        days: float = 90.0,
+        hosts: Sequence[str] = (),
+        start: datetime | None = None,
+        issuer: str = "",
+        invites: bool = False,
+    ) -> str:
         """Return a new pass as text: `passes.write` keeps it. ``hosts``: names and addresses for peers without nngkit.
 
+        ``issuer``: URL at which it is renewed. ``invites``: it may be exchanged once, for a pass with another key.
         Raises ConfigError.
         """
         if not 0 < days <= 36_500:
             raise ConfigError("days", f"{days!r} is not from 0 to 36,500", days)
-        key = ec.generate_private_key(ec.SECP256R1())
-        return f"{self.older}{self.certificate}{self.sign(name, key.public_key(), days, hosts, start)}{_pem(key)}"
+        key = new_key()
+        chain = self.sign(name, key.public_key(), days, hosts, start, invites=invites)
+        return text_of(self.authorities, chain, pem(key), issuer)
+
+    def signed(self, certificate: x509.Certificate) -> bool:
+        """Return True if the realm has signed a certificate by one of its keys."""
+        for authority in x509.load_pem_x509_certificates(self.authorities.encode()):
+            with suppress(InvalidSignature):
+                certificate.verify_directly_issued_by(authority)
+                return True
+        return False
 
     def sign(
         self,
@@ -129,25 +161,42 @@ class Realm:
         days: float,
         hosts: Sequence[str] = (),
         start: datetime | None = None,
+        *,
+        invites: bool = False,
     ) -> str:
         """Return a certificate of ``name`` for a key made elsewhere, PEM."""
         begin = start or datetime.now(UTC)
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri_of(self.name, check(name)))]
         names += [x509.DNSName(f"{name}.{self.name}"), *map(_host, hosts)]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        end = min(begin + timedelta(days=days), LAST)
-        serial = x509.random_serial_number()
-        return (
-            x509.CertificateBuilder(self._certificate.subject, _named(name), public, serial, begin - EARLY, end)
+        life = timedelta(days=days)
+        serial = secrets.randbelow(INVITATIONS - 1) + 1 if invites else x509.random_serial_number() | INVITATIONS
+        first, last = begin - min(EARLY, life), min(begin + life, LAST)
+        signed = (
+            x509.CertificateBuilder(self._certificate.subject, _named(name), public, serial, first, last)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
-            .public_bytes(Encoding.PEM)
-            .decode()
         )
+        return _text(signed)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Return a new key of a pass."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return a private key as PEM."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def public_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the public key of a private one as PEM."""
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def new_secret() -> str:
@@ -180,5 +229,5 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()

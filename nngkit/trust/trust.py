@@ -1,21 +1,25 @@
 """A trust: a pass and, where one was written, a policy. Both are read again when their files change.
 
-A broken file leaves the last good one in force, and is logged once.
+A broken file leaves the last good one in force, and is logged once. A pass that names an issuer is renewed: the issuer
+is asked once a minute for what is new, so that a realm's new key and policy come by themselves.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import ssl
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+from weakref import finalize, ref
 
-from nngkit.errors import AccessDenied, ConfigError
+from nngkit.errors import AccessDenied, ConfigError, NngkitError
 from nngkit.trust import passes
 from nngkit.trust.names import name_in
 from nngkit.trust.passes import Pass
@@ -26,6 +30,9 @@ log = logging.getLogger("nngkit.trust")
 POLICY: Final = "policy.toml"  # beside the pass ...
 SIGNATURE: Final = "policy.sig"  # ... with this
 PERIOD: Final = 1.0  # seconds between two looks at the files, besides that of each connection
+DUE: Final = 2 / 3  # of the life of a pass, after which it is renewed
+EVERY: Final = 60.0  # seconds between two questions to the issuer, and ...
+PARTS: Final = 20  # ... at least as many in the life of a pass
 TRIES: Final = 5  # of files that are being written, as policy and signature are two ...
 PAUSE: Final = 0.01  # ... with as many seconds between them
 
@@ -48,6 +55,10 @@ class Trust:
         self.name, self.realm = self.own.name, self.own.realm
         self.policy: Policy = self._read_policy(self.own)
         self._contexts: dict[bool, ssl.SSLContext] = {}
+        if self.own.issuer:
+            ended = threading.Event()
+            finalize(self, ended.set)
+            threading.Thread(target=_renew, args=(ref(self), ended), name="nngkit-renewal", daemon=True).start()
 
     def __repr__(self) -> str:
         return f"<Trust {self.name} of {self.realm}>"
@@ -74,6 +85,21 @@ class Trust:
             raise AccessDenied(f"right: {name} may not {right} {target}")
 
     # ------------------------------------------------------------------ files
+
+    def renew(self) -> None:
+        """Ask the issuer for what is new, and write it, as a trust does by itself. Raises NngkitError."""
+        from nngkit.trust import renewal
+
+        own = self.own
+        due = time.time() >= own.since + DUE * (own.until - own.since)
+        held = self.policy.version if find_spec("cryptography") else None  # by which it would be checked
+        reply = renewal.ask(own, renewal.Question(own.chain, renewal.digest_of(own.authorities), held, due))
+        if reply.policy:  # first: it may be signed by a key that the new pass trusts only
+            for path, text in zip(self._policy_files, (reply.policy, reply.signature), strict=True):
+                passes.write(path, text)
+        if reply.chain:
+            passes.write(self._path, renewal.with_reply(own, reply, own.key))
+        self.refresh(now=True)
 
     def refresh(self, *, now: bool = False) -> bool:
         """Read what has changed; without ``now`` look once a second at most. Return True if something did."""
@@ -132,3 +158,22 @@ class Trust:
         if policy.realm != own.realm:
             raise ConfigError("policy", f"{text_path}: it is of realm {policy.realm}, not of {own.realm}")
         return policy
+
+
+def _renew(of: ref[Trust], ended: threading.Event) -> None:
+    """Renew a pass until its trust is gone. In a thread of its own."""
+    pause, trouble = 0.0, ""
+    while not ended.wait(pause):
+        trust = of()
+        if trust is None:
+            return
+        own = trust.own
+        pause = random.uniform(0.8, 1.2) * min(EVERY, (own.until - own.since) / PARTS)
+        try:
+            trust.renew()
+            trouble = ""
+        except NngkitError as wrong:
+            if str(wrong) != trouble:
+                trouble = str(wrong)  # the log may keep its arguments: not the error, with its frames
+                log.warning("%s: the pass of %s is not renewed", trouble, trust.name)
+        del trust  # or it would live as long as this thread

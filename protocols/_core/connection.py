@@ -1042,9 +1042,9 @@ class Connection(Owner):
         dialed = self.dialer is not None
         if self.peer is None:
             self.peer = self._state.identity.of(address, self.stream, self.tls)
-        shown, who = Certificate() if self.tls is None else self.tls.certificate(), self.peer.name
+        shown, who = Certificate() if self.tls is None else self.tls.certificate(), self.peer
         of = shown.common, shown.names, shown.verified
-        return Pipe(self.number, where, dialed, *of, pid, path, origin, shown.uris, shown.ips, who)
+        return Pipe(self.number, where, dialed, *of, pid, path, origin, shown.uris, shown.ips, who.name, who.serial)
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""

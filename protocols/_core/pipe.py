@@ -15,7 +15,7 @@ class Pipe:
     certificate was checked; then ``peer_name`` is its common name, ``alt_names`` are its DNS names, and ``alt_uris``
     and ``alt_ips`` its URIs and IP addresses. On an accepted WebSocket ``path`` and ``origin`` are from the HTTP
     request. ``who``: the name of the peer under a trust, "@uid.N" on a Unix socket, "@local" from this machine,
-    "@anyone" otherwise; None under TLS without a trust.
+    "@anyone" otherwise; None under TLS without a trust. ``serial``: serial number of its pass, hexadecimal, or "".
     """
 
     id: int
@@ -30,6 +30,7 @@ class Pipe:
     alt_uris: tuple[str, ...] = ()
     alt_ips: tuple[str, ...] = ()
     who: str | None = None
+    serial: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_a_realm_is_kept_as_its_key() -> None:
 
 
 def test_both_keys_are_trusted_while_one_replaces_the_other() -> None:
-    newer = Realm.load("farm", Realm.new("farm").key.encode(), older=FARM.certificate)
+    newer = Realm.load("farm", Realm.new("farm").key.encode(), others=FARM.certificate)
     found = passes.parse(newer.issue("render.w1"))
     assert found.authorities.count("BEGIN CERTIFICATE") == 2
     older = FARM.issue("render.w2").removeprefix(FARM.certificate)

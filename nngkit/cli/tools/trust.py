@@ -7,11 +7,18 @@
     $ nngkit trust show w1.pass
     $ nngkit trust may render.w1 call calc        # exit code 1, and the line that is missing
     $ nngkit trust revoke render.w1
+    $ nngkit trust serve --listen tls+tcp://0.0.0.0:5550                  # renews passes
+    $ nngkit trust invite render.w2 --issuer tls+tcp://hub:5550           # one line, valid for an hour
+    $ nngkit trust accept LINE                                            # there: an own key, an own pass
+    $ nngkit trust rotate --begin                                         # a new key of the realm; --use, --finish
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +33,10 @@ NAME: Final = "nngkit trust"
 ACTIONS: Final = {
     "new": "make a realm: its key, its certificate, a policy",
     "pass": "sign a pass for a name",
+    "invite": "print a line by which another machine gets a pass of its own",
+    "accept": "make a key and get a pass for it, by the line of an invitation",
+    "serve": "answer invitations, renew passes, and hand out the policy",
+    "rotate": "replace the realm's key, in three steps",
     "sign": "sign the policy after a change",
     "revoke": "refuse a name, or one pass by serial:NUMBER, from now on",
     "may": "print whether a name may do something, and by which role",
@@ -33,6 +44,14 @@ ACTIONS: Final = {
     "export": "write a pass as ca.pem, cert.pem and key.pem, for programs without nngkit",
     "key": "print a secret of 160 bits, from which the key of a shared realm follows",
 }
+STEPS: Final = {
+    "begin": "make a new key, which is trusted, too",
+    "use": "sign by the new key, once all passes trust it",
+    "finish": "trust the old key no more, once the new one has signed all passes",
+}
+SCHEME: Final = "tls+tcp://"
+QUESTION: Final = 65_536  # bytes of a question to the issuer
+PIPES: Final = 256  # connections at a time of an issuer
 EPILOG: Final = """\
 `nngkit trust ACTION --help` has the options of an action. Needs pip install 'nngkit[trust]', but for show and export.
 Exit codes: 1 it may not, 2 usage, or a file that cannot be used. docs/trust.md"""
@@ -41,7 +60,7 @@ Exit codes: 1 it may not, 2 usage, or a file that cannot be used. docs/trust.md"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = options.add_actions(parser, ACTIONS)
-    for name in ("new", "pass", "sign", "revoke", "may"):
+    for name in ("new", "pass", "invite", "serve", "rotate", "sign", "revoke", "may"):
         actions[name].add_argument("--realm", metavar="FOLDER", default=".", help="of the realm's files (default: .)")
     actions["new"].add_argument("name", metavar="NAME", help="of the realm: lower-case words with dots")
     actions["new"].add_argument(
@@ -54,6 +73,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--host", metavar="HOST", action="append", default=[], help="name or address for peers without nngkit; repeats"
     )
+    actions["invite"].add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
+    actions["invite"].add_argument("--hours", type=float, metavar="N", default=1.0, help="it is valid (default: 1)")
+    for name in ("pass", "invite"):
+        actions[name].add_argument("--issuer", metavar="URL", default="", help="of `nngkit trust serve`, to renew it")
+    actions["accept"].add_argument("line", metavar="LINE", help="of `nngkit trust invite`; -: from standard input")
+    actions["accept"].add_argument("-o", "--output", metavar="FILE", help="the pass (default: NAME.pass)")
+    actions["serve"].add_argument("--listen", metavar="URL", required=True, help="tls+tcp://HOST:PORT")
+    actions["serve"].add_argument("--days", type=float, metavar="N", default=90.0, help="of new passes (default: 90)")
+    steps = actions["rotate"].add_mutually_exclusive_group(required=True)
+    for step, text in STEPS.items():
+        steps.add_argument(f"--{step}", action="store_const", dest="step", const=step, help=text)
     actions["revoke"].add_argument("what", metavar="NAME|serial:NUMBER")
     for word, text in (("name", "of a pass"), ("right", "call, publish, ..."), ("target", "a service, a topic, ...")):
         actions["may"].add_argument(word, metavar=word.upper(), help=text)
@@ -67,8 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the action; return its exit code."""
     match arguments.action:
-        case "show" | "export":
-            return (_show if arguments.action == "show" else _export)(arguments)
+        case "show" | "export" | "accept":
+            return {"show": _show, "export": _export, "accept": _accept}[arguments.action](arguments)
         case "key":
             from nngkit.trust.realm import new_secret
 
@@ -83,17 +113,89 @@ def run(arguments: argparse.Namespace) -> int:
         out(f"realm {made.realm.name} in {made.path.resolve()}: keep realm.key away from the machines that use passes")
         return 0
     folder = Folder.open(arguments.realm)
+    if arguments.action in ("pass", "invite"):
+        check_name(arguments.name, arguments.issuer)
     match arguments.action:
         case "pass":
             path = Path(arguments.output or f"{arguments.name}.pass")
-            passes.write(path, folder.realm.issue(arguments.name, days=arguments.days, hosts=arguments.host))
+            given = {"days": arguments.days, "hosts": arguments.host, "issuer": arguments.issuer}
+            passes.write(path, folder.realm.issue(arguments.name, **given))
             out(f"{path}: {arguments.name} of {folder.realm.name}, for {arguments.days:g} days")
+        case "invite":
+            given = {"days": arguments.hours / 24, "issuer": arguments.issuer, "invites": True}
+            out(passes.invitation(folder.realm.issue(arguments.name, **given)))
+        case "serve":
+            return _serve(arguments)
+        case "rotate":
+            getattr(folder, arguments.step)()
+            out(f"{arguments.step}: done")
         case "sign" | "revoke":
             policy = folder.sign() if arguments.action == "sign" else folder.revoke(arguments.what)
             out(f"version {policy.version} is signed: copy policy.toml and policy.sig beside the passes")
         case _:
             return _may(arguments, folder.policy())
     return 0
+
+
+def check_name(name: str, issuer: str) -> None:
+    """Raise ConfigError for a name that no pass may have, or a URL that is none of an issuer."""
+    from nngkit.trust.renewal import ISSUER, check_issuer
+
+    if name == ISSUER:
+        raise ConfigError("NAME", f"{ISSUER} is the name of `nngkit trust serve` itself", name)
+    if issuer:
+        check_issuer(issuer)
+
+
+def _accept(arguments: argparse.Namespace) -> int:
+    from nngkit.trust import passes, realm, renewal
+
+    text = passes.from_invitation(sys.stdin.read() if arguments.line == "-" else arguments.line)
+    invited = passes.parse(text)
+    path = Path(arguments.output or f"{invited.name}.pass")
+    if invited.issuer:
+        key = realm.new_key()
+        reply = renewal.ask(invited, renewal.Question(realm.public_pem(key)))
+        text = renewal.with_reply(invited, reply, realm.pem(key))
+    passes.write(path, text)
+    made = passes.read(path)
+    out(f"{path}: {made.name} of {made.realm}, until {utc(made.until)}")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    """Answer until a signal ends the process, at any moment: what is noted is whole on disk before a reply."""
+    from nngkit.errors import TimedOut
+    from nngkit.protocols import Rep
+    from nngkit.trust.issuer import Issuer
+    from nngkit.trust.trust import PERIOD, Trust
+
+    if not arguments.listen.startswith(SCHEME):
+        raise ConfigError("--listen", f"{arguments.listen!r} is not {SCHEME}HOST:PORT", arguments.listen)
+    issuer = Issuer(arguments.realm, arguments.days)
+    issuer.refresh()
+    with Rep(
+        listen=arguments.listen,
+        trust=Trust(issuer.own),
+        recv_max_size=QUESTION,
+        max_pipes=PIPES,
+        handshake_timeout=5.0,
+        idle_timeout=5.0,
+    ) as rep:
+        out(f"issuer at {rep.address}")
+        sys.stdout.flush()
+        refreshed = -math.inf
+        while True:
+            if time.monotonic() > refreshed + PERIOD:
+                issuer.refresh()
+                refreshed = time.monotonic()
+            try:
+                request = rep.recv(timeout=PERIOD)
+            except TimedOut:
+                continue
+            pipe = request.pipe
+            if pipe is not None and pipe.who:
+                request.reply(issuer.answer(pipe.who, pipe.serial, request.body))
 
 
 def _may(arguments: argparse.Namespace, policy: Policy) -> int:
