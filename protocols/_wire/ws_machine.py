@@ -224,7 +224,7 @@ class Machine:
         self._more = more
         self._parts = behind
         self._have = have
-        self._need = need
+        self._need = need or 2  # 0: `most` was reached; taken again, there may be nothing
         self._fault = fault
         self.ended = ended
         self.to_send += said

@@ -151,6 +151,15 @@ def test_take_returns_remaining_messages_before_those_fed_later() -> None:
     assert not server.more
 
 
+def test_take_may_be_repeated_when_nothing_is_left() -> None:
+    server = to_server()
+    server.feed(frame(WHOLE, b"one", KEY))
+    out: list[bytes] = []
+    server.take(out, 1)
+    server.take(out)
+    assert out + take(server, frame(WHOLE, b"two", KEY)) == [b"one", b"two"]
+
+
 def test_take_with_most_0_only_does_the_handshake() -> None:
     client, server = client_of(), server_of()
     out: list[bytes] = []
