@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,6 @@ from nngkit.cluster.node.greetings import (
     NO_PROOF,
     SILENCE,
     Greetings,
-    GreetingsEffects,
     NodeLink,
 )
 from nngkit.errors import BadMessage, TooLarge
@@ -46,6 +45,7 @@ def make(
     voters: dict[str, str] | None = None,
     cluster: str = "farm",
     authenticator: Authenticator | None = None,
+    run: int = 1,
 ) -> Greetings:
     others = {name: at for name, at in (voters or {}).items() if name != id}
     return Greetings(
@@ -53,45 +53,54 @@ def make(
         others,
         authenticator or TokenAuthenticator(cluster, token, lambda: 0.0),
         secret=make_secret(cluster, token, ticket, lambda: 0.0),
-        entropy=Random(id).randbytes,
+        entropy=Random(f"{id} {run}").randbytes,
         rng=Random(1),
         now=0.0,
         wall=lambda now: now,
     )
 
 
-def meet(
-    dialer: Greetings, acceptor: Greetings, dialed: str = "tcp://b:1", now: float = 0.0
-) -> tuple[NodeLink | None, NodeLink | None]:
-    """Connect two nodes; return the link, number 1, as each has it."""
-    dialer.link_up(1, "tcp://there", dialed, now)
+class Met(NamedTuple):
+    """Outcome of a meeting: the link as both ends have it, what has passed, and the links that the dialer ended."""
+
+    there: NodeLink | None
+    here: NodeLink | None
+    passed: list[bytes]
+    refused: list[tuple[str, str]]
+    drops: list[int]
+
+
+def meet(dialer: Greetings, acceptor: Greetings, now: float = 0.0, change: Change = bytes) -> Met:
+    """Connect two nodes by link 1; pass their frames both ways, as `change` makes them."""
+    dialer.link_up(1, "tcp://there", "tcp://b:1", now)
     acceptor.link_up(1, "tcp://here", None, now)
-    talk(dialer, acceptor, now)
-    return dialer.opened(1), acceptor.opened(1)
-
-
-def talk(dialer: Greetings, acceptor: Greetings, now: float = 0.0, change: Change = bytes) -> list[bytes]:
-    """Pass the frames of link 1 both ways, as `change` makes them; return them."""
     passed: list[bytes] = []
+    refused: list[tuple[str, str]] = []
+    drops: list[int] = []
     ends, turn = (dialer, acceptor), 0
-    while frames := [frame for _, frame in ends[turn]._effects.sends]:
-        ends[turn]._effects.sends.clear()
-        for each in frames:
-            frame = change(each)
+    while True:
+        effects = ends[turn].take()
+        if turn == 0:
+            refused += effects.refused
+            drops += effects.drops
+        turn = 1 - turn
+        if turn == 0 and not effects.sends:
+            break
+        for _, sent in effects.sends:
+            frame = change(sent)
             passed.append(frame)
-            there = ends[1 - turn]
+            there = ends[turn]
             if there.knows(1) and there.opened(1) is None:
                 try:
                     there.greet(1, parse_local(frame, limit=65536), now)
                 except (BadMessage, TooLarge):
                     there.end(1, now)
-        turn = 1 - turn
-    return passed
+    return Met(dialer.opened(1), acceptor.opened(1), passed, refused, drops)
 
 
 def test_both_ends_use_a_link_that_is_admitted() -> None:
     a, c = make("a"), make("c")
-    there, here = meet(a, c)
+    there, here, *_ = meet(a, c)
     assert there is not None
     assert here is not None
     assert (a.opened(1), c.opened(1)) == (there, here)
@@ -108,12 +117,11 @@ def test_both_ends_use_a_link_that_is_admitted() -> None:
     ],
 )
 def test_a_node_that_is_not_admitted_is_told_why(dialer: Greetings, acceptor: Greetings, why: str) -> None:
-    meet(dialer, acceptor)
-    effects: GreetingsEffects = dialer.take()
-    assert len(effects.refused) == 1
-    assert why in effects.refused[0][1]
+    met = meet(dialer, acceptor)
+    assert len(met.refused) == 1
+    assert why in met.refused[0][1]
     assert not acceptor.knows(1)
-    assert effects.drops == [1]
+    assert met.drops == [1]
 
 
 def test_an_authenticator_of_the_program_decides_by_id_and_address() -> None:
@@ -136,7 +144,7 @@ def test_voters_dial_each_other_once_and_again_after_a_loss() -> None:
     b.tick(0.0)
     assert a.take().dials == ["tcp://b:1"]
     assert b.take().dials == []  # the voter with the smaller id dials
-    there, _ = meet(a, b)
+    there, *_ = meet(a, b)
     assert there is not None
     assert (a.voter_link("b"), b.voter_link("a")) == (1, 1)
     assert a.link_down(1, 1.0) is not None
@@ -166,7 +174,7 @@ def test_a_link_that_does_not_greet_and_a_silent_voter_are_dropped() -> None:
     a, b = make("a", voters=VOTERS), make("b", voters=VOTERS)
     a.link_up(9, "tcp://mute", None, 0.0)
     a.tick(0.0)
-    link, _ = meet(a, b)
+    link, *_ = meet(a, b)
     assert link is not None
     now = 0.0
     for at in range(1, 6):
@@ -242,8 +250,9 @@ def test_ctrl_c_in_an_authenticator_is_no_failure_of_it() -> None:
 )
 def test_a_time_that_is_over_is_a_refusal(verdict: Any, why: str) -> None:
     a, c = make("a"), make("c", authenticator=lambda _: verdict)
-    assert meet(a, c, now=10.0) == (None, None)
-    assert why in a.take().refused[0][1]
+    met = meet(a, c, now=10.0)
+    assert met[:2] == (None, None)
+    assert why in met.refused[0][1]
     assert not c.knows(1)
 
 
@@ -292,16 +301,15 @@ FORGED = issue_ticket("guess", "farm", until=UNTIL, id="a")
     ],
 )
 def test_both_ends_prove_the_token_or_a_ticket(dialer: Greetings, acceptor: Greetings, why: str | None) -> None:
-    there, here = meet(dialer, acceptor)
-    refused = [each for _, each in dialer.take().refused]
+    met = meet(dialer, acceptor)
     if why is None:
-        assert there is not None
-        assert here is not None
-        assert refused == []
+        assert met.there is not None
+        assert met.here is not None
+        assert met.refused == []
     else:
-        assert there is None
-        assert len(refused) == 1
-        assert why in refused[0]
+        assert met.there is None
+        assert len(met.refused) == 1
+        assert why in met.refused[0][1]
         assert not dialer.knows(1)
 
 
@@ -312,10 +320,9 @@ def parse(frame: bytes) -> FirstFrame:
 def test_nothing_that_passes_is_a_secret() -> None:
     for token, ticket in (("s3cret token", None), (None, OF_ALL)):
         a, c = make("a", token=token, ticket=ticket), make("c", token=token or "s")
-        a.link_up(1, "tcp://there", "tcp://b:1", 0.0)
-        c.link_up(1, "tcp://here", None, 0.0)
-        passed = b"".join(talk(a, c))
-        assert a.opened(1) is not None
+        met = meet(a, c)
+        assert met.there is not None
+        passed = b"".join(met.passed)
         assert b"s3cret token" not in passed
         assert urlsafe_b64decode(OF_ALL)[:32] not in passed
         assert OF_ALL.encode() not in passed
@@ -330,14 +337,14 @@ def test_a_voter_needs_the_token_or_a_ticket_for_its_id(ticket: str, why: str | 
         ends = {name: make(name, token=None, ticket=mine, voters=VOTERS), other: make(other, voters=VOTERS)}
         ends["a"].tick(0.0)
         assert ends["a"].take().dials == ["tcp://b:1"]
-        there, here = meet(ends["a"], ends["b"])
+        met = meet(ends["a"], ends["b"])
         if why is None:
-            assert there is not None
-            assert there.voter
+            assert met.there is not None
+            assert met.there.voter
         else:
-            assert (there if name == "b" else here) is None
+            assert (met.there if name == "b" else met.here) is None
             why_here = why.replace("'a'", "'other'").replace("'b'", f"'{name}'").replace("'other'", f"'{other}'")
-            assert why_here in ends["a"].take().refused[0][1]
+            assert why_here in met.refused[0][1]
 
 
 def test_a_permission_by_ticket_ends_at_both_ends() -> None:
@@ -352,8 +359,6 @@ def test_a_permission_by_ticket_ends_at_both_ends() -> None:
 @given(at=st.integers(0, 4), bit=st.integers(0, 2000))
 def test_a_link_whose_frames_were_changed_is_not_open_at_both_ends(at: int, bit: int) -> None:
     a, c = make("a"), make("c")
-    a.link_up(1, "tcp://there", "tcp://b:1", 0.0)
-    c.link_up(1, "tcp://here", None, 0.0)
     number, same = 0, False
 
     def change(frame: bytes) -> bytes:
@@ -367,23 +372,20 @@ def test_a_link_whose_frames_were_changed_is_not_open_at_both_ends(at: int, bit:
             same = parse(bytes(data)) == parse(frame)
         return bytes(data)
 
-    talk(a, c, change=change)
+    meet(a, c, change=change)
     assert number > at
     assert a.opened(1) is None or c.opened(1) is None or same or at == 4
 
 
 def test_proofs_of_another_link_are_worth_nothing() -> None:
     a, c = make("a"), make("c")
-    a.link_up(1, "tcp://there", "tcp://b:1", 0.0)
-    c.link_up(1, "tcp://here", None, 0.0)
-    hello, challenge, proof, answer, greeting = talk(a, c)
+    hello, challenge, proof, answer, greeting = meet(a, c).passed
     c.link_up(2, "tcp://stranger", None, 0.0)
     for frame in (hello, proof):
         c.greet(2, parse_local(frame, limit=1000), 0.0)
     assert c.opened(2) is None
     assert "wrong token" in c.take().warnings[-1]
-    fresh = make("a")
-    fresh._entropy = Random(7).randbytes  # another run
+    fresh = make("a", run=2)
     fresh.link_up(2, "tcp://stranger", "tcp://b:1", 0.0)
     for frame in (challenge, answer, greeting):
         if fresh.knows(2):
