@@ -54,6 +54,7 @@ QUESTION: Final = 65_536  # bytes of a question to the issuer
 PIPES: Final = 256  # connections at a time of an issuer
 EPILOG: Final = """\
 `nngkit trust ACTION --help` has the options of an action. Needs pip install 'nngkit[trust]', but for show and export.
+may and show take --json.
 Exit codes: 1 it may not, 2 usage, or a file that cannot be used. docs/trust.md"""
 
 
