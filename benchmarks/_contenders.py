@@ -128,6 +128,16 @@ def certificates(directory: str) -> dict[str, str]:
     return paths
 
 
+def passes(directory: str) -> dict[str, list[str]]:
+    """Create a realm; return the paths of passes for a listener and a dialer."""
+    from nngkit.trust import Realm, write
+
+    farm, names = Realm.new("farm"), ("hub", "render.w1")
+    for name in names:
+        write(Path(directory, f"{name}.pass"), farm.issue(name))
+    return {"passes": [str(Path(directory, f"{name}.pass")) for name in names]}
+
+
 @functools.cache
 def _missing(module: str) -> str | None:
     if module == "_floor" and floor() is None:

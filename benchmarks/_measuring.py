@@ -264,6 +264,8 @@ def address(transport: str, directory: str) -> str:
     here = {
         "tcp": "tcp://127.0.0.1:0",
         "tls": "tls+tcp://127.0.0.1:0",
+        "pass": "tls+tcp://127.0.0.1:0",
+        "curve": "tcp://127.0.0.1:0",
         "ws": "ws://127.0.0.1:0/bench",
         "ipc": f"ipc://{directory}/s",
         "shm": f"shm://{directory}/s",
@@ -281,6 +283,8 @@ def measure(way: Way, seconds: float) -> list[Figures]:
         task |= {"url": address(task["transport"], directory), "processes": str(processes)}
         if task["transport"] == "tls":
             task |= _contenders.certificates(directory)
+        if task["transport"] == "pass":
+            task |= _contenders.passes(directory)
         if way.measured.startswith("_nats:"):
             task["url"], pid = stack.enter_context(_contenders.nats(directory))
             processes.write_text(f"{pid}\n")

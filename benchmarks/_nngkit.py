@@ -51,6 +51,10 @@ def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
     if "ca" in task:
         mine = {"cert": task["cert"], "key": task["key"]} if task["listens"] else {"ca": task["ca"]}
         options["tls"] = TLS(**mine, server_name=None if task["listens"] else "localhost")
+    if "passes" in task:
+        from nngkit.trust import Trust  # here, as an earlier commit may have none
+
+        options["trust"] = Trust(task["passes"][not task["listens"]])
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
         report(url=sock.address)

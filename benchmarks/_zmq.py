@@ -37,9 +37,18 @@ def _open(kind: int, task: dict[str, Any], context: Any = None, hwm: int | None 
     sock = (context or zmq.Context()).socket(kind)
     if hwm is not None:
         sock.set_hwm(hwm)
+    said: dict[str, str] = {}
+    if task["transport"] == "curve":
+        public, secret = zmq.curve_keypair()
+        sock.curve_publickey, sock.curve_secretkey = public, secret
+        if task["listens"]:
+            sock.curve_server = True
+            said["server_key"] = public.decode()
+        else:
+            sock.curve_serverkey = task["server_key"].encode()
     if task["listens"]:
         sock.bind(task["url"])
-        report(url=sock.getsockopt_string(zmq.LAST_ENDPOINT))
+        report(url=sock.getsockopt_string(zmq.LAST_ENDPOINT), **said)
     else:
         sock.connect(task["url"])
     return sock

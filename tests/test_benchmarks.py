@@ -57,6 +57,7 @@ SHORT = {
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],
+    "trust": ["--only", "nngkit, a pass", "--only", "CURVE"],
     "transports": ["--only", "bare pynng sends", "--only", "ws, masked, 16 B"],
 }
 

@@ -1,0 +1,54 @@
+"""Connections by passes, beside plain ones, CURVE of ZeroMQ and TLS of NNG, in one run.
+
+    python3 dev.py bench trust [--rounds N] [--seconds S] [--only TEXT] [--json]
+
+One way the receiver is measured, with requests the client; ``other_us`` is the CPU at the other end. With a pass both
+ends prove their names; with CURVE the listener proves its key; pynng's sender verifies the listener's certificate.
+"""
+
+from __future__ import annotations
+
+import _measuring as bench
+from _measuring import Group, Promise, Way
+
+PLAIN, PASS, CURVE, TLS = ({"transport": transport} for transport in ("tcp", "pass", "curve", "tls"))
+
+
+def ways(listens: str, ours: tuple[str, str], theirs: tuple[str, str], **task: object) -> tuple[Way, ...]:
+    return (
+        Way("nngkit, a pass", *ours, listens, task | PASS),
+        Way("nngkit, plain", *ours, listens, task | PLAIN),
+        Way("pyzmq, CURVE", *theirs, listens, task | CURVE),
+        Way("pyzmq, plain", *theirs, listens, task | PLAIN),
+    )
+
+
+ONE_WAY = ("_nngkit:pull", "_nngkit:push"), ("_zmq:pull", "_zmq:push")
+LARGE = 1 << 20
+
+GROUPS = (
+    Group(
+        "one way, 16 B",
+        ways("measured", *ONE_WAY),
+        (
+            Promise("a pass vs plain", "nngkit, a pass", "nngkit, plain", 0.7, 0.95),
+            Promise("a pass vs CURVE", "nngkit, a pass", "pyzmq, CURVE", 2, 3),
+        ),
+    ),
+    Group(
+        "one way, 1 MiB",
+        (
+            *ways("measured", *ONE_WAY, size=LARGE),
+            Way("pynng, TLS", "_pynng:pull", "_pynng:push", "measured", TLS | {"size": LARGE}),
+        ),
+        (Promise("a pass vs TLS of NNG", "nngkit, a pass", "pynng, TLS", 2.5, 4),),
+    ),
+    Group(
+        "one request at a time, 16 B",
+        ways("other", ("_nngkit:ask", "_nngkit:reply"), ("_zmq:ask", "_zmq:reply")),
+        (Promise("p50, a pass vs plain", "nngkit, a pass", "nngkit, plain", None, None, "p50_us"),),
+    ),
+)
+
+if __name__ == "__main__":
+    bench.run("trust", GROUPS, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())
