@@ -7,7 +7,8 @@
     def test_failover(hosts: Hosts) -> None:
         ny, london = hosts.add("ny"), hosts.add("london")
         hosts.link("ny", "london", loss=0.01)
-        daemon = ny.popen([sys.executable, "-m", "nngkit", "discoverd", "--listen", f"tcp://{ny.address}:5555"])
+        listen = f"tcp://{ny.address}:5555"
+        daemon = ny.popen([sys.executable, "-m", "nngkit", "discoverd", "--listen", listen, "--trust", "open"])
         london.run(["nngcat", ...])
         hosts.cut("ny", "london")                # packets vanish, as on a broken route; no reset
         hosts.heal("ny", "london")

@@ -254,7 +254,7 @@ async def test_a_stranger_can_neither_drain_nor_withdraw_a_service_nor_answer_fo
 async def test_names_of_one_peer_are_bounded() -> None:
     limits = RegistryLimits(per_pipe=50)
     async with (
-        ServiceDiscovery(listen=ANY, deadline=0.3, interval=0.02, limits=limits) as discovery,
+        ServiceDiscovery(listen=ANY, deadline=0.1, interval=0.02, limits=limits) as discovery,
         await RawPeer.connect(discovery.address) as stranger,
         trio.open_nursery() as nursery,
     ):
@@ -263,7 +263,7 @@ async def test_names_of_one_peer_are_bounded() -> None:
         async def claim_names() -> None:
             for sender in range(100):
                 header, _ = await stranger.cbor_query()
-                names = (record(f"{sender}.{number}", 1) for number in range(20))
+                names = (record(f"{sender}.{number}", 1) for number in range(60))
                 await stranger.send(header, says(*names, sender=f"s{sender}"))
 
         nursery.start_soon(claim_names)

@@ -338,9 +338,10 @@ def test_a_peer_of_ipv4_has_an_ipv4_address_whatever_the_listener() -> None:
 EVERYWHERE = """
     import sys
     from nngkit.protocols import Pull, Push
+    from nngkit.trust import OPEN
 
     for listen, dial in zip(sys.argv[1::2], sys.argv[2::2]):
-        with Pull(listen=listen) as pull:
+        with Pull(listen=listen, trust=OPEN) as pull:
             address = dial.replace("PORT", pull.address.rpartition(":")[2].partition("/")[0])
             with Push(dial=address, linger=0) as push:
                 push.wait_for_peers(1, 5)
