@@ -27,9 +27,9 @@ class LogLines:
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
 
-    def add(self, line: str, now: float) -> str | None:
-        """Return the line as it is to be logged now, or None."""
-        about = PORT.sub("", line)
+    def add(self, line: str, now: float, about: str | None = None) -> str | None:
+        """Return the line as it is to be logged now, or None. `about`: what it is about, in place of its text."""
+        about = PORT.sub("", line) if about is None else about
         said = self._said.get(about)
         if said is not None and now < said.at + AGAIN:
             said.more += 1

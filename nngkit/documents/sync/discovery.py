@@ -187,8 +187,8 @@ class DocumentDiscovery:
             for answer in result.answers
             if hmac.compare_digest(answer.body, self._proof(name, answer.provider.address, question))
         }
-        for address in addresses - found:
+        for address in sorted(addresses - found):
             line = f"{name}: the provider at {address} does not prove the token, and is not dialed"
-            if (said := self._log_lines.add(line, trio.current_time())) is not None:
+            if (said := self._log_lines.add(line, trio.current_time(), line)) is not None:
                 log.warning("%s", said)
         return addresses & found
