@@ -285,6 +285,7 @@ async def test_a_server_that_answers_some_requests_is_not_silent() -> None:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_a_server_that_answers_nothing_is_connected_again_ever_more_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

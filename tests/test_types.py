@@ -200,6 +200,7 @@ def test_pyright_reports_each_wrong_line_and_no_other(
     assert errors.keys() == marked, errors
 
 
+@pytest.mark.slow
 def test_the_right_program_runs() -> None:
     done = subprocess.run([sys.executable, str(RIGHT)], cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")

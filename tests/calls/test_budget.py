@@ -37,6 +37,7 @@ async def called(providers: list[Provider], seconds: float, **options: Any) -> t
         return sum(len(each.seen) for each in providers), client.stats
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -62,6 +63,7 @@ async def test_slow_providers_get_a_fifth_more_and_ten_a_second(options: dict[st
         assert stats.over_budget >= CALLS // 2
 
 
+@pytest.mark.slow
 async def test_a_client_without_a_budget_makes_no_further_attempt() -> None:
     async with provider() as one, provider() as other:
         for each in (one, other):
@@ -205,6 +207,7 @@ async def test_an_error_of_the_handler_is_told_from_one_of_the_network() -> None
             assert (told.outcomes["timeout"], told.outcomes["error"]) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [None, "cbor"])
 async def test_a_timeout_names_the_whole_time_that_was_asked_for(codec: Any) -> None:
     async with provider() as silent, provider() as leaving:

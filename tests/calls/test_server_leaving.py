@@ -81,6 +81,7 @@ async def test_a_server_that_is_cancelled_finishes_its_calls_and_says_goodbye(co
     assert cancelled.cancelled_caught
 
 
+@pytest.mark.slow
 async def test_a_cancelled_server_gives_up_after_its_drain_timeout() -> None:
     async def never(body: Any) -> None:
         await trio.sleep_forever()

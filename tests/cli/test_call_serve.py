@@ -143,6 +143,7 @@ def test_bytes_that_are_not_text_are_base64_in_json(call: Call, tmp_path: Path) 
         assert valid(out, "call.json") == {"ok": True, "reply": "b25l/w==", "encoding": "base64"}
 
 
+@pytest.mark.slow
 def test_a_call_prefers_zones_and_asks_for_tags(daemon: Daemon, call: Call) -> None:
     def server(reply: bytes, **record: Any) -> Server:
         return Server("answer", lambda body: reply, discovery=daemon.addresses, **record)

@@ -195,6 +195,7 @@ def test_options_override_the_environment() -> None:
         assert "  answer  " in daemon.line()  # and not the article's: it is not asked in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["options", "environment"])
 def test_deadline_and_interval_are_kept(how: str) -> None:
     options = ["--deadline", "0.3", "--interval", "0.2"] if how == "options" else []

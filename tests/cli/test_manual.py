@@ -50,6 +50,7 @@ def test_help_and_manual_page_have_every_option(command: str) -> None:
             assert f"\\fB{name}\\fR" in roff, name
 
 
+@pytest.mark.slow
 def test_the_actions_of_a_command_are_in_its_page() -> None:
     for command in ("doc", "journal", "trust"):
         for name, what in actions(command).items():

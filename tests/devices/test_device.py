@@ -162,6 +162,7 @@ def _count(survey: Survey, into: list[bytes]) -> int:
     return len(into)
 
 
+@pytest.mark.slow
 async def test_survey_forwards_all_responses_to_each_surveyor() -> None:
     async with (
         Respondent(listen=ANY) as front,

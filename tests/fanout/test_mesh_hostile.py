@@ -280,6 +280,7 @@ LIES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", GRAPHS)
 @given(lies=st.lists(LIES, min_size=1, max_size=6), seed=st.integers(0, 2**16))
 @settings(max_examples=25, deadline=None)

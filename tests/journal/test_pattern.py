@@ -59,6 +59,7 @@ def test_the_recipes_count_each_record_once(tmp_path: Path, monkeypatch: pytest.
     assert found["frame"]["latest"].dt.epoch("us").to_list() == [19, 19]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [by_duckdb, by_polars])
 def test_a_read_beside_merges_counts_each_record_once_or_fails(count: Any, tmp_path: Path) -> None:
     where, storage = filled(tmp_path / "j", 64, 10), LocalStorage(tmp_path / "j")

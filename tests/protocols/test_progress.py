@@ -83,6 +83,7 @@ def busy() -> None:
         number += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["a thread", "a trio task"])
 def test_connections_are_made_and_read_while_the_main_thread_is_busy(where: str) -> None:
     admitted: list[Pipe] = []
@@ -146,6 +147,7 @@ with Pull(dial=sys.argv[1], recv_buffer=8) as pull:
             process.wait(WAIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
 def test_a_tasks_message_is_written_at_once_though_its_loop_is_busy_afterwards(loop: str) -> None:
     with Push(listen=TCP) as push, RawPeer(push.address, PULL) as pull, Rep(listen=TCP) as rep:

@@ -324,6 +324,7 @@ def all_released(push: Push) -> bool:
     return push._sharing.find(1) is not None and push._sharing._slots.used == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["recv", "recv_view"])
 def test_a_reception_that_is_interrupted_anywhere_is_made_and_released(url: str, call: str) -> None:
     """Failed at many places: a finalizer lost its release, or left the lock of the side channel taken."""
@@ -345,6 +346,7 @@ def test_a_reception_that_is_interrupted_anywhere_is_made_and_released(url: str,
     assert which > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["send", "loan"])
 def test_a_sending_that_is_interrupted_anywhere_keeps_no_memory(url: str, call: str) -> None:
     which, reached, got = 0, True, 0
@@ -570,6 +572,7 @@ def kill_writers(url: str, times: int) -> None:
         del kept
 
 
+@pytest.mark.slow
 def test_killed_readers_and_writers_leave_nothing(url: str) -> None:
     kill_readers(url, 3)
     kill_writers(f"{url}w", 3)

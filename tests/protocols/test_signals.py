@@ -631,6 +631,7 @@ def test_a_listen_that_is_interrupted_anywhere_listens_or_leaves_nothing(scheme:
     assert which > 10
 
 
+@pytest.mark.slow
 def test_a_connection_whose_cut_is_interrupted_anywhere_ends_and_requeues_its_messages() -> None:
     count, which, reached = 20, 0, True
     body = bytes(500_000)

@@ -142,6 +142,7 @@ def ask_in_turn(req: Req, questions: list[bytes]) -> None:
         assert req.request(question, timeout=LONG) == question[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["tcp", "inproc"], indirect=True)
 def test_eight_threads_request_and_four_reply_on_one_socket_each(wire: Wire) -> None:
     with Rep(listen=wire.address()) as rep, Req(dial=rep.address) as req:

@@ -147,6 +147,7 @@ def revoke(folder: Path, *revoked: str, version: int = 1) -> None:
     (folder / "policy.toml").write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["name", "serial"])
 def test_a_revoked_peer_leaves_within_two_seconds_and_stays_out(
     by: str, own: Callable[..., Trust], tmp_path: Path
