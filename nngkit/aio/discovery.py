@@ -46,7 +46,7 @@ class ServiceDiscovery(Aio[_service_discovery.ServiceDiscovery]):
     id             of this daemon, sent in its queries; default: new at every start
     domain         services of another are counted ("other domain") and not shown; the article's are of the default one
     on_round       called with the figures of each round at its end, in the loop; must not block
-    rules, limits  of the registry; tls, admit as for every socket; rng and clock are for tests
+    rules, limits  of the registry; tls, trust, admit as for every socket; rng and clock are for tests
 
     Entering raises ConfigError for an invalid value or address, Unreachable if it cannot listen.
     """

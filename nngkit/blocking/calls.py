@@ -62,6 +62,7 @@ class Client(Calling):
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
+    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST
     domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.
@@ -184,6 +185,7 @@ class Server(Blocking[_server.Server]):
     recv_max_size bytes of the largest request, and with a codec of the largest reply
     load          said to discovery: a number or function; default: the share of `concurrency` that is in use
     tls           certificates of the socket; daemon_tls: towards the daemons
+    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST
     on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
     sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
     id, version, zone, priority, weight, tags: see Provider

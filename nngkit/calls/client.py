@@ -95,6 +95,7 @@ class Client(UnderTrio):
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
+    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST
     domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.

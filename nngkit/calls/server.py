@@ -100,6 +100,7 @@ class Server(UnderTrio):
     recv_max_size bytes of the largest request, and with a codec of the largest reply
     load          said to discovery: a number or function; default: the share of `concurrency` that is in use
     tls           certificates of the socket; daemon_tls: towards the daemons
+    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST
     on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
     sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
     id, version, zone, priority, weight, tags: see Provider

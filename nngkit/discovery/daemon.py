@@ -73,7 +73,9 @@ class Daemon(UnderTrio):
     ) -> None:
         self.settings = settings or DaemonSettings()
         tls = self.settings.certificates.beside(tls, trust)
-        trust = chosen(OPEN if trust is None and self.settings.open else trust, tls)
+        trust = chosen(trust, tls)
+        if trust is None and self.settings.open:
+            trust = OPEN
         self._query = self.settings.query or tuple(query_address(url) for url in self.settings.listen)
         check_guarded((*self.settings.listen, *self._query), trust, tls)
         self.discovery = ServiceDiscovery(

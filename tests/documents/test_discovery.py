@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
@@ -16,6 +16,7 @@ from nngkit.discovery.settings import DaemonSettings
 from nngkit.documents import DocumentPeer
 from nngkit.documents.sync.discovery import service_name
 from nngkit.errors import ConfigError
+from nngkit.testing import aeventually
 
 PATIENCE = 20.0
 HERE = "tcp://127.0.0.1:0"
@@ -56,12 +57,6 @@ async def a_daemon() -> AsyncIterator[tuple[str, DaemonClient]]:
     shutil.rmtree(folder)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.01)
-
-
 async def test_peers_with_a_token_discover_each_other_and_publish_nothing_of_it() -> None:
     async with (
         a_daemon() as (daemon, client),
@@ -71,7 +66,7 @@ async def test_peers_with_a_token_discover_each_other_and_publish_nothing_of_it(
         async with DocumentPeer(listen=PAGE, token="t0ken", discovery=daemon, name="b") as b:  # comes later
             theirs = b.open("minutes")
             ours.text("body").insert(0, "found")
-            await until(lambda: str(theirs.text("body")) == "found")
+            await aeventually(lambda: str(theirs.text("body")) == "found")
             published = {row.provider.address for row in await client.snapshot()}
             assert published == {address.rpartition("/")[0] for address in (*a.addresses, *b.addresses)}
             assert not any(address in str(published) for address in (*a.addresses, *b.addresses))
@@ -107,7 +102,7 @@ async def test_a_stranger_without_the_token_is_not_dialed(caplog: pytest.LogCapt
             for peer in (a, b):
                 peer.open("minutes")
             line = f"document/minutes: the provider at {address} does not prove the token, and is not dialed"
-            await until(lambda: len(asked) > 2 and line in caplog.text)
+            await aeventually(lambda: len(asked) > 2 and line in caplog.text)
             assert not dialed
             assert not a.peers
             assert not b.peers

@@ -272,6 +272,13 @@ def test_a_room_refuses_a_listener_that_nothing_protects(
         make(tmp_path, here, None)
 
 
+async def test_a_port_alone_opens_no_daemon_that_has_a_trust(pass_of: Callable[..., Path]) -> None:
+    use(pass_of("hub"))
+    with pytest.raises(ConfigError, match=r"needs tls\+tcp"):
+        async with Daemon(DaemonSettings.from_environment({"PORT": "0"})):
+            pass
+
+
 def test_a_token_protects_a_cluster_and_documents() -> None:
     Host("farm", listen=EVERYWHERE, token="secret")
     Member("farm", dial="tcp://127.0.0.1:9", listen=EVERYWHERE, ticket="t")
@@ -319,6 +326,7 @@ def test_a_command_refuses_a_listener_that_nothing_protects(arguments: list[str]
 
 def test_the_host_of_a_daemon_is_refused_and_its_port_alone_is_not() -> None:
     assert_fails(nngkit("discoverd", NNGKIT_HOST="0.0.0.0", PORT="0"), 2, WORDS)
+    assert_fails(nngkit("discoverd", "--listen", EVERYWHERE, PORT="0"), 2, WORDS)
     with discoverd(NNGKIT_LISTEN="", PORT="0") as alone:
         assert "PORT=0 alone listens on every interface" in alone.warnings[0]
     with discoverd("--listen", EVERYWHERE, "--trust", "open") as opened:

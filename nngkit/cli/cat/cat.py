@@ -213,7 +213,7 @@ class Given:
     def tls(self) -> TLS | None:
         """Return the TLS setting; None if no address needs it."""
         keys = ("cacert", "cert", "key", "insecure", "tls_name", "tls12")
-        if os.environ.get("NNGKIT_TRUST") and not any(each in self.uses for each in keys):
+        if os.environ.get("NNGKIT_TRUST", "open") != "open" and not any(each in self.uses for each in keys):
             return None
         if not any(address.startswith(("tls", "wss")) for _, address in self.addresses):
             for each in keys:

@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         "domain": None if arguments.domain is None else check_domain(arguments.domain),
         "text": False if arguments.no_text else None,
         "warnings": () if arguments.listen else None,
+        "open": False if arguments.listen else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)

@@ -118,6 +118,7 @@ class Publisher(UnderTrio):
     plain      addresses of a second PUB socket, with the messages as they are: for nngcat, browsers, any SUB
     control    address of the REP socket; default: a free port at the first address; for ipc the path with ".control"
     tls        for all sockets
+    trust      in place of tls, or OPEN; default: NNGKIT_TRUST
     send_buffer  messages queued for each subscriber, 1 to 8192; over it the oldest are dropped
 
     Entering raises ConfigError for unusable values, Unreachable if it cannot listen.
