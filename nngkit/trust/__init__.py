@@ -14,6 +14,7 @@ Realms and policies need the extra: `pip install 'nngkit[trust]'`. The use of a 
 `names`        names of peers, patterns, what a peer may call itself. Pure
 `policy`       rights of names. Pure
 `passes`       pass files; `trust`: a pass with its policy, read again when they change
+`rights`       what the peers of a room may do, and call themselves
 `choice`       the trust of a room or socket, NNGKIT_TRUST, OPEN
 `realm`        signs passes; `signing`: policies; `folder`: the files of a realm
 `issuer`       answers of `nngkit trust serve`; `renewal`: the questions of programs
@@ -29,16 +30,19 @@ if TYPE_CHECKING:
     from nngkit.trust.passes import Pass, read, write
     from nngkit.trust.policy import Policy, Role
     from nngkit.trust.realm import Realm
-    from nngkit.trust.trust import Trust
+    from nngkit.trust.rights import Rights
+    from nngkit.trust.trust import Decision, Trust
 
 __all__ = [
     "OPEN",
     "Choice",
+    "Decision",
     "Folder",
     "Open",
     "Pass",
     "Policy",
     "Realm",
+    "Rights",
     "Role",
     "Trust",
     "chosen",
@@ -53,9 +57,10 @@ if not TYPE_CHECKING:
         {
             "choice": "OPEN Choice Open chosen use",
             "folder": "Folder",
+            "rights": "Rights",
             "passes": "Pass read write",
             "policy": "Policy Role",
             "realm": "Realm",
-            "trust": "Trust",
+            "trust": "Decision Trust",
         },
     )

@@ -53,7 +53,8 @@ class Role:
 class Policy:
     """A policy that was read. ``version`` only grows; decisions are remembered.
 
-    Without one (``Policy.open``), every name may do everything but enrol.
+    Without one (``Policy.open``), every name may do everything but enrol and speak for others: only in clusters may it,
+    where a node speaks for those below it. Connections of this machine without a pass may do that too.
     """
 
     def __init__(self, realm: str, version: int, revoked: Iterable[str], roles: Iterable[Role]) -> None:
@@ -114,7 +115,8 @@ class Policy:
         if name in self.revoked:
             return False
         if self.is_open:
-            return right != "enrol"
+            speaks = name.startswith("@") or target.startswith("cluster:")
+            return right != "enrol" and (right != "carry" or speaks)
         exact, globs, services = self._of(name, right)
         if right in BY_PREFIX:
             return target.startswith(exact)

@@ -12,8 +12,9 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,17 @@ PAUSE: Final = 0.01  # ... with as many seconds between them
 Stamp = tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a peer. ``at``: unix time in seconds; ``refused``: the code, empty if it was granted."""
+
+    at: float
+    room: str
+    who: str
+    what: str
+    refused: str
+
+
 class Trust:
     """``path``: of the pass file. Raises ConfigError if pass or policy cannot be used.
 
@@ -55,6 +67,7 @@ class Trust:
         self.name, self.realm = self.own.name, self.own.realm
         self.policy: Policy = self._read_policy(self.own)
         self._contexts: dict[bool, ssl.SSLContext] = {}
+        self._watchers: tuple[Callable[[Decision], object], ...] = ()
         if self.own.issuer:
             ended = threading.Event()
             finalize(self, ended.set)
@@ -83,6 +96,22 @@ class Trust:
         """Raise AccessDenied unless the policy grants ``right`` on ``target`` to ``name``."""
         if not self.policy.may(name, right, target):
             raise AccessDenied(f"right: {name} may not {right} {target}")
+
+    def watch(self, watcher: Callable[[Decision], object]) -> Callable[[], None]:
+        """Call ``watcher`` with each decision, in the deciding thread, and return what ends that. It may not block."""
+        with self._lock:
+            self._watchers += (watcher,)
+
+        def end() -> None:
+            with self._lock:
+                self._watchers = tuple(each for each in self._watchers if each is not watcher)
+
+        return end
+
+    def tell(self, decision: Decision) -> None:
+        """Pass a decision on to those who watch."""
+        for watcher in self._watchers:
+            watcher(decision)
 
     # ------------------------------------------------------------------ files
 

@@ -9,7 +9,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from nngkit.errors import AccessDenied, ConfigError
@@ -19,20 +19,24 @@ from nngkit.protocols._nng.tls import TLS, exposed
 from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.trust.choice import OPEN, Choice, chosen
 from nngkit.trust.names import ANYONE, LOCAL, matches, uid
+from nngkit.trust.policy import Policy
 from nngkit.trust.trust import Trust
 
 log = logging.getLogger("nngkit.protocols")
+
+Check = Callable[["str | None"], object]  # of a name, which raises AccessDenied
 
 EARLY: Final = 0.1  # part of a pass's life by which its connections end earlier, spread, so that not all end at once
 
 
 class Identity:
-    """Decides for one socket. ``trust``: None without one; ``peers``: patterns of the names that are let in.
+    """Decides for one socket. ``trust``: None without one; ``peers``: patterns of the names that are let in, or a check
+    of a name, which is made again when the policy has changed.
 
     ``guarded``: the program decides itself, by ``admit``.
     """
 
-    def __init__(self, trust: Choice | None, peers: Sequence[str], tls: TLS | None, *, guarded: bool) -> None:
+    def __init__(self, trust: Choice | None, peers: Sequence[str] | Check, tls: TLS | None, *, guarded: bool) -> None:
         self.trust = trust if isinstance(trust, Trust) else None
         self._peers = peers
         self._tls = tls
@@ -67,30 +71,47 @@ class Identity:
             ends = ssl.cert_time_to_seconds(shown.ends)
             life = ends - ssl.cert_time_to_seconds(shown.begins)
             peer = Peer(name, shown.serial, ends - random.uniform(0.0, EARLY) * life)
-        if self._peers and not any(matches(peer.name or "", pattern) for pattern in self._peers):
-            raise AccessDenied(f"right: {peer.name} is none of the peers {', '.join(self._peers)}")
+        self._check(peer)
         return peer
+
+    def _check(self, peer: Peer) -> None:
+        if self.trust is not None:
+            peer.policy = self.trust.policy
+        if callable(self._peers):
+            self._peers(peer.name)
+        elif self._peers and not any(matches(peer.name or "", pattern) for pattern in self._peers):
+            raise AccessDenied(f"right: {peer.name} is none of the peers {', '.join(self._peers)}")
 
     def objection(self, peer: Peer) -> AccessDenied | None:
         """Return why a peer that was let in must leave; None if it may stay."""
-        if self.trust is None or not peer.serial:
+        if self.trust is None:
             return None
-        if time.time() >= peer.until:
+        if peer.serial and time.time() >= peer.until:
             return AccessDenied(f"expired: the pass of {peer.name} ends")
+        if self.trust.policy is peer.policy:
+            return None
         if self.trust.policy.is_revoked(peer.name or "", peer.serial):
             return AccessDenied(f"revoked: {peer.name} (serial {peer.serial})")
+        try:
+            self._check(peer)
+        except AccessDenied as denied:
+            return denied
         return None
 
 
 class Peer:
-    """A peer that is let in. ``until``: unix time in seconds at which its connection ends; ``serial``: of its pass."""
+    """A peer that is let in. ``until``: unix time in seconds at which its connection ends; ``serial``: of its pass.
 
-    __slots__ = ("name", "serial", "until")
+    ``policy``: by which it was let in.
+    """
+
+    __slots__ = ("name", "policy", "serial", "until")
 
     def __init__(self, name: str | None, serial: str = "", until: float = 0.0) -> None:
         self.name = name
         self.serial = serial
         self.until = until
+        self.policy: Policy | None = None
 
 
 def _by_place(address: Address, stream: Any) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypedDict
 
 from nngkit.errors import ConfigError
+from nngkit.protocols._core.identity import Check
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.tls import TLS
@@ -56,7 +57,7 @@ class Options(TypedDict, total=False):
     send_window: int | None
     tls: TLS | None
     trust: Choice | None
-    peers: str | Iterable[str] | None
+    peers: str | Iterable[str] | Check | None
     reconnect: float
     linger: float | None
     admit: Callable[[Pipe], bool] | None
@@ -131,8 +132,10 @@ def whole(what: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return ``value``, patterns of names. Raises ConfigError."""
+def patterns(value: str | Iterable[str] | Check | None) -> tuple[str, ...] | Check:
+    """Return ``value``, patterns of names, or a check of them. Raises ConfigError."""
+    if callable(value):
+        return value
     return tuple(check_pattern(each, "peers") for each in ((value,) if isinstance(value, str) else value or ()))
 
 

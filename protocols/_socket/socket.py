@@ -22,7 +22,7 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Forked, Full, NngkitE
 from nngkit.protocols._core.connection import SMALL, Connection
 from nngkit.protocols._core.core import Core, Outbox
 from nngkit.protocols._core.guard import Cut, Limits
-from nngkit.protocols._core.identity import Identity
+from nngkit.protocols._core.identity import Check, Identity
 from nngkit.protocols._core.inbox import WhenBehind
 from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
@@ -90,8 +90,9 @@ class Socket:
     read ahead (Surveyor: replies kept by each survey). ``send_buffer``, ``send_window``: messages and bytes queued for
     sending. ``when_full``: "block", "drop", "drop_oldest" or "raise", as the protocol allows. ``tls``: for tls+tcp and
     wss; or ``trust``, with which only names of its realm are let in, and of those only ``peers``: patterns as
-    "sensor.*". ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to
-    send accepted messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the
+    "sensor.*", or a function of the name that raises AccessDenied, and is asked again when the policy has changed.
+    ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send accepted
+    messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the
     connection by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds
     that a peer may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection
     ends whose peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
@@ -143,7 +144,7 @@ class Socket:
         when_full: WhenFull | None = None,
         tls: TLS | None = None,
         trust: Choice | None = None,
-        peers: str | Iterable[str] | None = None,
+        peers: str | Iterable[str] | Check | None = None,
         reconnect: float = 0.1,
         linger: float | None = 1.0,
         admit: Callable[[Pipe], bool] | None = None,

@@ -60,9 +60,11 @@ def test_a_revoked_name_may_nothing(roles: list[Role], name: str, right: str, ta
     assert not policy.may(name, right, target)
 
 
-def test_without_a_policy_all_may_everything_but_enrol() -> None:
+def test_without_a_policy_all_may_everything_but_enrol_and_speak_for_others() -> None:
     policy = Policy.open("farm")
-    assert [right for right in RIGHTS if not policy.may("render.w1", right, "x")] == ["enrol"]
+    assert [right for right in RIGHTS if not policy.may("render.w1", right, "x")] == ["carry", "enrol"]
+    assert [right for right in RIGHTS if not policy.may("@local", right, "x")] == ["enrol"]
+    assert policy.may("render.w1", "carry", "cluster:farm")
 
 
 TEXT = """

@@ -13,7 +13,7 @@ import pytest
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, Bus, Pull, Push, Rep, Req
 from nngkit.testing import Background, eventually
-from nngkit.trust import passes, signing
+from nngkit.trust import Folder, Rights, passes, signing
 from nngkit.trust.realm import Realm
 from nngkit.trust.trust import Trust
 
@@ -178,3 +178,24 @@ def test_a_connection_ends_with_its_pass_and_comes_back_with_a_new_one(
         passes.write(tmp_path / "desk.ada" / "own.pass", FARM.issue("desk.ada"))
         push.wait_for_peers(1, WAIT)
         assert pull.stats.joined >= 1
+
+
+def test_peers_may_be_a_function_which_is_asked_again_when_the_policy_has_changed(tmp_path: Path) -> None:
+    folder = Folder.new(tmp_path, "farm")
+    for name in ("hub", "desk.ada"):
+        passes.write(tmp_path / f"{name}.pass", folder.realm.issue(name))
+    hub, ada = (Trust(tmp_path / f"{name}.pass") for name in ("hub", "desk.ada"))
+    rights = Rights(hub, "orders", carry="orders")
+    with (
+        Pull(listen=ANY, trust=hub, peers=lambda who: rights.require(who, "publish", "orders/")) as pull,
+        Push(dial=pull.address, trust=ada, reconnect=0.1) as push,
+    ):
+        push.wait_for_peers(timeout=WAIT)
+        text = (tmp_path / "policy.toml").read_text().replace("version = 1", "version = 2")
+        (tmp_path / "policy.toml").write_text(text.replace('publish = [""]', 'publish = ["bills/"]'))
+        folder.sign()
+        denied = "right: desk.ada may not publish orders/"
+        eventually(lambda: pull.stats.cut >= 2)
+        assert reasons(pull) == {denied}
+        eventually(lambda: any(denied in reason for reason in reasons(push)))
+        assert rights.refusals["right"] >= 2

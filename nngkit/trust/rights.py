@@ -1,0 +1,97 @@
+"""What the peers of a room may do, and what they may call themselves.
+
+::
+
+    rights = Rights(trust, "discovery", carry="discovery")
+    rights.speaks(pipe.who, "render.w1:2")              # binding: its own name, an instance of it, or it may carry
+    rights.may(pipe.who, "offer", "render")             # a right
+    rights.require(pipe.who, "call", "pay/charge")      # or raise AccessDenied
+
+A refusal is counted, told to those who watch the trust, and logged: the first at once, then one line a minute. The log
+names the missing line of the policy, the peer hears the right alone. Without a trust everything is granted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from typing import Final, NoReturn
+
+from nngkit.errors import AccessDenied
+from nngkit.log_lines import LogLines
+from nngkit.trust.choice import Choice
+from nngkit.trust.names import owns
+from nngkit.trust.trust import Decision, Trust
+
+log = logging.getLogger("nngkit.trust")
+
+RIGHT: Final = "right"
+BINDING: Final = "binding"
+
+
+class Rights:
+    """What holds in one room. ``trust`` may be None or OPEN. Any thread may call.
+
+    ``carry``: what peers that speak for others must be granted here.
+    """
+
+    __slots__ = ("_carry", "_lines", "_lock", "refusals", "room", "trust")
+
+    def __init__(self, trust: Choice | None, room: str, *, carry: str) -> None:
+        self.trust = trust if isinstance(trust, Trust) else None
+        self.room = room
+        self.refusals: Counter[str] = Counter()
+        """How often a peer was refused, by code: "right", "binding"."""
+        self._carry = carry
+        self._lines = LogLines()
+        self._lock = threading.Lock()
+
+    def speaks(self, who: str | None, said: str) -> bool:
+        """Return True if ``who`` may speak as ``said``. A refusal is counted and logged."""
+        if self.owns(who, said):
+            return True
+        self._refuse(BINDING, who, f"speak as {said!r}", f"carry = [{_quoted(self._carry)}]")
+        return False
+
+    def owns(self, who: str | None, said: str) -> bool:
+        """Return what `speaks` does; nothing is counted."""
+        return self.trust is None or (
+            who is not None and (owns(who, said) or self.trust.policy.may(who, "carry", self._carry))
+        )
+
+    def may(self, who: str | None, right: str, target: str) -> bool:
+        """Return True if the policy grants ``right`` on ``target``. A refusal is counted and logged."""
+        if self.grants(who, right, target):
+            return True
+        self._refuse(RIGHT, who, f"{right} {target}", f"{right} = [{_quoted(target)}]")
+        return False
+
+    def grants(self, who: str | None, right: str, target: str) -> bool:
+        """Return what `may` does; nothing is counted."""
+        return self.trust is None or (who is not None and self.trust.policy.may(who, right, target))
+
+    def require(self, who: str | None, right: str, target: str) -> None:
+        """Raise AccessDenied unless `may`. Its text is for the peer: it begins with the code."""
+        if not self.may(who, right, target):
+            deny(RIGHT, who, f"{right} {target}")
+
+    def _refuse(self, code: str, who: str | None, what: str, line: str) -> None:
+        assert self.trust is not None
+        text = f"{self.room}: {code}: {who} may not {what}: a role of {who} needs {line}"
+        with self._lock:
+            self.refusals[code] += 1
+            due = self._lines.add(text, time.monotonic())
+        if due is not None:
+            log.warning("%s", due)
+        self.trust.tell(Decision(time.time(), self.room, who or "", what, code))
+
+
+def deny(code: str, who: str | None, what: str) -> NoReturn:
+    """Raise the AccessDenied that a peer is told of."""
+    raise AccessDenied(f"{code}: {who} may not {what}")
+
+
+def _quoted(target: str) -> str:
+    return '"' + target.replace("\\", "\\\\").replace('"', '\\"') + '"'
