@@ -15,6 +15,7 @@
     python3 dev.py bench [NAME]    run benchmarks/NAME.py, or all in alphabetical order; --list prints the names
     python3 dev.py web             build the browser page of nngkit/web into nngkit/web/static; needs Node.js and npm
     python3 dev.py wheel           build the browser page, then a wheel and an sdist that contain it, into dist
+    python3 dev.py audit           look up vulnerabilities of what the locks pin, and write build/sbom.json
     python3 dev.py lock  [ARGS]    write requirements/*.lock anew with uv; --upgrade takes newer versions
 
 PARTS lists what commands need. A part is built when its stamp in .venv is not the hash of what it depends on, so a
@@ -64,6 +65,7 @@ LOCKED = (
     ("docs", "--group docs"),
     ("bench", "--group bench"),
     ("wheel", "--group wheel"),
+    ("audit", "--group audit"),
 )
 
 
@@ -268,6 +270,7 @@ PARTS = (
     locked("docs", "adds the site builder: 26 MB to download"),
     locked("bench", "adds the systems that benchmarks compare with: 80 MB to download"),
     locked("wheel", "adds the wheel builder: less than 1 MB to download"),
+    locked("audit", "adds the auditor of dependencies: 5 MB to download"),
     Part(
         "web",
         "builds the browser page: 5 MB to download from npm, 25 MB on disk",
@@ -450,6 +453,12 @@ def wheel(arguments: list) -> list:
     return [("build", [PYTHON, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist", ROOT])]
 
 
+def audit(arguments: list) -> list:
+    if arguments:
+        fail("audit takes no arguments", 2)
+    return [("audit", [PYTHON, ROOT / "tools" / "audit.py"])]
+
+
 def lock(arguments: list) -> list:
     uv = shutil.which("uv")
     if uv is None:
@@ -488,6 +497,7 @@ COMMANDS = {
     "bench": Command(bench, (*RUN, "extras", "test", "bench")),  # they use the tests' networks, audits and hosts
     "web": Command(web, ("venv", "web")),
     "wheel": Command(wheel, ("venv", "run", "wheel", "web")),
+    "audit": Command(audit, ("venv", "audit")),
     "lock": Command(lock, ()),
 }
 

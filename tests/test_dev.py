@@ -111,7 +111,7 @@ def test_lock_compiles_each_lock_with_the_versions_of_those_before(checkout: Pat
     lines = done.stdout.splitlines()
     assert all(line.startswith("pip compile --quiet --universal ") and " --upgrade " in line for line in lines)
     names = [line.rpartition("--output-file requirements/")[2].removesuffix(".lock") for line in lines]
-    assert names == ["run", "extras", "test", "lint", "docs", "bench", "wheel"]
+    assert names == ["run", "extras", "test", "lint", "docs", "bench", "wheel", "audit"]
     assert lines[-1].count("--constraint requirements/") == len(lines) - 1
     assert dev(checkout, "lock", PATH="/nowhere").returncode == 2
 
@@ -211,7 +211,7 @@ NEEDS = {  # command: the locks that it installs
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", NEEDS)
-@pytest.mark.parametrize("part", ["run", "extras", "test", "lint", "docs", "bench", "wheel"])
+@pytest.mark.parametrize("part", ["run", "extras", "test", "lint", "docs", "bench", "wheel", "audit"])
 def test_a_command_installs_only_the_locks_that_it_needs(checkout: Path, command: str, part: str) -> None:
     (checkout / ".venv" / f"{part}.stamp").unlink()
     done = without_pip(checkout, *command.split())
