@@ -1,4 +1,4 @@
-"""What `python3 dev.py audit` makes of a report of pip-audit. The command itself runs in .ci/run."""
+"""Reports of pip-audit, as `python3 dev.py audit` sums them up. The command itself runs in .ci/run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the peers of a room may do, and what they may call themselves.
+"""Rights of the peers of a room: what they may do, and what they may call themselves.
 
 ::
 
@@ -7,7 +7,7 @@
     rights.may(pipe.who, "offer", "render")             # a right
     rights.require(pipe.who, "call", "pay/charge")      # or raise AccessDenied
 
-A refusal is counted, told to those who watch the trust, and logged: the first at once, then one line a minute. The log
+A refusal is counted, told to the watchers of the trust, and logged: the first at once, then one line a minute. The log
 names the missing line of the policy, the peer hears the right alone. Without a trust everything is granted.
 """
 
@@ -32,7 +32,7 @@ BINDING: Final = "binding"
 
 
 class Rights:
-    """What holds in one room. ``trust`` may be None or OPEN. Any thread may call.
+    """Rights in one room. ``trust`` may be None or OPEN. Any thread may call.
 
     ``carry``: what peers that speak for others must be granted here.
     """
@@ -48,49 +48,49 @@ class Rights:
         self._lines = LogLines()
         self._lock = threading.Lock()
 
-    def speaks(self, who: str | None, said: str) -> bool:
-        """Return True if ``who`` may speak as ``said``. A refusal is counted and logged."""
-        if self.owns(who, said):
+    def speaks(self, name: str | None, said: str) -> bool:
+        """Return True if ``name`` may speak as ``said``. A refusal is counted and logged."""
+        if self.owns(name, said):
             return True
-        self._refuse(BINDING, who, f"speak as {said!r}", f"carry = [{_quoted(self._carry)}]")
+        self._refuse(BINDING, name, f"speak as {said!r}", f"carry = [{_quoted(self._carry)}]")
         return False
 
-    def owns(self, who: str | None, said: str) -> bool:
+    def owns(self, name: str | None, said: str) -> bool:
         """Return what `speaks` does; nothing is counted."""
         return self.trust is None or (
-            who is not None and (owns(who, said) or self.trust.policy.may(who, "carry", self._carry))
+            name is not None and (owns(name, said) or self.trust.policy.may(name, "carry", self._carry))
         )
 
-    def may(self, who: str | None, right: str, target: str) -> bool:
+    def may(self, name: str | None, right: str, target: str) -> bool:
         """Return True if the policy grants ``right`` on ``target``. A refusal is counted and logged."""
-        if self.grants(who, right, target):
+        if self.grants(name, right, target):
             return True
-        self._refuse(RIGHT, who, f"{right} {target}", f"{right} = [{_quoted(target)}]")
+        self._refuse(RIGHT, name, f"{right} {target}", f"{right} = [{_quoted(target)}]")
         return False
 
-    def grants(self, who: str | None, right: str, target: str) -> bool:
+    def grants(self, name: str | None, right: str, target: str) -> bool:
         """Return what `may` does; nothing is counted."""
-        return self.trust is None or (who is not None and self.trust.policy.may(who, right, target))
+        return self.trust is None or (name is not None and self.trust.policy.may(name, right, target))
 
-    def require(self, who: str | None, right: str, target: str) -> None:
+    def require(self, name: str | None, right: str, target: str) -> None:
         """Raise AccessDenied unless `may`. Its text is for the peer: it begins with the code."""
-        if not self.may(who, right, target):
-            deny(RIGHT, who, f"{right} {target}")
+        if not self.may(name, right, target):
+            deny(RIGHT, name, f"{right} {target}")
 
-    def _refuse(self, code: str, who: str | None, what: str, line: str) -> None:
+    def _refuse(self, code: str, name: str | None, what: str, line: str) -> None:
         assert self.trust is not None
-        text = f"{self.room}: {code}: {who} may not {what}: a role of {who} needs {line}"
+        text = f"{self.room}: {code}: {name} may not {what}: a role of {name} needs {line}"
         with self._lock:
             self.refusals[code] += 1
             due = self._lines.add(text, time.monotonic())
         if due is not None:
             log.warning("%s", due)
-        self.trust.tell(Decision(time.time(), self.room, who or "", what, code))
+        self.trust.tell(Decision(time.time(), self.room, name or "", what, code))
 
 
-def deny(code: str, who: str | None, what: str) -> NoReturn:
+def deny(code: str, name: str | None, what: str) -> NoReturn:
     """Raise the AccessDenied that a peer is told of."""
-    raise AccessDenied(f"{code}: {who} may not {what}")
+    raise AccessDenied(f"{code}: {name} may not {what}")
 
 
 def _quoted(target: str) -> str:

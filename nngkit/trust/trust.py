@@ -42,7 +42,7 @@ Stamp = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a peer. ``at``: unix time in seconds; ``refused``: the code, empty if it was granted."""
+    """A decision about a peer. ``at``: unix time in seconds; ``refused``: the code, empty if it was granted."""
 
     at: float
     room: str
@@ -109,7 +109,7 @@ class Trust:
         return end
 
     def tell(self, decision: Decision) -> None:
-        """Pass a decision on to those who watch."""
+        """Pass a decision on to the watchers."""
         for watcher in self._watchers:
             watcher(decision)
 
