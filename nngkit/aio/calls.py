@@ -168,8 +168,8 @@ class Server(Aio[_server.Server]):
     handler       see handlers.py; also by `@server.method`, for calls that name a method
     discovery     survey addresses of all daemons; default: from the environment, as for Service, if it names any.
                   Without any, callers need the address; () says so whatever the environment
-    listen        address to listen on; default: loopback if all daemons are there, else this host's address towards
-                  them, and a free port. The server opens once a daemon's name has an address
+    listen        address to listen on; default: a free port of loopback if all daemons are there, else of this host's
+                  address towards them, by TLS with a trust. The server opens once a daemon's name has an address
     address       said to callers instead of the one that is listened on; default: this host's address towards the
                   daemons in place of all interfaces
     codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams

@@ -45,7 +45,7 @@ from nngkit.discovery.settings import ServiceSettings, names_daemons
 from nngkit.errors import ConfigError
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols.own_host import own_host, reachable
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Trust, chosen
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,8 +87,8 @@ class Server(UnderTrio):
     handler       see handlers.py; also by `@server.method`, for calls that name a method
     discovery     survey addresses of all daemons; default: from the environment, as for Service, if it names any.
                   Without any, callers need the address; () says so whatever the environment
-    listen        address to listen on; default: loopback if all daemons are there, else this host's address towards
-                  them, and a free port. The server opens once a daemon's name has an address
+    listen        address to listen on; default: a free port of loopback if all daemons are there, else of this host's
+                  address towards them, by TLS with a trust. The server opens once a daemon's name has an address
     address       said to callers instead of the one that is listened on; default: this host's address towards the
                   daemons in place of all interfaces
     codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams
@@ -218,8 +218,9 @@ class Server(UnderTrio):
         self._peers_changed = WakeUp()
         self._terminated = WakeUp()
         host = await own_host(self._daemons) if self._daemons and not self._listen else "127.0.0.1"
+        scheme = "tls+tcp" if self._tls is not None or isinstance(self._trust, Trust) else "tcp"
         self._rep = Rep(
-            listen=self._listen or f"tcp://{host}:0",
+            listen=self._listen or f"{scheme}://{host}:0",
             name=_short(self.name),
             recv_max_size=self._running.limit,
             tls=self._tls,

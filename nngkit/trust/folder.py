@@ -45,6 +45,11 @@ edit = ["*"]
 work = ["*"]
 submit = ["*"]
 join = ["*"]
+
+[role.hubs] # voters of clusters; relays, devices and inner nodes, which speak for others
+names = ["hub", "hub.*"]
+vote = ["*"]
+carry = ["*"]
 """
 
 

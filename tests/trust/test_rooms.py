@@ -348,3 +348,12 @@ def test_a_pass_takes_the_place_of_certificates(pass_of: Callable[..., Path]) ->
     own = ["--trust", str(pass_of("hub"))]
     assert_fails(nngkit("discoverd", "--listen", ANY, *own, "--cert", "/x", "--key", "/x"), 2, "--cert: is given by")
     assert_fails(nngkit("discoverd", "--listen", ANY, "--trust", "/nowhere"), 2, "--trust: pass: /nowhere")
+
+
+async def test_a_server_with_a_trust_that_is_given_no_address_speaks_tls(pass_of: Callable[..., Path]) -> None:
+    async def echo(body: object) -> object:
+        return body
+
+    async with Server("echo", echo, discovery=(), trust=Trust(pass_of("hub"))) as running:
+        assert running.address.startswith("tls+tcp://127.0.0.1:")
+        await calls(running.address, Trust(pass_of("desk.ada")))
