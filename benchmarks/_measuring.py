@@ -21,6 +21,7 @@ A measured process prints a line of JSON with some of::
     batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_cold: Spark's
     base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
     shuffle_mib  written for shuffles
+    inputs refused escaped   of fuzzing: read, refused by an error of nngkit, by any other
     kills        that hit the work               midway       of these, with work unfinished
     records repeated lost doubled wrong   counts of an audit after kills
 """
@@ -91,6 +92,9 @@ UNITS = {
     "rounds": "rounds",
     "cpu_s": "s CPU daemon",
     "copies": "copies",
+    "inputs": "inputs",
+    "refused": "refused",
+    "escaped": "escaped",
     "kills": "kills",
     "midway": "midway",
     "records": "records",

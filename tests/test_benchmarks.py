@@ -46,6 +46,7 @@ SHORT = {
     "consumers": ["--records", "20000"],
     "journal_size": ["--only", ", 100 segments"],
     "kills": ["--kills", "12"],
+    "fuzz": ["--inputs", "20000"],
     "fanout": ["--only", "as fast as it goes", "--only", "late joins"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],
@@ -80,6 +81,10 @@ def test_benchmark_measures_every_way(name: str, tmp_path: Path) -> None:
     for group in groups:
         for row in group["rows"]:
             if row.keys() & IDLING:
+                continue
+            if "escaped" in row:
+                assert row["inputs"] > 0, row
+                assert row["escaped"] == 0, row
                 continue
             if "kills" in row:
                 assert min(row["kills"], row["records"]) > 0, row

@@ -26,7 +26,7 @@ from msgspec import Meta, field
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, NotStored
-from nngkit.messages import ANY_TEXT, Row, Rows
+from nngkit.messages import ANY_TEXT, Natural63, Row, Rows
 
 ID: Final = "id"  # header with the message id
 MOST_VALUES: Final = 65536  # records a request, as messages a batch
@@ -57,9 +57,9 @@ class IngestRequest(Row, frozen=True, tag=1):
 class Stored(Row, frozen=True, tag=1):
     """Reply: the records are on disk, at the offsets `first` to `end` - 1 of `partition`."""
 
-    partition: int
-    first: int
-    end: int
+    partition: Natural63
+    first: Natural63
+    end: Natural63
 
 
 class NotIngested(Row, frozen=True, tag=0):

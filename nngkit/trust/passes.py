@@ -71,14 +71,15 @@ def read(path: str | os.PathLike[str]) -> Pass:
     if len(data) > LIMIT:
         raise ConfigError("pass", f"{path}: over {LIMIT} bytes", path)
     try:
-        return parse(data.decode("ascii"))
-    except (ConfigError, UnicodeDecodeError) as wrong:
-        why = wrong.why if isinstance(wrong, ConfigError) else "not PEM text"
-        raise ConfigError("pass", f"{path}: {why}", path) from wrong
+        return parse(data.decode("latin-1"))
+    except ConfigError as wrong:
+        raise ConfigError("pass", f"{path}: {wrong.why}", path) from wrong
 
 
 def parse(text: str) -> Pass:
     """Read the text of a pass. Raises ConfigError."""
+    if not text.isascii():
+        raise ConfigError("pass", "not PEM text")
     blocks = [(found[1], found[0]) for found in _BLOCK.finditer(text)]
     certificates = [block for kind, block in blocks if kind == "CERTIFICATE"]
     keys = [block for kind, block in blocks if kind.endswith("PRIVATE KEY")]

@@ -94,3 +94,11 @@ def test_arbitrary_bytes_raise_only_declared_errors(data: bytes) -> None:
             parse(data)
         except (BadMessage, NotStored):
             continue
+
+
+@pytest.mark.parametrize("place", range(2, 4))
+def test_a_reply_with_a_negative_number_is_rejected(place: int) -> None:
+    fields: list[Any] = [1, 0, 5, 9]
+    fields[place] = -1
+    with pytest.raises(BadMessage):
+        parse_reply(envelope.encode(fields))

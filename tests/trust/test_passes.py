@@ -107,3 +107,13 @@ def test_both_keys_are_trusted_while_one_replaces_the_other() -> None:
 def test_what_is_no_name_is_not_signed(name: str) -> None:
     with pytest.raises(ConfigError, match="lower-case words"):
         FARM.issue(name)
+
+
+def test_a_pass_or_invitation_with_other_letters_is_refused_in_words(tmp_path: Path) -> None:
+    text = FARM.issue("render.w1").replace("MII", "M\u00efI", 1)
+    with pytest.raises(ConfigError, match="not PEM text"):
+        passes.parse(text)
+    path = tmp_path / "w1.pass"
+    passes.write(path, text)
+    with pytest.raises(ConfigError, match=r"w1\.pass: not PEM text"):
+        passes.read(path)
