@@ -245,7 +245,8 @@ class Mesh(Aio[_mesh.Mesh]):
     Args:
         listen: Address to accept neighbours at, or several.
         dial: Addresses of neighbours to connect to.
-        id: Name of this node, unique in the mesh: printable text of at most 64 bytes. The default is random.
+        id: Name of this node, unique in the mesh: printable text of at most 64 bytes. The default is random. With a
+            trust it is the name of the pass, or NAME:WORD where several nodes have one pass.
         history: Begin the streams that are older than this node at what its first neighbour keeps, instead of at now.
         buffer_bytes: Memory for messages that neighbours may ask for; and half as much for messages that wait for
             earlier ones.
@@ -258,6 +259,8 @@ class Mesh(Aio[_mesh.Mesh]):
         send_buffer: Messages queued for each neighbour.
         send_window: Bytes queued for each neighbour.
         tls: For tls+tcp and wss.
+        trust: For all connections; the default is that of the process. A neighbour then speaks under its own name,
+            unless the policy grants it ``carry = ["mesh"]``.
         reconnect: Maximum seconds between tries to connect.
         admit: Called on an NNG thread with each new Pipe; it refuses the neighbour by returning a false value.
         max_pipes: Neighbours accepted at a time; 0 is no limit.

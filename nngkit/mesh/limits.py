@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 from nngkit.errors import ConfigError
 from nngkit.mesh.values import MeshGap, MeshMessage
@@ -56,6 +56,19 @@ class MeshLimits:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+
+
+class Voices(Protocol):
+    """In whose names neighbours may speak. Refusals are counted there."""
+
+    def speaks(self, link: int, origin: str) -> bool:
+        """Return True if the neighbour may send messages of ``origin``, or call itself so."""
+
+    def tells(self, link: int, origin: str) -> bool:
+        """Return True if what the neighbour says of the messages of ``origin`` counts."""
+
+    def carries(self, link: int) -> bool:
+        """Return True if this node may speak for others on the link."""
 
 
 class Effects:

@@ -34,7 +34,8 @@ from nngkit.mesh.values import MeshGap, MeshMessage, MeshNeighbour, MeshStats
 from nngkit.mesh.wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 from nngkit.redial import log_heard, log_silent
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Rights, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -59,7 +60,8 @@ class Mesh(UnderTrio):
     Args:
         listen: Address to accept neighbours at, or several.
         dial: Addresses of neighbours to connect to.
-        id: Name of this node, unique in the mesh: printable text of at most 64 bytes. The default is random.
+        id: Name of this node, unique in the mesh: printable text of at most 64 bytes. The default is random. With a
+            trust it is the name of the pass, or NAME:WORD where several nodes have one pass.
         history: Begin the streams that are older than this node at what its first neighbour keeps, instead of at now.
         buffer_bytes: Memory for messages that neighbours may ask for; and half as much for messages that wait for
             earlier ones.
@@ -72,6 +74,8 @@ class Mesh(UnderTrio):
         send_buffer: Messages queued for each neighbour.
         send_window: Bytes queued for each neighbour.
         tls: For tls+tcp and wss.
+        trust: For all connections; the default is that of the process. A neighbour then speaks under its own name,
+            unless the policy grants it ``carry = ["mesh"]``.
         reconnect: Maximum seconds between tries to connect.
         admit: Called on an NNG thread with each new Pipe; it refuses the neighbour by returning a false value.
         max_pipes: Neighbours accepted at a time; 0 is no limit.
@@ -103,7 +107,9 @@ class Mesh(UnderTrio):
         admit: Callable[[Pipe], bool] | None = None,
         max_pipes: int = 0,
     ) -> None:
-        self.id = uuid4().hex[:16] if id is None else id
+        trust = chosen(trust, tls)
+        named = own_id(trust, id)
+        self.id = uuid4().hex[:16] if named is None else named
         limits = MeshLimits(buffer_bytes=buffer_bytes, patience=patience, digest=digest, streams=streams)
         for what, value in (("recv_buffer", recv_buffer), ("recv_bytes", recv_bytes)):
             if not isinstance(value, int) or value < 1:
@@ -112,7 +118,10 @@ class Mesh(UnderTrio):
         self._dial = _several(dial)
         self._most = recv_max_size
         # microseconds: two runs of one id never begin in the same one
-        self._state = MeshState(self.id, time.time_ns() // 1000, time.monotonic(), limits, history=history)
+        epoch = time.time_ns() // 1000
+        self._rights = Rights(trust, "mesh", carry="mesh")
+        self._voices = None if self._rights.trust is None else _Voices(self._rights)
+        self._state = MeshState(self.id, epoch, time.monotonic(), limits, history=history, voices=self._voices)
         self._cap, self._window = recv_buffer, recv_bytes
         self._queue: deque[MeshMessage | MeshGap] = deque()
         self._queued_bytes = 0
@@ -125,14 +134,14 @@ class Mesh(UnderTrio):
             "recv_window": 1024 * 1024,
             "recv_buffer": 8192,
             "tls": tls,
-            "trust": chosen(trust, tls),
+            "trust": trust,
             "reconnect": reconnect,
             "admit": admit,
             "max_pipes": max_pipes,
             "name": self.id[:15],
         }
         self._background = Background()
-        self._pipes: dict[int, Pipe] = {}
+        self._pipes: dict[int, Pipe] = {} if self._voices is None else self._voices.pipes
         self._sent_since = 0
         self._half = send_buffer // 2
 
@@ -316,6 +325,8 @@ class Mesh(UnderTrio):
             for pipe, run in groupby(messages, lambda message: message.pipe):
                 if pipe is not None and pipe.id not in self._pipes and pipe in bus.pipes:
                     self._join(pipe, now)  # its frames were faster than its event
+                if self._voices is not None:
+                    self._voices.heard = pipe
                 state.receive(-1 if pipe is None else pipe.id, [message.body for message in run], now)
             if now >= state.wake_at:
                 state.tick(now)
@@ -341,8 +352,15 @@ class Mesh(UnderTrio):
         effects: Effects = self._state.take()
         bus, pipes = self._bus, self._pipes
         with suppress(Closed):
+            deaf = self._deaf()
             for link, run in groupby(effects.relays, itemgetter(1)):
-                bus.send_except(None if link is None else pipes.get(link), [frame for frame, _ in run])
+                frames = [frame for frame, _ in run]
+                if not deaf:
+                    bus.send_except(None if link is None else pipes.get(link), frames)
+                    continue
+                for number, there in pipes.items():
+                    if number != link and number not in deaf:
+                        bus.send_to(there, frames)
             for link, sends in groupby(effects.sends, itemgetter(0)):
                 if link in pipes:
                     bus.send_to(pipes[link], [frame for _, frame in sends])
@@ -362,6 +380,11 @@ class Mesh(UnderTrio):
         if self._state.greeted and not self._greeted.is_set():
             self._greeted.set()
         self._due.wake()
+
+    def _deaf(self) -> set[int]:
+        """Return the links at which this node may not speak for others: their neighbours would refuse it."""
+        voices = self._voices
+        return set() if voices is None else {link for link in self._pipes if not voices.carries(link)}
 
     # ---- what can be read
 
@@ -400,7 +423,7 @@ class Mesh(UnderTrio):
     @property
     def stats(self) -> MeshStats:
         """The counters of the mesh."""
-        return replace(self._state.stats, unread=self._unread_count)
+        return replace(self._state.stats, unread=self._unread_count, refused=dict(self._rights.refusals))
 
     @property
     def socket_stats(self) -> Stats:
@@ -409,6 +432,32 @@ class Mesh(UnderTrio):
 
     def __repr__(self) -> str:
         return f"<Mesh {self.id}>"
+
+
+class _Voices:
+    """In whose names neighbours may speak under a trust: see nngkit.mesh.limits.Voices.
+
+    `pipes`: of the neighbours; `heard`: the one whose frames are taken in, which may have left meanwhile.
+    """
+
+    def __init__(self, rights: Rights) -> None:
+        self.pipes: dict[int, Pipe] = {}
+        self.heard: Pipe | None = None
+        self._rights = rights
+
+    def _who(self, link: int) -> str | None:
+        heard = self.heard
+        pipe = heard if heard is not None and heard.id == link else self.pipes.get(link)
+        return None if pipe is None else pipe.who
+
+    def speaks(self, link: int, origin: str) -> bool:
+        return self._rights.speaks(self._who(link), origin)
+
+    def tells(self, link: int, origin: str) -> bool:
+        return self._rights.speaks(self._who(link), origin)
+
+    def carries(self, link: int) -> bool:
+        return self._rights.carries(self._who(link))
 
 
 class _Iteration(AsyncGenerator[Any, None]):

@@ -30,6 +30,9 @@ Digests say confirmed numbers only, so a forged one does not return as a confirm
 `patience` is dropped ("unconfirmed"). A message more than `window` ahead of what is missing is not held, and one
 neighbour's claim that is more than `window` ahead of all others is ignored until it is confirmed.
 
+`Voices` says in whose name a neighbour may speak, and where this node may speak for others: messages, digests and
+confirmations of an origin count only from a neighbour that may bring them. A request for messages is no such thing.
+
 Invariants:
 
 1. A number below `Stream.next` is never accepted: nothing is delivered twice.
@@ -38,6 +41,7 @@ Invariants:
    node, or than `forget`, begins at its present end: a forgotten one cannot begin anew.
 4. No number beyond the confirmed ones is given up.
 5. Every table is capped: streams, kept and held bytes, claims (one for each link and stream that is behind).
+6. What a neighbour says in a name that it may not use changes nothing but a counter of `Voices`.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
+from typing import Any
 
 from msgspec import UNSET
 
@@ -68,6 +73,7 @@ from nngkit.mesh.limits import (
     SPEED,
     Effects,
     MeshLimits,
+    Voices,
     size_of,
 )
 from nngkit.mesh.stream import Claim, Link, Stream
@@ -79,11 +85,19 @@ from nngkit.silence import PERIOD, Silence
 class MeshState:
     """State of one node. `epoch` must differ between the runs of an id: microseconds since 1970.
 
-    `history`: begin older streams at what the first neighbour keeps, instead of at their present end.
+    `history`: begin older streams at what the first neighbour keeps, instead of at their present end. `voices`: without
+    them every neighbour may speak for all.
     """
 
     def __init__(
-        self, id: str, epoch: int, now: float, limits: MeshLimits | None = None, *, history: bool = False
+        self,
+        id: str,
+        epoch: int,
+        now: float,
+        limits: MeshLimits | None = None,
+        *,
+        history: bool = False,
+        voices: Voices | None = None,
     ) -> None:
         if not id or len(id.encode()) > wire.MOST_ORIGIN or not id.isprintable():
             raise ConfigError("id", f"{id!r} is not printable text of 1 to {wire.MOST_ORIGIN} bytes", id)
@@ -92,6 +106,7 @@ class MeshState:
         self.id, self.epoch = id, epoch
         self.limits = limits or MeshLimits()
         self.history = history
+        self._voices = voices
         self.started = now
         self.greeted = False  # a neighbour has told all of its streams: from here on, no stream is missed
         self.wake_at = now
@@ -109,7 +124,7 @@ class MeshState:
         self._full_until = now  # no stream may be forgotten before
         self._effects = Effects()
         self._warned: set[str] = set()
-        self._count: dict[str, int] = {each.name: 0 for each in fields(MeshStats)}
+        self._count: dict[str, int] = {each.name: 0 for each in fields(MeshStats) if each.name != "refused"}
 
     # ---- what the shell does
 
@@ -127,7 +142,7 @@ class MeshState:
     @property
     def stats(self) -> MeshStats:
         """The counters."""
-        counted = {
+        counted: dict[str, Any] = {
             **self._count,
             "streams": len(self._streams),
             "behind": len(self._behind),
@@ -150,7 +165,8 @@ class MeshState:
         if link in self._links:
             return
         self._links[link] = Link(now)
-        lines = [self._line(stream, now) for stream in [self._own, *self._streams.values()] if stream.head]
+        others = self._streams.values() if self._carries(link) else ()
+        lines = [self._line(stream, now) for stream in [self._own, *others] if stream.head]
         self._effects.sends += [(link, digest) for digest in self._digests(lines, whole=True)]
 
     def link_down(self, link: int, now: float) -> None:
@@ -183,6 +199,8 @@ class MeshState:
         there = self._links.get(link)
         if there is not None:
             there.heard = now
+        if self._voices is not None:
+            frames = self._spoken(self._voices, link, frames)
         streams, relays, events, window = self._streams, self._effects.relays, self._effects.events, self.limits.window
         data, prefix = wire.DATA, wire.PREFIX
         delivered = duplicates = 0
@@ -223,6 +241,24 @@ class MeshState:
         self._count["delivered"] += delivered
         self._count["duplicates"] += duplicates
         self._count["relayed"] += len(relays) - before
+
+    # ---- names
+
+    def _spoken(self, voices: Voices, link: int, frames: Sequence[bytes]) -> list[bytes]:
+        """Return the frames without the messages of origins for which the neighbour may not speak."""
+        start, may, kept = wire.PREFIX, dict[bytes, bool](), []
+        for frame in frames:
+            if frame and frame[0] == wire.DATA and len(frame) > start:
+                origin = frame[start : start + frame[1]]
+                if not (may.get(origin) or voices.speaks(link, origin.decode(errors="replace"))):
+                    continue  # each one is counted
+                may[origin] = True
+            kept.append(frame)
+        return kept
+
+    def _carries(self, link: int) -> bool:
+        """Return True if this node may speak for others on a link: else the neighbour would refuse what it says."""
+        return self._voices is None or self._voices.carries(link)
 
     # ---- data
 
@@ -375,6 +411,8 @@ class MeshState:
         if isinstance(content, wire.Ask):
             self._answer(link, there, content, now)
         elif isinstance(content, wire.Digest):
+            if self._voices is not None and not self._voices.speaks(link, content.id):
+                return
             greeting = not there.greeted
             there.id, there.greeted = content.id, there.greeted or content.last
             self._note_origin(link, wire.key_of(content.id, content.epoch), now)
@@ -402,6 +440,8 @@ class MeshState:
 
     def _read_line(self, link: int, line: wire.Line, answer: bool, now: float) -> None:
         key = wire.key_of(line.origin, line.epoch)
+        if self._voices is not None and not self._voices.tells(link, line.origin):
+            return
         if key == self._key:
             if line.head > self._own.head:
                 self._clash()
@@ -448,6 +488,8 @@ class MeshState:
         key = wire.key_of(ask.origin, ask.epoch)
         stream = self._own if key == self._key else self._streams.get(key)
         if stream is None or there.answers >= ANSWERS_A_DIGEST:
+            return
+        if stream is not self._own and not self._carries(link):
             return
         there.answers += 1
         frames = stream.answer(ask.ranges, ASK_MESSAGES, ANSWER_BYTES)
@@ -502,8 +544,14 @@ class MeshState:
         start = self._slice % max(1, len(self._streams))
         chosen |= islice(self._streams.items(), start, start + SLICE)
         self._slice = start + SLICE
-        lines = [self._line(stream, now) for stream in (self._own, *chosen.values()) if stream.head]
-        self._effects.digests += self._digests(lines)
+        own = [self._line(self._own, now)] if self._own.head else []
+        lines = [*own, *(self._line(stream, now) for stream in chosen.values() if stream.head)]
+        if self._voices is None or all(map(self._voices.carries, self._links)):
+            self._effects.digests += self._digests(lines)
+            return
+        for link in self._links:
+            told = self._digests(lines if self._voices.carries(link) else own)
+            self._effects.sends += [(link, digest) for digest in told]
 
     def _digests(self, lines: Sequence[wire.Line], *, whole: bool = False) -> Iterator[bytes]:
         """Yield digests of these lines. `whole`: the lines are about all streams, which the last one says."""

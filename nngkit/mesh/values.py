@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 GapReason = Literal["gone", "patience", "unread"]
@@ -76,6 +77,7 @@ class MeshStats:
         behind: Streams with missing messages.
         kept_bytes: Messages kept for neighbours that ask, with 200 bytes for each.
         held_bytes: Messages that wait for earlier ones, with 200 bytes for each.
+        refused: Messages and digests in names that their neighbours may not use, by code: "binding". With a trust.
     """
 
     sent: int = 0
@@ -99,3 +101,4 @@ class MeshStats:
     behind: int = 0
     kept_bytes: int = 0
     held_bytes: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)

@@ -14,15 +14,16 @@ names the missing line of the policy, the peer hears the right alone. Without a 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
 from typing import Final, NoReturn
 
-from nngkit.errors import AccessDenied
+from nngkit.errors import AccessDenied, ConfigError
 from nngkit.log_lines import LogLines
 from nngkit.trust.choice import Choice
-from nngkit.trust.names import owns
+from nngkit.trust.names import owns, uid
 from nngkit.trust.trust import Decision, Trust
 
 log = logging.getLogger("nngkit.trust")
@@ -61,6 +62,24 @@ class Rights:
             name is not None and (owns(name, said) or self.trust.policy.may(name, "carry", self._carry))
         )
 
+    def greets(self, name: str | None, said: str) -> bool:
+        """Return True if ``name`` may call itself ``said``. Carrying is no help to a name that a pass proves."""
+        if self.trust is None or (name and owns(name, said)):
+            return True
+        if not name or name.startswith("@"):
+            return self.speaks(name, said)
+        self._refuse(BINDING, name, f"call itself {said!r}", f"a pass of {said.partition(':')[0]!r}")
+        return False
+
+    def carries(self, name: str | None) -> bool:
+        """Return True if this process may speak for others at the peer ``name``, by the policy that is here."""
+        if self.trust is None or not name:
+            return True
+        own = self.trust.name
+        if name.startswith("@"):  # as it has no pass there, this process has shown none
+            own = uid(os.getuid()) if name.startswith("@uid.") else name
+        return self.trust.policy.may(own, "carry", self._carry)
+
     def may(self, name: str | None, right: str, target: str) -> bool:
         """Return True if the policy grants ``right`` on ``target``. A refusal is counted and logged."""
         if self.grants(name, right, target):
@@ -86,6 +105,20 @@ class Rights:
         if due is not None:
             log.warning("%s", due)
         self.trust.tell(Decision(time.time(), self.room, name or "", what, code))
+
+
+def own_id(trust: Choice | None, given: str | None) -> str | None:
+    """Return the id that a room is given; under a trust it is one of the pass's, and its name by default.
+
+    Raises ConfigError for the id of another name.
+    """
+    if not isinstance(trust, Trust):
+        return given
+    if given is not None and not owns(trust.name, given):
+        raise ConfigError(
+            "id", f"{given!r} is neither {trust.name!r}, which the pass says, nor {trust.name}:WORD", given
+        )
+    return trust.name if given is None else given
 
 
 def deny(code: str, name: str | None, what: str) -> NoReturn:

@@ -127,7 +127,7 @@ async def consumes(url: str, trust: Trust) -> None:
 
 @asynccontextmanager
 async def mesh(trust: Trust, folder: Path) -> AsyncIterator[str]:
-    async with Mesh(listen=ANY, id="a", trust=trust) as node, trio.open_nursery() as nursery:
+    async with Mesh(listen=ANY, trust=trust) as node, trio.open_nursery() as nursery:
 
         async def talk() -> None:
             while True:
@@ -140,7 +140,7 @@ async def mesh(trust: Trust, folder: Path) -> AsyncIterator[str]:
 
 
 async def hears(url: str, trust: Trust) -> None:
-    async with Mesh(dial=url, id="b", trust=trust) as node:
+    async with Mesh(dial=url, trust=trust) as node:
         async for _ in node.events():
             return
 

@@ -1,0 +1,48 @@
+"""A realm in one folder: passes, and a policy that is written anew while programs run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nngkit.trust import Folder, Trust, passes
+from nngkit.trust.realm import Realm
+
+FARM = Realm.new("farm")
+
+
+class OneRealm:
+    """Passes of one realm, all beside one policy. Without `policy` there is none."""
+
+    def __init__(self, path: Path, realm: Realm = FARM) -> None:
+        self._folder = Folder(path, realm)
+        self._version = 0
+        self._made: list[Trust] = []
+        path.mkdir(parents=True, exist_ok=True)
+
+    def trust(self, name: str) -> Trust:
+        """Return a trust of its own, as of another process."""
+        self._made.append(Trust(self.file(name)))
+        return self._made[-1]
+
+    def file(self, name: str) -> Path:
+        """Return the file of a pass."""
+        path = self._folder.path / f"{name}.pass"
+        if not path.exists():
+            passes.write(path, self._folder.realm.issue(name))
+        return path
+
+    def policy(self, *roles: str) -> None:
+        """Write the next version of the policy: roles as `names | right = [...] | ...`.
+
+        All trusts have read it then, as sockets have them do within two seconds.
+        """
+        self._version += 1
+        lines = [f'realm = "{self._folder.realm.name}"', f"version = {self._version}", "revoked = []"]
+        for number, role in enumerate(roles):
+            names, *grants = (each.strip() for each in role.split("|"))
+            listed = ", ".join(f'"{name}"' for name in names.split())
+            lines += [f"[role.r{number}]", f"names = [{listed}]", *grants]
+        (self._folder.path / "policy.toml").write_text("\n".join(lines) + "\n")
+        self._folder.sign()
+        for trust in self._made:
+            trust.refresh(now=True)
