@@ -48,6 +48,14 @@ GROUPS = (
         ways("other", ("_nngkit:ask", "_nngkit:reply"), ("_zmq:ask", "_zmq:reply")),
         (Promise("p50, a pass vs plain", "nngkit, a pass", "nngkit, plain", None, None, "p50_us"),),
     ),
+    Group(
+        "a Publisher to 1,000 subscribers of 20 classes, a message of 16 B",
+        tuple(
+            Way(name, "_classes:publish", "_classes:subscribe", "measured", PASS | {"policy": policy, "seconds": 5.0})
+            for name, policy in (("with a policy", True), ("without", False))
+        ),
+        (Promise("CPU of the publisher, with vs without", "with a policy", "without", 1.2, 1.05, "cpu_us"),),
+    ),
 )
 
 if __name__ == "__main__":

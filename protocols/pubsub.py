@@ -48,7 +48,8 @@ from typing import Any, ClassVar, TypeVar, Unpack
 from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.inbox import WhenBehind
-from nngkit.protocols._core.peer_queues import PeerQueues
+from nngkit.protocols._core.peer_queues import Divide, PeerQueues
+from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.send_queue import WhenFull
 from nngkit.protocols._nng.library import Payload, as_bytes
 from nngkit.protocols._shm.sharing import Message, Reference, plain
@@ -75,6 +76,7 @@ STEP = 256  # topics that are added or removed at once, while messages wait: a m
 Topic = bytes | bytearray | memoryview | str
 Wanted = Topic | Pattern
 Handler = Callable[[bytes], object]
+Sieve = Callable[[Pipe, Sequence[bytes]], Sequence[bytes]]
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 _WANTED = (bytes, bytearray, memoryview, str, Pattern)
 
@@ -142,6 +144,15 @@ class Pub(Sender, Socket):
             return self._lend(size, timeout, head)
         self._check_open()  # numbered, or in a batch: copied
         return Loan(None, size, None, partial(self.send, topic=head), partial(self.asend, topic=head))
+
+    def divide(self, divide: Divide) -> None:
+        """Have ``divide(messages, connections)`` say which of several messages go to which connections.
+
+        It returns parts: connections, their messages, the bytes of these, and calls to make when they are queued. It is
+        called on any thread, under the socket's lock, perhaps twice with the same messages. A connection has a
+        ``pipe``. Not for bodies in shared memory.
+        """
+        self._outbox.divide = divide
 
     def _set_up(self) -> None:
         if self._outbox.when_full == "drop_oldest":
@@ -226,6 +237,7 @@ class Sub(MessageReceiver, Socket):
         self._routes: Routes[Handler] = Routes()
         self._routing = threading.Lock()
         self._unhandled = 0
+        self._sieve: Sieve | None = None
         self._first_topics: Iterable[Wanted] = [topics] if isinstance(topics, _WANTED) else topics
         self._sequence = sequence
         self._topics = Topics()
@@ -239,6 +251,15 @@ class Sub(MessageReceiver, Socket):
         self._change()
         self.subscribe_many(self._first_topics)
         self._first_topics = ()
+
+    def sift(self, sieve: Sieve) -> None:
+        """Have ``sieve(pipe, messages)`` return which messages of a connection to receive, before topics are compared.
+
+        It is called on any thread, under the socket's lock, perhaps twice with the same messages.
+        """
+        with self._state.lock:
+            self._sieve = sieve
+            self._change()
 
     @property
     def topics(self) -> tuple[bytes, ...]:
@@ -314,7 +335,7 @@ class Sub(MessageReceiver, Socket):
         return "" if self._topics else "; it has no topics: subscribe to b'' to receive everything"
 
     def _change(self) -> None:
-        plain = self._topics.prefixes.everything and self._batch is None and not self._sequence
+        plain = self._topics.prefixes.everything and self._batch is None and not self._sequence and self._sieve is None
         self._inbox.unpack = None if plain else self._unpacker
 
     def _unpack(self, connection: Connection, messages: Sequence[bytes]) -> Sequence[Any]:
@@ -322,6 +343,8 @@ class Sub(MessageReceiver, Socket):
         if self._topicless_since is not None and messages and time.monotonic() - self._topicless_since > UNHEARD:
             self._topicless_since = None
             log.warning("%r drops received messages: it has no topics; subscribe to b'' to receive everything", self)
+        if self._sieve is not None:
+            messages = () if connection.pipe is None else self._sieve(connection.pipe, messages)
         if self._batch is not None:
             match = self._topics.match
             return self._split_all(connection, [message for message in messages if match(_topic_of_batch(message))])

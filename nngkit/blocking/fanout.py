@@ -451,14 +451,16 @@ class Publisher(Blocking[_publisher.Publisher]):
     """Numbered PUB; use it with `with`.
 
     listen     addresses of the PUB socket
-    id         of this publisher: a restart with the same id is known as such; default: new at every start
+    id         of this publisher: a restart with the same id is known as such; default: new at every start. Under a
+               trust the name of its pass, or NAME:WORD
     heartbeat  seconds between heartbeats; subscribers notice a missing tail within that time
     keep       keep the last message of each topic, for subscribers that join; Keep has the caps
     snapshot   returns (topic, body) pairs that are the present state: used for them instead of kept messages
-    plain      addresses of a second PUB socket, with the messages as they are: for nngcat, browsers, any SUB
+    plain      addresses of a second PUB socket, with the messages as they are: for nngcat, browsers, any SUB; under a
+               policy for names that may subscribe to all topics
     control    address of the REP socket; default: a free port at the first address; for ipc the path with ".control"
     tls        for all sockets
-    trust      in place of tls, or OPEN; default: NNGKIT_TRUST
+    trust      in place of tls, or OPEN; default: NNGKIT_TRUST. Its policy says which name may subscribe to what
     send_buffer  messages queued for each subscriber, 1 to 8192; over it the oldest are dropped
 
     Entering raises ConfigError for unusable values, Unreachable if it cannot listen.
@@ -545,7 +547,8 @@ class Subscriber(Blocking[_subscriber.Subscriber]):
     policy      at the high-water mark: "report", "resync" or "raise", see backlog.py; "resync" also at each gap
     high_water  caps on what is unread
     last        begin with the publisher's last message of each topic, then live ones: Synchronized says from where
-    id          by which publishers know it; default: new
+    id          by which publishers know it; default: new. Under a trust the name of its pass, or NAME:WORD
+    trust       in place of tls, or OPEN; default: NNGKIT_TRUST. Its policy says which names may publish which topics
     recv_max_size  bytes of the largest message; TLS as for every socket
 
     The events: Published, Gap, Restarted, Lagging, CaughtUp, Synchronized; of a publisher in the order of its numbers.

@@ -136,6 +136,12 @@ class Policy:
                 shortest.append(each)
         return tuple(shortest)
 
+    def topics(self, name: str, right: str) -> tuple[str, ...]:
+        """Return the prefixes of topics that are granted: ("",) stands for all, () for none."""
+        if name in self.revoked:
+            return ()
+        return ("",) if self.is_open else self._of(name, right)[0]
+
     def _roles_of(self, name: str) -> Iterator[Role]:
         return (role for role in self.roles if any(matches(name, pattern) for pattern in role.names))
 

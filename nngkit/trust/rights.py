@@ -96,6 +96,18 @@ class Rights:
         if not self.may(name, right, target):
             deny(RIGHT, name, f"{right} {target}")
 
+    def topics(self, name: str | None, right: str) -> tuple[str, ...]:
+        """Return the prefixes of topics that are granted: ("",) stands for all, () for none. Nothing is counted."""
+        if self.trust is None:
+            return ("",)
+        return () if name is None else self.trust.policy.topics(name, right)
+
+    def require_topics(self, name: str | None, right: str) -> None:
+        """Raise AccessDenied if ``right`` is granted on no topic at all."""
+        if not self.topics(name, right):
+            self._refuse(RIGHT, name, f"{right} any topic", f'{right} = ["topic"]')
+            deny(RIGHT, name, f"{right} any topic")
+
     def _refuse(self, code: str, name: str | None, what: str, line: str) -> None:
         assert self.trust is not None
         text = f"{self.room}: {code}: {name} may not {what}: a role of {name} needs {line}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from nngkit.errors import Closed
 from nngkit.protocols._core.connection import CHUNK, JOINED, Connection
@@ -29,6 +29,9 @@ from nngkit.protocols.sp import APART
 BURST_MESSAGES: Final = 256  # messages of a burst to all peers after which they are distributed
 
 Result = TypeVar("Result")
+Part: TypeAlias = tuple[Sequence[Any], Sequence[bytes], int, Sequence[tuple[Any, ...]]]
+"""Connections, what they get of a burst, its bytes, and calls into C that are made as it is queued."""
+Divide = Callable[[Sequence[bytes], Sequence[Any]], Sequence[Part]]
 
 
 class PeerQueues(SendQueue):
@@ -41,6 +44,7 @@ class PeerQueues(SendQueue):
         # number of the next message or batch: (mapping, key, value), set as it is accepted and in the same step
         self.numbered: tuple[MutableMapping[Any, Any], Any, Any] | None = None
         self._fanned_out = 0
+        self.divide: Divide | None = None  # which connections get which messages of a burst; None: all get all
 
     # ------------------------------------------------------------------ to one peer
 
@@ -265,34 +269,37 @@ class PeerQueues(SendQueue):
 
     def _give(self, joined: Sequence[Connection]) -> None:
         """Queue the burst for each connection: for all or, if interrupted, for none (see `atomically`)."""
-        items, size = self.burst, self._burst_bytes
-        framed: dict[object, tuple[list[bytes], int]] = {}  # frames made once for all connections with equal framing
+        burst = self.burst
+        parts = ((joined, burst, self._burst_bytes, ()),) if self.divide is None else self.divide(burst, joined)
         steps: list[tuple[Any, ...]] = []
         lost = 0
-        for connection in joined:
-            machine, out = connection.machine, connection.out
-            framing = machine.framing
-            idle = not out and not connection.bodies and not connection.total and not connection.tx_state
-            if framing is not None and idle and not machine.to_send and size <= APART:
-                try:
-                    if framing not in framed:
-                        frames = machine.frames(items)
-                        framed[framing] = frames, sum(map(len, frames))
-                except Exception as wrong:
-                    connection.crash(wrong)  # its write, which follows, does nothing, and the caller loses it
-                    lost += self._weight(items)
+        for connections, items, size, noted in parts:
+            framed: dict[object, tuple[list[bytes], int]] = {}  # made once for all connections with equal framing
+            steps += noted
+            for connection in connections if items else ():
+                machine, out = connection.machine, connection.out
+                framing = machine.framing
+                idle = not out and not connection.bodies and not connection.total and not connection.tx_state
+                if framing is not None and idle and not machine.to_send and size <= APART:
+                    try:
+                        if framing not in framed:
+                            frames = machine.frames(items)
+                            framed[framing] = frames, sum(map(len, frames))
+                    except Exception as wrong:
+                        connection.crash(wrong)  # its write, which follows, does nothing, and the caller loses it
+                        lost += self._weight(items)
+                        continue
+                    frames, total = framed[framing]
+                    steps += [
+                        (setattr, connection, "held", frames),
+                        (setattr, connection, "bodies", items),
+                        (setattr, connection, "done", 0),
+                        (setattr, connection, "total", total),
+                    ]
                     continue
-                frames, total = framed[framing]
-                steps += [
-                    (setattr, connection, "held", frames),
-                    (setattr, connection, "bodies", items),
-                    (setattr, connection, "done", 0),
-                    (setattr, connection, "total", total),
-                ]
-                continue
-            queued, dropped = self._queued(connection, items, size)
-            steps += queued
-            lost += dropped
+                queued, dropped = self._queued(connection, items, size)
+                steps += queued
+                lost += dropped
         atomically(
             *steps,
             (setattr, self, "dropped", self.dropped + lost),

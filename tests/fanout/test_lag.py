@@ -10,6 +10,7 @@ from nngkit.fanout.numbered.lag import (
     MOST_PUBLISHERS,
     MOST_RANGES,
     MOST_RUNS,
+    WITHHELD,
     Accounts,
     Event,
     Gap,
@@ -17,6 +18,7 @@ from nngkit.fanout.numbered.lag import (
     Published,
     Restarted,
     pack_trailer,
+    pack_withheld,
     read_trailer,
     stamp,
 )
@@ -57,6 +59,32 @@ def test_a_heartbeat_shows_a_missing_tail_and_is_not_counted_on() -> None:
     accounts.receive([message(1)])
     events = accounts.receive([heartbeat(3), message(4)])
     assert events == [Gap(ME, 1, 2, 3, 2), Heartbeat(ME, 1, 3, 5, b"body"), Published(b"data", ME, 1, 4, 5)]
+
+
+def test_withheld_numbers_are_no_gap_and_what_precedes_them_is() -> None:
+    accounts = Accounts()
+    first = accounts.receive([message(1), pack_withheld(ME, 1, 2, 4), message(5), pack_withheld(ME, 1, 8, 9)])
+    assert numbers(first) == [1, 5]
+    assert first[-1] == Gap(ME, 1, 6, 7, 2)
+    assert numbers(accounts.receive([message(10), pack_withheld(ME, 1, 2, 9), message(11)])) == [10, 11]  # told again
+    account = accounts.get(ME)
+    assert account is not None
+    assert (account.withheld, account.missed, account.delivered) == (5, 2, 4)
+    again = accounts.receive([pack_withheld(ME, 2, 1, 3), message(4, epoch=2)])
+    assert numbers(again) == [4]
+    assert not any(isinstance(each, Gap) for each in again)
+    assert numbers(accounts.receive([pack_withheld(OTHER, 1, 3, 7), message(8, OTHER)])) == [8]
+
+
+def test_a_message_about_withheld_numbers_is_held_to_its_form() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1)])
+    bad = [pack_withheld(ME, 1, *each) for each in ((0, 5), (6, 5), (1, 2**63))]
+    assert accounts.receive([*bad, WITHHELD + pack_trailer(ME, 1, 5, 0), message(2)])[-1:] != []
+    account = accounts.get(ME)
+    assert account is not None
+    assert accounts.refused["bad number"] == 4
+    assert (account.next, account.missed) == (3, 0)
 
 
 def test_a_publisher_begins_where_it_is_heard_first() -> None:

@@ -29,7 +29,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.numbered.joining import Join, Missing, Numbered
-from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, read_trailer
+from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, WITHHELD, read_trailer
 from nngkit.fanout.numbered.messages import HEARTBEATS
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
@@ -52,7 +52,7 @@ def _published(message: bytes) -> Numbered | bytes | None:
     found = read_trailer(message)
     if found is None:
         return message
-    if message.startswith(HEARTBEAT):
+    if message.startswith((HEARTBEAT, WITHHELD)):
         return None
     publisher, epoch, number, _ = found
     return (publisher, epoch), number, message[:-TRAILER_SIZE]

@@ -3,7 +3,8 @@
 A publisher stamps each message with its id, the epoch of its run, a number, and the time: in a trailer after topic and
 body, so that any SUB still matches the topic (docs/wire.md). Numbers run over all topics, from 1, without a hole. A
 publisher sends every message to every subscriber, so a hole in the numbers is a loss, whatever topics are wanted.
-Heartbeats say the last number: a missing tail shows without a further message.
+Heartbeats say the last number: a missing tail shows without a further message. Numbers that a subscriber has no right
+to are told as withheld before the next message that it gets.
 
 `Accounts` has an account for each publisher, and turns stamped messages into events, in order.
 
@@ -13,7 +14,8 @@ between two of its heartbeats: then the newer one's messages were the ones that 
 
 Invariants (tests/fanout/test_lag.py):
 
-1. From the first number of an account on: delivered + missed - late = the numbers up to the highest one known.
+1. From the first number of an account on: delivered + withheld + missed - late = the numbers up to the highest one
+   known.
 2. No number is delivered twice.
 3. A message of a run that another has followed is refused, and counted.
 4. A number that arrives after it was reported as missing is delivered as late; `missed` keeps it, `late` counts it.
@@ -34,6 +36,9 @@ TRAILER_SIZE: Final = _TRAILER.size
 """Bytes that the trailer adds to a message."""
 HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
 """Topic of heartbeats. They repeat the number of the last message."""
+WITHHELD: Final = b"\x00nngkit.withheld\x00"
+"""Topic of messages that say which numbers the receiver has no right to: from that of the body to their own."""
+_FIRST: Final = struct.Struct(">Q")
 
 MOST_PUBLISHERS: Final = 1024
 """Accounts of one subscriber; over it, the one that began first is forgotten."""
@@ -142,6 +147,18 @@ def read_trailer(message: bytes) -> tuple[bytes, int, int, int] | None:
     return publisher, epoch, number, stamp & _TIME
 
 
+def number_and_topic(message: bytes) -> tuple[int, bytes | None]:
+    """Return number and topic of a message with a trailer; None in place of the topic of a heartbeat and its like."""
+    length = len(message) - TRAILER_SIZE
+    _, _, number, stamp, _ = _TRAILER.unpack_from(message, length)
+    return number, message[: min(length, stamp >> _TIME_BITS)] if message[0] or not length else None
+
+
+def pack_withheld(publisher: bytes, epoch: int, first: int, last: int) -> bytes:
+    """Return the message that says that `first` to `last` are withheld."""
+    return WITHHELD + _FIRST.pack(first) + pack_trailer(publisher, epoch, last, 0)
+
+
 class Account:
     """Numbers of one publisher's run. `next`: the lowest that was neither delivered nor reported as missing.
 
@@ -149,13 +166,13 @@ class Account:
     returned  run in `over` whose heartbeat was the last that was heard of this publisher
     """
 
-    __slots__ = ("delivered", "epoch", "late", "missed", "next", "over", "publisher", "ranges", "returned")
+    __slots__ = ("delivered", "epoch", "late", "missed", "next", "over", "publisher", "ranges", "returned", "withheld")
 
     def __init__(self, publisher: bytes, epoch: int, next: int) -> None:
         self.publisher = publisher
         self.epoch = epoch
         self.next = next
-        self.delivered = self.missed = self.late = 0
+        self.delivered = self.missed = self.late = self.withheld = 0
         self.ranges: list[tuple[int, int]] = []  # reported as missing, ascending; over a cap the oldest are forgotten
         self.over: OrderedDict[int, Account] = OrderedDict()
         self.returned: int | None = None
@@ -235,12 +252,12 @@ class Accounts:
     def _unusual(self, message: Published, account: Account | None, events: list[Event]) -> None:
         """Account for a message that does not follow the one before it."""
         data, publisher, epoch, number, time, *_ = message
-        heartbeat = data.startswith(HEARTBEAT)
-        if not (0 if heartbeat else 1) <= number <= MOST_SEQUENCE:
+        heartbeat, first = data.startswith(HEARTBEAT), _first_withheld(data)
+        if not (0 if heartbeat else 1) <= number <= MOST_SEQUENCE or not (first is None or 1 <= first <= number):
             self.refused["bad number"] += 1
             return
         if account is None:
-            account = self._open(publisher, epoch, number + heartbeat)
+            account = self._open(publisher, epoch, number + (heartbeat or first is not None))
         elif epoch == account.epoch:
             account.returned = None
         elif epoch in account.over and not (heartbeat and account.returned == epoch):
@@ -251,9 +268,12 @@ class Accounts:
         else:
             events.append(Restarted(publisher, epoch, account.epoch, account.next - 1))
             account = self._follow(account, epoch)
-        if (gap := account.skip(number + heartbeat)) is not None:
+        if (gap := account.skip(number + heartbeat if first is None else first)) is not None:
             events.append(gap)
-        if heartbeat:
+        if first is not None:
+            account.withheld += max(0, number + 1 - account.next)
+            account.next = max(account.next, number + 1)
+        elif heartbeat:
             events.append(Heartbeat(publisher, epoch, number, time, data[len(HEARTBEAT) :]))
         elif number == account.next:
             account.next += 1
@@ -283,3 +303,10 @@ class Accounts:
             self._accounts.popitem(last=False)
             self.refused["over cap"] += 1
         return account
+
+
+def _first_withheld(data: bytes) -> int | None:
+    """Return the first number that a message tells as withheld; None if it is another message."""
+    if not data.startswith(WITHHELD):
+        return None
+    return _FIRST.unpack(data[len(WITHHELD) :])[0] if len(data) == len(WITHHELD) + _FIRST.size else 0

@@ -19,16 +19,25 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound, TooLarge
+from nngkit.fanout.numbered.granted import (
+    Division,
+    check_all_topics,
+    check_topics,
+    match_of,
+    own_id,
+    publisher_id,
+    rights_of,
+)
 from nngkit.fanout.numbered.keeping import Keep, LastMessages
-from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_TOPIC, pack_trailer, stamp
+from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_TOPIC, pack_trailer, published, stamp
 from nngkit.fanout.numbered.messages import (
     HEARTBEATS,
     MAX_REASON,
@@ -43,6 +52,7 @@ from nngkit.fanout.numbered.messages import (
     SnapshotQuery,
 )
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
+from nngkit.protocols.sp import ALL
 from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.fanout")
@@ -82,7 +92,8 @@ class SubscriberInfo:
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
     """Counters: messages `published`; `dropped` ones, for subscribers whose queue was full; `snapshots` that were
-    requested; `bad` requests; topics that the cap of `keep` has `forgotten`.
+    requested; `bad` requests; topics that the cap of `keep` has `forgotten`; peers and requests that were `refused`
+    under the trust, by code ("right", "binding").
 
     At present: messages `kept`, and `plain` subscribers.
     """
@@ -94,6 +105,7 @@ class PublisherStats:
     forgotten: int
     kept: int
     plain: int
+    refused: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -111,14 +123,16 @@ class Publisher(UnderTrio):
     """Numbered PUB; use it with `async with`, under trio.
 
     listen     addresses of the PUB socket
-    id         of this publisher: a restart with the same id is known as such; default: new at every start
+    id         of this publisher: a restart with the same id is known as such; default: new at every start. Under a
+               trust the name of its pass, or NAME:WORD
     heartbeat  seconds between heartbeats; subscribers notice a missing tail within that time
     keep       keep the last message of each topic, for subscribers that join; Keep has the caps
     snapshot   returns (topic, body) pairs that are the present state: used for them instead of kept messages
-    plain      addresses of a second PUB socket, with the messages as they are: for nngcat, browsers, any SUB
+    plain      addresses of a second PUB socket, with the messages as they are: for nngcat, browsers, any SUB; under a
+               policy for names that may subscribe to all topics
     control    address of the REP socket; default: a free port at the first address; for ipc the path with ".control"
     tls        for all sockets
-    trust      in place of tls, or OPEN; default: NNGKIT_TRUST
+    trust      in place of tls, or OPEN; default: NNGKIT_TRUST. Its policy says which name may subscribe to what
     send_buffer  messages queued for each subscriber, 1 to 8192; over it the oldest are dropped
 
     Entering raises ConfigError for unusable values, Unreachable if it cannot listen.
@@ -151,7 +165,11 @@ class Publisher(UnderTrio):
         self._tls = tls
         self._trust = chosen(trust, tls)
         self._send_buffer = send_buffer
-        self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
+        self._rights = rights_of(self._trust)
+        if self._rights is not None:
+            self.id = publisher_id(own_id(self._trust, id))
+        else:
+            self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
         self._last = None if keep is None else LastMessages(keep)
         self._snapshot = snapshot
         self._number = 0
@@ -165,17 +183,27 @@ class Publisher(UnderTrio):
         self._token = trio.lowlevel.current_trio_token()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._pages: OrderedDict[int, list[list[tuple[int, int, bytes]]]] = OrderedDict()
-        self._pub = Pub(name="publisher", tls=self._tls, trust=self._trust, send_buffer=self._send_buffer)
+        rights = self._rights
+        some = None if rights is None else check_topics(rights, "subscribe")
+        every = None if rights is None else check_all_topics(rights, "subscribe")
+        secured: dict[str, Any] = {"tls": self._tls, "trust": self._trust}
+        self._division = None if rights is None else Division(rights, self.id, self.epoch)
+        self._pub = Pub(
+            name="publisher",
+            peers=some,
+            send_buffer=self._send_buffer,
+            **(secured if rights is None else secured | {"shm_from": ALL}),  # what is divided is read
+        )
         self._bare: Pub | None = None
-        self._rep = Rep(name="publisher's control", tls=self._tls, trust=self._trust, linger=0.2)
+        self._rep = Rep(name="publisher's control", peers=some, linger=0.2, **secured)
         try:
+            if self._division is not None:
+                self._pub.divide(self._division)
             self._pub.on_peer(self._peer)
             for url in self._listen:
                 self._pub.listen(url)
             if self._plain:
-                self._bare = Pub(
-                    name="publisher, plain", tls=self._tls, trust=self._trust, send_buffer=self._send_buffer
-                )
+                self._bare = Pub(name="publisher, plain", peers=every, send_buffer=self._send_buffer, **secured)
                 for url in self._plain:
                     self._bare.listen(url)
             self._rep.on_peer(self._reporter)
@@ -231,6 +259,7 @@ class Publisher(UnderTrio):
             forgotten=0 if last is None else last.forgotten,
             kept=0 if last is None else len(last),
             plain=0 if self._bare is None else len(self._bare.pipes),
+            refused={} if self._rights is None else dict(self._rights.refusals),
         )
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
@@ -338,14 +367,19 @@ class Publisher(UnderTrio):
             if self._bad == 1:
                 log.warning("publisher: a request is refused, as are all further ones of this kind: %s", error)
             return REPLIES.encode(RefusedQuery(str(error)[:MAX_REASON]))
+        pipe = request.pipe
+        if self._rights is not None and pipe is not None and not self._rights.speaks(pipe.who, query.subscriber):
+            return REPLIES.encode(RefusedQuery(f"binding: {pipe.who} is not {query.subscriber!a}"[:MAX_REASON]))
         if isinstance(query, Position):
-            return REPLIES.encode(self._note(query, request.pipe))
-        return REPLIES.encode(self._page(query))
+            return REPLIES.encode(self._note(query, pipe))
+        return REPLIES.encode(self._allowed(self._page(query), pipe))
 
     def _note(self, position: Position, pipe: Pipe | None) -> PositionReply:
         if pipe is None:  # it has left
             return PositionReply(self.epoch, self._number)
         now, number = time.monotonic(), self._number
+        if self._division is not None:
+            number = self._division.told(pipe.who, number)
         known = self._known.pop(position.subscriber, None)
         if known is None:
             known = _Known(pipe.id, pipe.address, position, number, now, now)
@@ -357,6 +391,16 @@ class Publisher(UnderTrio):
         if len(self._known) > MOST_SUBSCRIBERS:
             self._known.popitem(last=False)
         return PositionReply(self.epoch, number, known.cut)
+
+    def _allowed(self, page: SnapshotPage | RefusedQuery, pipe: Pipe | None) -> SnapshotPage | RefusedQuery:
+        """Return what the peer may have of a page."""
+        if self._rights is None or not isinstance(page, SnapshotPage):
+            return page
+        match = match_of(self._rights.topics(None if pipe is None else pipe.who, "subscribe"))
+        if match is None:
+            return page
+        rows = tuple(row for row in page.messages if match(published(row[2], self.id, 0, *row[:2]).topic))
+        return SnapshotPage(page.epoch, page.number, rows, page.more)
 
     def _page(self, query: SnapshotQuery) -> SnapshotPage | RefusedQuery:
         number = query.number

@@ -21,7 +21,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -30,6 +30,7 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
 from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
+from nngkit.fanout.numbered.granted import Sifting, check_owner, check_topics, match_of, own_id, rights_of
 from nngkit.fanout.numbered.lag import (
     MOST_PUBLISHERS,
     TRAILER_SIZE,
@@ -38,7 +39,6 @@ from nngkit.fanout.numbered.lag import (
     Gap,
     Heartbeat,
     Published,
-    Refusal,
     published,
 )
 from nngkit.fanout.numbered.messages import (
@@ -90,15 +90,18 @@ class SubscriberStats:
     missed     reported in Gap events as "lost", less those that came late
     late       came after they were reported as missing
     dropped    received and not read, in Gap events as "slow"
-    refused    by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap
+    withheld   of topics to which the publisher's policy does not let it subscribe
+    refused    by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap; right, binding:
+               of a topic that the policy does not let its publisher publish, or under the id of another
     snapshots  that were received
     """
 
     received: int
     missed: int
     late: int
+    withheld: int
     dropped: int
-    refused: dict[Refusal, int]
+    refused: dict[str, int]
     snapshots: int
     unread: int
     age: float
@@ -113,7 +116,8 @@ class Subscriber(UnderTrio):
     policy      at the high-water mark: "report", "resync" or "raise", see backlog.py; "resync" also at each gap
     high_water  caps on what is unread
     last        begin with the publisher's last message of each topic, then live ones: Synchronized says from where
-    id          by which publishers know it; default: new
+    id          by which publishers know it; default: new. Under a trust the name of its pass, or NAME:WORD
+    trust       in place of tls, or OPEN; default: NNGKIT_TRUST. Its policy says which names may publish which topics
     recv_max_size  bytes of the largest message; TLS as for every socket
 
     The events: Published, Gap, Restarted, Lagging, CaughtUp, Synchronized; of a publisher in the order of its numbers.
@@ -144,13 +148,17 @@ class Subscriber(UnderTrio):
         if not wanted:
             raise ConfigError("topics", "none: b'' is the prefix of all", topics)
         self._wanted = None if wanted.prefixes.everything else wanted.match
-        self.id = os.urandom(8).hex() if id is None else id
+        self._tls = tls
+        self._trust = chosen(trust, tls)
+        self._rights = rights_of(self._trust)
+        if self._rights is not None:
+            self.id = own_id(self._trust, id)
+        else:
+            self.id = os.urandom(8).hex() if id is None else id
         if not 0 < len(self.id.encode()) <= 64:
             raise ConfigError("id", f"{id!r} is not text of 1 to 64 bytes", id)
         self._policy = policy
         self._keeps_state = last or policy == "resync"
-        self._tls = tls
-        self._trust = chosen(trust, tls)
         self._largest = recv_max_size
         self._high_water = high_water or HighWater()
         self._accounts = Accounts()
@@ -167,20 +175,21 @@ class Subscriber(UnderTrio):
         self._wake = WakeUp()
         self._open = True
         self._subs: list[Sub] = []
+        rights = self._rights
         try:
             for address in self._dial:
-                # everything is received: a number is accounted for whatever its topic
-                largest = self._largest and self._largest + TRAILER_SIZE
-                self._subs.append(
-                    Sub(
-                        dial=address,
-                        topics=b"",
-                        recv_max_size=largest,
-                        recv_buffer=READ_AHEAD,
-                        tls=self._tls,
-                        trust=self._trust,
-                    )
+                sub = Sub(
+                    topics=b"",  # everything is received: a number is accounted for whatever its topic
+                    recv_max_size=self._largest and self._largest + TRAILER_SIZE,
+                    recv_buffer=READ_AHEAD,
+                    tls=self._tls,
+                    trust=self._trust,
+                    peers=None if rights is None else check_topics(rights, "publish"),
                 )
+                self._subs.append(sub)
+                if rights is not None:
+                    sub.sift(Sifting(rights))
+                sub.dial(address)
             await self._background.open()
         except BaseException:
             self._close()
@@ -259,12 +268,16 @@ class Subscriber(UnderTrio):
         """The counters."""
         accounts = self._accounts.all()
         unread = self._backlog.lag(time.monotonic())
+        refused: dict[str, int] = {str(why): count for why, count in self._accounts.refused.items()}
+        if self._rights is not None:
+            refused |= self._rights.refusals
         return SubscriberStats(
             received=sum(each.delivered for each in accounts),
             missed=sum(each.missed - each.late for each in accounts),
             late=sum(each.late for each in accounts),
+            withheld=sum(each.withheld for each in accounts),
             dropped=self._backlog.dropped,
-            refused=dict(self._accounts.refused),
+            refused=refused,
             snapshots=self._snapshots,
             unread=unread.messages,
             age=unread.age,
@@ -381,7 +394,16 @@ class Subscriber(UnderTrio):
         """Report to a publisher's run, and get its snapshots, until there is a newer one."""
         largest = PAGE_LIMIT + self._largest + (1 << 16)
         try:
-            req = Req(dial=control, lost="raise", resend=None, recv_max_size=largest, tls=self._tls, trust=self._trust)
+            peers = None if self._rights is None else check_owner(self._rights, source.publisher)
+            req = Req(
+                dial=control,
+                lost="raise",
+                resend=None,
+                recv_max_size=largest,
+                tls=self._tls,
+                trust=self._trust,
+                peers=peers,
+            )
         except NngkitError as error:
             log.warning("%s: its publisher cannot be reported to: %s", control, error)
             self._put(source.give_up())
@@ -390,7 +412,7 @@ class Subscriber(UnderTrio):
         async with req, trio.open_nursery() as nursery:
             nursery.start_soon(self._report, source, server, epoch, told.interval)
             if told.keeps and self._keeps_state:
-                nursery.start_soon(self._synchronize, source, server, epoch, largest)
+                nursery.start_soon(self._synchronize, source, req, server, epoch, largest)
             while source.epoch == epoch and self._failure is None and self._open:
                 await source.changed.wait()
             nursery.cancel_scope.cancel()
@@ -420,7 +442,7 @@ class Subscriber(UnderTrio):
         account = self._accounts.get(publisher)
         return account.next - 1 if account is not None and account.epoch == epoch else 0
 
-    async def _synchronize(self, source: Source, server: SilentServer, epoch: int, largest: int) -> None:
+    async def _synchronize(self, source: Source, req: Req, server: SilentServer, epoch: int, largest: int) -> None:
         """Get a snapshot whenever the source needs one."""
         tries = 0
         while True:
@@ -435,16 +457,25 @@ class Subscriber(UnderTrio):
             tries = 0
             self._snapshots += 1
             number = pages[0].number
+            may = self._may_publish(req)
             rows = [row for page in pages for row in page.messages]
+            state = (published(data, source.publisher, epoch, at, stamp) for at, stamp, data in rows)
             messages = [
-                published(data, source.publisher, epoch, at, stamp)
-                for at, stamp, data in rows
-                if self._wanted is None or self._wanted(data)
+                each
+                for each in state
+                if (self._wanted is None or self._wanted(each.data)) and (may is None or may(each.topic))
             ]
             done = source.join(epoch, number, messages)
             if done is not None:
                 self._accounts.begin(source.publisher, epoch, number + 1)
                 self._put(done, forced=True)
+
+    def _may_publish(self, req: Req) -> Callable[[bytes], bool] | None:
+        """Return a function that is True for the topics that the publisher at the other end may publish; None: all."""
+        if self._rights is None:
+            return None
+        whos = {pipe.who for pipe in req.pipes}
+        return match_of(self._rights.topics(whos.pop(), "publish") if len(whos) == 1 else ())
 
     async def _pages(self, server: SilentServer, epoch: int, largest: int) -> list[SnapshotPage] | None:
         """Return the pages of a snapshot; None if they did not all come."""
