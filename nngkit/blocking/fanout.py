@@ -154,8 +154,9 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
     """Server of durable consumers; use it with `with`.
 
     `state`: the folder of the consumers' state; required if the journal is on shared storage. `spool`: the folder of
-    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, or OPEN; default:
-    NNGKIT_TRUST. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
+    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, whose policy says which
+    name may `consume` which names of consumers, or OPEN; default: NNGKIT_TRUST. A session belongs to the name of its
+    peer. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
     Entering raises ConfigError, Damaged.
     """
 
@@ -187,6 +188,11 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
     def addresses(self) -> tuple[str, ...]:
         """All addresses that the server listens at."""
         return self._opened.addresses
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Number of requests that were refused under the trust, by code: "right", "binding"."""
+        return self._opened.refused
 
     def consumers(self, name: str = "") -> list[messages.ConsumerInfo]:
         """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""

@@ -80,6 +80,16 @@ class Rights:
             own = uid(os.getuid()) if name.startswith("@uid.") else name
         return self.trust.policy.may(own, "carry", self._carry)
 
+    def own_id(self, given: str | None) -> str:
+        """Return an id of this process: the given one, else of a new instance. Raises ConfigError for another's."""
+        assert self.trust is not None
+        own = self.trust.name
+        if given is None:
+            return f"{own}:{os.urandom(6).hex()}"
+        if not owns(own, given):
+            raise ConfigError("id", f"{given!r} is neither {own}, whose pass it has, nor {own}:WORD", given)
+        return given
+
     def may(self, name: str | None, right: str, target: str) -> bool:
         """Return True if the policy grants ``right`` on ``target``. A refusal is counted and logged."""
         if self.grants(name, right, target):

@@ -37,7 +37,7 @@ from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.partition import check_name, runs_of
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Trust, chosen
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
@@ -110,13 +110,14 @@ class Consumer(UnderTrio):
         self._size = size
         self._timeout = timeout
         self._largest = recv_max_size or UNLIMITED
+        self._trust = chosen(trust, tls)
         self._make_socket = partial(
             Req,
             dial=dial,
             lost="raise",
             resend=None,
             tls=tls,
-            trust=chosen(trust, tls),
+            trust=self._trust,
             recv_max_size=recv_max_size,
             name=name,
         )
@@ -124,7 +125,8 @@ class Consumer(UnderTrio):
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._session = os.urandom(8).hex()
+        own = messages.owner_of(self._trust.name) if isinstance(self._trust, Trust) else ""
+        self._session = own + os.urandom(8).hex()
         self._left = False
         self._req = self._make_socket()
         self._server = SilentServer(self._req, "consumer server")

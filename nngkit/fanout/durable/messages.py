@@ -21,6 +21,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -199,6 +200,11 @@ _CODES: Final[dict[str, type[NngkitError]]] = {
     "large": TooLarge,
     "denied": AccessDenied,
 }
+
+
+def owner_of(name: str) -> str:
+    """Return the beginning of a session's id that belongs to a name, which itself may be too long for it."""
+    return blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 def encode_error(error: NngkitError) -> bytes:

@@ -35,9 +35,11 @@ from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import TLS, PeerEvent, Rep
 from nngkit.protocols import Request as Question
 from nngkit.protocols.own_host import check_guarded
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Rights, chosen
+from nngkit.trust.rights import BINDING, deny
 
 FOLDER: Final = "consumers"
+CARRY: Final = "device"  # by which a device speaks for the consumers behind it
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
 POLL_SHARED: Final = 1.0
 NEW_PARTITIONS: Final = 1.0  # seconds between looks for new partitions
@@ -51,8 +53,9 @@ class ConsumerServer(UnderTrio):
     """Server of durable consumers; use it with `async with`, under trio.
 
     `state`: the folder of the consumers' state; required if the journal is on shared storage. `spool`: the folder of
-    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, or OPEN; default:
-    NNGKIT_TRUST. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
+    the recorder's logs, as for `open_journal`. `max_pipes`: connections. `trust`: a Trust, whose policy says which
+    name may `consume` which names of consumers, or OPEN; default: NNGKIT_TRUST. A session belongs to the name of its
+    peer. Raises ConfigError for a listener that other machines can reach without one, or certificates of them.
     Entering raises ConfigError, Damaged.
     """
 
@@ -74,6 +77,7 @@ class ConsumerServer(UnderTrio):
         listen, trust = (listen,) if isinstance(listen, str) else tuple(listen), chosen(trust, tls)
         check_guarded(listen, trust, tls)
         self._make_socket = partial(Rep, listen=listen, dial=dial, tls=tls, trust=trust, max_pipes=max_pipes)
+        self._rights = Rights(trust, FOLDER, carry=CARRY)
         self.bad = 0
 
     async def __aenter__(self) -> Self:
@@ -122,6 +126,11 @@ class ConsumerServer(UnderTrio):
     def addresses(self) -> tuple[str, ...]:
         """All addresses that the server listens at."""
         return self._rep.addresses
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Number of requests that were refused under the trust, by code: "right", "binding"."""
+        return dict(self._rights.refusals)
 
     def consumers(self, name: str = "") -> list[messages.ConsumerInfo]:
         """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""
@@ -210,7 +219,10 @@ class ConsumerServer(UnderTrio):
             self.bad += 1
             return messages.encode_error(error)
         try:
-            pipe = 0 if question.pipe is None else question.pipe.id
+            pipe, who = (0, None) if question.pipe is None else (question.pipe.id, question.pipe.who)
+            self._check(request, who)
+            if isinstance(request, messages.InfoRequest):
+                return messages.encode_reply(messages.Infos(self._infos(request.name, who)))
             if not isinstance(request, messages.FetchRequest):
                 return await self._carry_out(request, pipe)
             with trio.CancelScope() as scope:
@@ -225,6 +237,22 @@ class ConsumerServer(UnderTrio):
             return messages.encode_error(error)
         except OSError as error:
             return messages.encode_error(NotStored(f"{error.filename or self._location}: {error.strerror or error}"))
+
+    def _check(self, request: messages.Request, who: str | None) -> None:
+        """Raise AccessDenied unless the peer may consume this name, and the session is its own."""
+        if self._rights.trust is None:
+            return
+        if request.name:
+            self._rights.require(who, "consume", request.name)
+        session = getattr(request, "session", None)
+        if session is None or (who and session.startswith(messages.owner_of(who))):
+            return
+        if not self._rights.speaks(who, session):
+            deny(BINDING, who, f"use the session {session!a}")
+
+    def _infos(self, name: str, who: str | None) -> tuple[messages.ConsumerInfo, ...]:
+        """Return the consumers of this name, or all, as far as the peer may consume them."""
+        return tuple(each for each in self.consumers(name) if self._rights.grants(who, "consume", each.name))
 
     async def _carry_out(self, request: messages.Request, pipe: int) -> bytes:
         match request:
@@ -243,8 +271,6 @@ class ConsumerServer(UnderTrio):
                 if name in self._consumers:
                     self._consumers[name].leave(session, seen)
                 return messages.encode_reply(messages.Done())
-            case messages.InfoRequest(name):
-                return messages.encode_reply(messages.Infos(tuple(self.consumers(name))))
             case messages.DeleteRequest(name):
                 consumer = self._find(name)
                 consumer.remove()

@@ -12,17 +12,15 @@ they are no gap. A policy that was read anew divides anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from nngkit.errors import AccessDenied, ConfigError
+from nngkit.errors import AccessDenied
 from nngkit.fanout.numbered.lag import MAGIC, TRAILER_SIZE, number_and_topic, pack_withheld
 from nngkit.protocols import Pipe, Topics
 from nngkit.trust import Choice, Policy, Rights, Trust
-from nngkit.trust.names import owns
 
 ROOM: Final = "fan-out"
 CARRY: Final = "device"
@@ -37,16 +35,6 @@ Match = Callable[[bytes], bool]
 def rights_of(trust: Choice | None) -> Rights | None:
     """Return the rights of the room; None without a trust."""
     return Rights(trust, ROOM, carry=CARRY) if isinstance(trust, Trust) else None
-
-
-def own_id(trust: Choice | None, given: str | None) -> str:
-    """Return an id under a trust: the given one, else of a new instance. Raises ConfigError for that of another."""
-    assert isinstance(trust, Trust)
-    if given is None:
-        return f"{trust.name}:{os.urandom(6).hex()}"
-    if not owns(trust.name, given):
-        raise ConfigError("id", f"{given!r} is neither {trust.name}, whose pass it has, nor {trust.name}:WORD", given)
-    return given
 
 
 def publisher_id(name: str) -> bytes:

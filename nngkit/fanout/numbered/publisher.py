@@ -32,7 +32,6 @@ from nngkit.fanout.numbered.granted import (
     check_all_topics,
     check_topics,
     match_of,
-    own_id,
     publisher_id,
     rights_of,
 )
@@ -167,7 +166,7 @@ class Publisher(UnderTrio):
         self._send_buffer = send_buffer
         self._rights = rights_of(self._trust)
         if self._rights is not None:
-            self.id = publisher_id(own_id(self._trust, id))
+            self.id = publisher_id(self._rights.own_id(id))
         else:
             self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
         self._last = None if keep is None else LastMessages(keep)

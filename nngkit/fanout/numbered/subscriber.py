@@ -30,7 +30,7 @@ import trio
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
 from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
-from nngkit.fanout.numbered.granted import Sifting, check_owner, check_topics, match_of, own_id, rights_of
+from nngkit.fanout.numbered.granted import Sifting, check_owner, check_topics, match_of, rights_of
 from nngkit.fanout.numbered.lag import (
     MOST_PUBLISHERS,
     TRAILER_SIZE,
@@ -152,7 +152,7 @@ class Subscriber(UnderTrio):
         self._trust = chosen(trust, tls)
         self._rights = rights_of(self._trust)
         if self._rights is not None:
-            self.id = own_id(self._trust, id)
+            self.id = self._rights.own_id(id)
         else:
             self.id = os.urandom(8).hex() if id is None else id
         if not 0 < len(self.id.encode()) <= 64:
