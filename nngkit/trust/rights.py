@@ -80,14 +80,17 @@ class Rights:
             own = uid(os.getuid()) if name.startswith("@uid.") else name
         return self.trust.policy.may(own, "carry", self._carry)
 
-    def own_id(self, given: str | None) -> str:
-        """Return an id of this process: the given one, else of a new instance. Raises ConfigError for another's."""
+    def own_id(self, given: str | None, *, instance: bool) -> str:
+        """Return the id that a room is given, one of its pass; by default its name, or a new instance of it.
+
+        There has to be a trust. Raises ConfigError for the id of another name.
+        """
         assert self.trust is not None
         own = self.trust.name
         if given is None:
-            return f"{own}:{os.urandom(6).hex()}"
+            return f"{own}:{os.urandom(6).hex()}" if instance else own
         if not owns(own, given):
-            raise ConfigError("id", f"{given!r} is neither {own}, whose pass it has, nor {own}:WORD", given)
+            raise ConfigError("id", f"{given!r} is neither {own!r}, which the pass says, nor {own}:WORD", given)
         return given
 
     def may(self, name: str | None, right: str, target: str) -> bool:
@@ -127,20 +130,6 @@ class Rights:
         if due is not None:
             log.warning("%s", due)
         self.trust.tell(Decision(time.time(), self.room, name or "", what, code))
-
-
-def own_id(trust: Choice | None, given: str | None) -> str | None:
-    """Return the id that a room is given; under a trust it is one of the pass's, and its name by default.
-
-    Raises ConfigError for the id of another name.
-    """
-    if not isinstance(trust, Trust):
-        return given
-    if given is not None and not owns(trust.name, given):
-        raise ConfigError(
-            "id", f"{given!r} is neither {trust.name!r}, which the pass says, nor {trust.name}:WORD", given
-        )
-    return trust.name if given is None else given
 
 
 def deny(code: str, name: str | None, what: str) -> NoReturn:

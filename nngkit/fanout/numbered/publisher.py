@@ -166,7 +166,7 @@ class Publisher(UnderTrio):
         self._send_buffer = send_buffer
         self._rights = rights_of(self._trust)
         if self._rights is not None:
-            self.id = publisher_id(self._rights.own_id(id))
+            self.id = publisher_id(self._rights.own_id(id, instance=True))
         else:
             self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
         self._last = None if keep is None else LastMessages(keep)

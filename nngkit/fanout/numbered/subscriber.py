@@ -152,7 +152,7 @@ class Subscriber(UnderTrio):
         self._trust = chosen(trust, tls)
         self._rights = rights_of(self._trust)
         if self._rights is not None:
-            self.id = self._rights.own_id(id)
+            self.id = self._rights.own_id(id, instance=True)
         else:
             self.id = os.urandom(8).hex() if id is None else id
         if not 0 < len(self.id.encode()) <= 64:
