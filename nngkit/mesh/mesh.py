@@ -108,9 +108,8 @@ class Mesh(UnderTrio):
     ) -> None:
         trust = chosen(trust, tls)
         self._rights = Rights(trust, "mesh", carry="mesh")
-        if self._rights.trust is not None:
-            id = self._rights.own_id(id, instance=False)
-        self.id = uuid4().hex[:16] if id is None else id
+        named = id if self._rights.trust is None else self._rights.own_id(id, instance=False)
+        self.id = uuid4().hex[:16] if named is None else named
         limits = MeshLimits(buffer_bytes=buffer_bytes, patience=patience, digest=digest, streams=streams)
         for what, value in (("recv_buffer", recv_buffer), ("recv_bytes", recv_bytes)):
             if not isinstance(value, int) or value < 1:
