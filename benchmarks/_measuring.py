@@ -23,7 +23,9 @@ A measured process prints a line of JSON with some of::
     shuffle_mib  written for shuffles
     inputs refused escaped   of fuzzing: read, refused by an error of nngkit, by any other
     kills        that hit the work               midway       of these, with work unfinished
-    records repeated lost doubled wrong   counts of an audit after kills
+    records repeated lost doubled wrong   counts of an audit after kills or faults
+    ended        processes that ended by themselves   by_hand   faults after which somebody has to restart one
+    back_s       from a fault's end until messages go all ways
 """
 
 from __future__ import annotations
@@ -104,6 +106,9 @@ UNITS = {
     "unreported": "unreported",
     "doubled": "doubled",
     "wrong": "wrong",
+    "ended": "ended",
+    "by_hand": "by hand",
+    "back_s": "s back",
 }
 BUSY = ", beside a busy process"  # ends the name of a busy group
 MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")

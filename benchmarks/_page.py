@@ -78,6 +78,9 @@ HEADS = {
     "unreported": "unreported",
     "doubled": "doubled",
     "wrong": "wrong",
+    "ended": "ended",
+    "by_hand": "by hand",
+    "back_s": "back after, s",
 }
 
 VERDICTS = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**", "": ""}

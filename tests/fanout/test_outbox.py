@@ -231,3 +231,48 @@ async def test_a_flush_ends_with_the_socket(tmp_path: Path) -> None:
         await req.aclose()
         with trio.fail_after(5), pytest.raises(Closed):
             await outbox.flush()
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys, trio
+from nngkit.fanout import Outbox, OutboxReceiver
+from nngkit.protocols import Rep, Req
+from nngkit.testing import aeventually
+
+async def main():
+    receiver, values = OutboxReceiver(), []
+    async with (
+        Rep(listen="tcp://127.0.0.1:0") as rep,
+        Req(dial=rep.address) as req,
+        Outbox(sys.argv[1], req) as outbox,
+        trio.open_nursery() as nursery,
+    ):
+        async def receive():
+            async for request in rep:
+                values.extend(receiver.accept(request.body))
+                await request.areply(b"")
+
+        nursery.start_soon(receive)
+        await outbox.put(b"before")
+        await outbox.flush()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+        await outbox.put(b"meanwhile")
+        await aeventually(lambda: outbox.stats.failure is not None, 5.0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        await outbox.put(b"after")
+        with trio.fail_after(5.0):
+            await outbox.flush()
+        assert values == [b"before", b"meanwhile", b"after"], values
+        nursery.cancel_scope.cancel()
+
+trio.run(main)
+"""
+
+
+def test_an_outbox_without_a_descriptor_to_read_its_log_goes_on_once_there_is_one(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path / "o")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, cwd=ROOT, env=environment())
+    assert done.returncode == 0, done.stderr

@@ -257,6 +257,22 @@ def test_full_disk_refuses_waiters_and_keeps_other_records(tmp_path: Path, monke
     assert partition.log.stats.write_failures > 0
 
 
+def test_an_outage_of_the_disk_is_logged_once_however_many_records_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = Partition.open(tmp_path / "j")
+    disk = Disk(monkeypatch)
+    for outage in (1, 2):
+        disk.write_fails = 1 << 30
+        for _ in range(20):
+            with pytest.raises(NotStored):
+                stored(partition, [entry(b"refused")])
+        assert sum("cannot store records" in each.message for each in caplog.records) == outage
+        disk.write_fails = 0
+        stored(partition, [entry(b"stored")])
+    partition.close()
+
+
 def _fill(partition: Partition) -> None:
     for _ in range(1000):
         partition.log.append([entry(b"x" * 1000)])

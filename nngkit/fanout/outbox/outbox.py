@@ -34,7 +34,7 @@ from typing import Final, Literal, Self
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.errors import BadMessage, Closed, ConfigError, Full, NngkitError, NotStored, TimedOut, TooLarge
+from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, Full, NngkitError, NotStored, TimedOut, TooLarge
 from nngkit.fanout.outbox.entries import encode_entries
 from nngkit.fanout.outbox.store import OVERHEAD, OutboxStore
 from nngkit.journal.ingest import encode_request, parse_reply
@@ -220,13 +220,15 @@ class Outbox(UnderTrio):
                 await self._stored.wait()
             first = self._acknowledged
             most = 1 if self._form == "plain" and isinstance(self._socket, Req) else MOST
-            values = await trio.to_thread.run_sync(self._store.read, first, self._store.end, most, SIZE)
             try:
+                values = await trio.to_thread.run_sync(self._store.read, first, self._store.end, most, SIZE)
                 await self._send(first, values)
                 await trio.to_thread.run_sync(self._store.acknowledge, first + len(values))
             except Closed:
                 self._stop()
                 return  # the socket is closed: the rest waits for the next start
+            except Damaged:
+                raise  # no later try reads it
             except (NngkitError, OSError) as error:
                 self._failure = str(error)
                 self._retries += 1

@@ -237,7 +237,7 @@ class Log:
                 self._write(groups)
                 break
             except OSError as error:
-                self._failed(error, attempt)
+                self._failed(error)
                 if attempt or self._stopping:
                     groups = self._refuse(groups, error)
                 if not groups:
@@ -306,14 +306,14 @@ class Log:
         elif self._on_closed is not None:
             self._on_closed(file.path, file.first, self._end)
 
-    def _failed(self, error: OSError, attempt: int) -> None:
-        self.failure = error
+    def _failed(self, error: OSError) -> None:
+        known, self.failure = self.failure, error
         with self._changed:
             if isinstance(error, _SyncFailed):
                 self.stats = replace(self.stats, sync_failures=self.stats.sync_failures + 1)
             else:
                 self.stats = replace(self.stats, write_failures=self.stats.write_failures + 1)
-        if attempt in (0, 1):  # once for each outage, and once more when waiters are refused
+        if known is None or known.errno != error.errno:  # once for each outage
             log_.error("%s: cannot store records from offset %d on: %s", self._folder, self._end, error)
 
     def _refuse(self, groups: list[_Group], error: OSError) -> list[_Group]:
