@@ -49,14 +49,17 @@ def calls(records: Sequence[Record], folder: Path) -> Audit:
 
 
 def reported(records: Sequence[Record], folder: Path) -> Audit:
-    """Each run's messages come to each reader without a hole, once, or in a gap that it is told of."""
+    """Each run's messages come to each reader without a hole, once, or in a gap that it is told of.
+
+    Those for which the sender got an error were not sent, and leave a hole in its numbers.
+    """
     ledgers: dict[int, Ledger] = defaultdict(lambda: Ledger(resumes=False))
     read = [each for each in records if each.kind == READ]
     for each in records:
         if each.kind in (READ, REPORTED):
             ledgers[each.pair].add(each)
-    losses = [ledger.losses() for ledger in ledgers.values()]
-    lost = sum(max(0, each.lost - each.reported) for each in losses)
+    losses, unsent = [ledger.losses() for ledger in ledgers.values()], len(ids(records, FAILED))
+    lost = sum(max(0, each.lost - each.reported - unsent) for each in losses)
     doubled = repetitions([(each.reader, each.pair, each.run, each.number) for each in read])
     return Audit(len(read) + sum(each.reported for each in losses), lost, doubled, 0)
 

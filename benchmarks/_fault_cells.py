@@ -126,8 +126,10 @@ class Crew:
             self.start(role, self.roles[role])
 
     def stop(self) -> None:
-        for role in self.processes:
+        """Kill all that run, for good."""
+        for role in list(self.processes):
             self.kill(role)
+            del self.processes[role]
 
 
 def _ports(count: int) -> list[str]:
@@ -193,6 +195,7 @@ class Cell:
         ended = list(crew.ended)
         crew.stop()
         self._reopen()
+        self._files.read_on()
         audit = AUDITS[room.name](self.notes.records, self.folder)
         surprising = bool(ended) and self.fault.name not in room.ends
         return {
@@ -251,7 +254,7 @@ class Cell:
             self.crew.start(role, function)
             if not self.until(lambda before=before: len(self.notes.done) > before, START):
                 raise RuntimeError(f"the store of {role} cannot be opened")
-            self.crew.kill(role)
+            self.crew.stop()
 
     def close(self) -> None:
         self.crew.stop()
@@ -279,7 +282,11 @@ def run(task: dict[str, Any]) -> None:
         figures = {"failed": str(error)}
     finally:
         cell.close()
-    if figures.get("failed") or any(figures[key] for key in ("lost", "doubled", "wrong", "by_hand")):
+    if (
+        figures.get("failed")
+        or any(figures[key] for key in ("lost", "doubled", "wrong", "by_hand"))
+        or os.environ.get("KEEP")
+    ):
         sys.stderr.write(f"{room.name}, {task['fault']}, seed {task['seed']}: {figures}; kept in {folder}\n")
     else:
         shutil.rmtree(folder)

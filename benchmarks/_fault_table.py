@@ -43,7 +43,7 @@ class Room:
 
     def hits(self, fault: str, seed: int) -> str | None:
         """Return the process that is hit; None if the cell does not apply."""
-        return self.stores if fault in DISK else self.hit[seed % len(self.hit)]
+        return self.stores if fault in DISK else self.hit[(seed - 1) % len(self.hit)]
 
 
 MEMORY: Final = "memory limit"

@@ -5,9 +5,9 @@
 Rooms: discovery, calls, numbered fan-out, consumers, outbox, mesh, documents, cluster, journal. Faults: SIGKILL, 30 s
 of SIGSTOP, ENOSPC, EIO, the clock a day ahead or back, out of descriptors, a memory limit; see `_fault_kinds`. A cell
 is one room's processes on one host, numbered messages, 20 a second and more, and one fault at one of the processes, at
-a random moment. Once the fault is over, messages must go all ways again within 30 s. A process that has ended is started
-again half a second later, as by a supervisor. Then senders end, what was acknowledged has 30 s to arrive, and all notes
-of senders and receivers are compared, documents and journals with what is on disk.
+a random moment. Once the fault is over, messages must go all ways again within 30 s. A process that has ended is
+started again half a second later, as by a supervisor. Then senders end, what was acknowledged has 30 s to arrive, and
+all notes of senders and receivers are compared, documents and journals with what is on disk.
 
 ``records``: acknowledged, or, without acknowledgements, delivered or reported. ``lost``: acknowledged and not there;
 idempotent calls and lookups that failed; messages of which no gap was reported. ``doubled``: against the room's
@@ -23,7 +23,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -41,9 +40,8 @@ SUMMED: Final = ("records", "repeated", "ended", *ZERO)
 Figures = dict[str, float]
 
 
-def measured(cell: tuple[str, str, int]) -> Figures:
-    """Return the figures of a cell: a room, a fault and a seed."""
-    room, fault, seed = cell
+def measured(room: str, fault: str, seed: int) -> Figures | None:
+    """Return the figures of a cell; None, and a line on stderr, if its processes did not work before the fault."""
     words = [sys.executable, str(HERE / "_child.py"), "_fault_cells:run"]
     task = json.dumps({"room": room, "fault": fault, "seed": seed})
     if os.geteuid() == 0:
@@ -51,7 +49,8 @@ def measured(cell: tuple[str, str, int]) -> Figures:
     done = subprocess.run([*words, task], check=False, stdout=subprocess.PIPE, text=True, timeout=LONGEST)
     told = json.loads(done.stdout) if done.returncode == 0 else {"failed": f"exit code {done.returncode}"}
     if failed := told.get("failed"):
-        raise SystemExit(f"{room}, {fault}, seed {seed}: {failed}")
+        sys.stderr.write(f"{room}, {fault}, seed {seed}: not measured, {failed}\n")
+        return None
     return {key: told[key] for key in (*SUMMED, "back_s")}
 
 
@@ -95,33 +94,28 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
     able = [(room, fault) for fault in faults for room in rooms if reason(room, fault) is None]
     if given.short:
         able = [each for each in able if each in diagonal()]
-    cells = [(room.name, fault, seed) for room, fault in able for seed in range(1, given.seeds + 1)]
     load = os.getloadavg()[0]
-    sitting = {"machine": _contenders.machine(), "load": load, "rounds": given.seeds, "seconds": 0.0}
-    with ThreadPoolExecutor(given.jobs) as pool:
-        figures = dict(zip(cells, pool.map(measured, cells), strict=True))
+    sitting = {"machine": _contenders.machine(), "load": load, "rounds": 1, "seconds": 0.0}
+    seeds = range(1, given.seeds + 1)
     groups = []
-    for fault in faults:
-        found: dict[str, list[Figures]] = defaultdict(list)
-        for (room, under, _), each in figures.items():
-            if under == fault:
-                found[room].append(each)
-        if not found:
-            continue
-        rows = [
-            {
-                "way": room,
-                "sitting": sitting,
-                "times": len(each),
-                **{key: sum(one[key] for one in each) for key in SUMMED},
-                "back_s": max(one["back_s"] for one in each),
-            }
-            for room, each in found.items()
-        ]
-        groups.append({"group": fault, "rows": rows, "promises": promises(rows)})
-        bench.keep(RESULTS / "faults.json", groups[-1])
-        if not given.json:
-            bench.show(fault, rows, groups[-1]["promises"])
+    with ThreadPoolExecutor(given.jobs) as pool:
+        coming = {
+            (room.name, fault): [pool.submit(measured, room.name, fault, seed) for seed in seeds]
+            for room, fault in able
+        }
+        for fault in faults:
+            rows = []
+            for (name, under), cells in coming.items():
+                each = [found for cell in cells if under == fault and (found := cell.result()) is not None]
+                if each:
+                    sums = {key: sum(one[key] for one in each) for key in SUMMED}
+                    back = max(one["back_s"] for one in each)
+                    rows.append({"way": name, "sitting": sitting, "times": len(each), **sums, "back_s": back})
+            if rows:
+                groups.append({"group": fault, "rows": rows, "promises": promises(rows)})
+                bench.keep(RESULTS / "faults.json", groups[-1])
+                if not given.json:
+                    bench.show(fault, rows, groups[-1]["promises"])
     return groups
 
 
@@ -136,6 +130,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
     given = parser.parse_args()
     groups = run(given)
+    if not groups:
+        parser.error("no cells of these names can be measured here")
     if given.json:
         sys.stdout.write(json.dumps({"groups": groups}) + "\n")
     return int(any(one["verdict"] == "MISSED" for group in groups for one in group["promises"]))

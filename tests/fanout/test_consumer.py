@@ -31,6 +31,7 @@ from nngkit.journal.manifest import check_journal
 from nngkit.journal.storage import open_storage
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
+from nngkit.testing import aeventually
 from tests.fanout.journals import numbers, write
 
 
@@ -374,6 +375,32 @@ async def test_an_ack_is_not_confirmed_while_the_disk_fails(tmp_path: Path, monk
     async with served(tmp_path / "j") as server:
         (info,) = server.consumers("c")
         assert (info.pending, info.floor) == (0, 1)
+
+
+async def test_a_consumer_waits_while_its_server_cannot_read_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        await (await take(consumer, 1))[0].ack()
+
+        def fail(*_: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        found: list[int] = []
+
+        async def receive() -> None:
+            found.append((await consumer.receive()).offset)
+
+        with monkeypatch.context() as failing:
+            failing.setattr("nngkit.fanout.durable.named.NamedConsumer.fetch", fail)
+            await write(tmp_path / "j", numbers(1, 2))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                await aeventually(lambda: consumer.stats.retries > 2)
+                failing.undo()
+        assert found == [1]
+    assert sum("Too many open files" in each.message for each in caplog.records) == 1
 
 
 async def test_unsealed_records_are_filtered_by_topic_with_keys_and_headers(tmp_path: Path) -> None:

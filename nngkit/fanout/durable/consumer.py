@@ -18,6 +18,7 @@ extra: the server reads the journal.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -30,14 +31,17 @@ from typing import Any, Final, Literal, Self
 import trio
 
 from nngkit.background import Background, UnderTrio
-from nngkit.errors import Closed, ConfigError, Lost, NngkitError, NotFound, TimedOut
+from nngkit.errors import Closed, ConfigError, Lost, NngkitError, NotFound, NotStored, TimedOut
 from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.partition import check_name, runs_of
+from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
 from nngkit.trust import Choice, Trust, chosen
+
+log: Final = logging.getLogger("nngkit.fanout")
 
 UNLIMITED: Final = 1 << 30  # bytes: what a socket takes 0 for
 WAIT: Final = 5.0  # seconds that the server holds a fetch without records
@@ -48,7 +52,7 @@ PARTING: Final = 2.0  # seconds that closing may take to give back what is unrea
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` to reach the server.
+    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` at the server.
 
     `stale`: records that were read ahead for longer than `ack_wait` and dropped, as the server delivers them again.
     """
@@ -122,6 +126,7 @@ class Consumer(UnderTrio):
             name=name,
         )
         self._stats = ConsumerStats()
+        self._lines = LogLines()
 
     async def __aenter__(self) -> Self:
         self._entering()
@@ -256,6 +261,13 @@ class Consumer(UnderTrio):
                 number, batches = reply.number, list(map(messages.Columns.of, reply.batches))
             except Closed:
                 return
+            except NotStored as error:  # the server's disk fails, or it is out of descriptors: it may pass
+                said = f"consumer {self.name}: its server cannot deliver: {error}"
+                if line := self._lines.add(said, trio.current_time(), about=""):
+                    log.warning("%s", line)
+                self._stats = replace(self._stats, retries=self._stats.retries + 1)
+                await trio.sleep(PAUSES[-1])
+                continue
             except NngkitError as error:
                 await send.send(error)
                 await trio.sleep(PAUSES[-1])
