@@ -10,6 +10,7 @@ A measured process prints a line of JSON with some of::
 
     per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
     p50_us p99_us   of one round trip              rss_mib    its peak resident memory
+    more_us      p50 beyond that of another way that the same processes do in turns
     other_us     CPU of the other processes a unit    all_us     CPU of all of them
     device_us    CPU of the device between them a unit
     part         share of messages received        now_mib    its resident memory at that time
@@ -57,6 +58,7 @@ UNITS = {
     "idle_us": "us CPU a second",
     "p50_us": "us p50",
     "p99_us": "us p99",
+    "more_us": "us more at p50",
     "rss_mib": "MiB",
     "now_mib": "MiB now",
     "idle_kib": "KiB idle",

@@ -7,6 +7,7 @@ import itertools
 import os
 import threading
 import time
+from functools import cache
 from typing import Any, TypeVar
 
 import pynng
@@ -45,6 +46,14 @@ LARGEST = 1 << 22
 Socket = TypeVar("Socket", Pub, Pull, Push, Rep, Req)
 
 
+@cache
+def _trust(path: str) -> Any:
+    """Return a trust, which all sockets of a program share."""
+    from nngkit.trust import Trust  # here, as an earlier commit may have none
+
+    return Trust(path)
+
+
 def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
     """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
@@ -52,9 +61,7 @@ def _open(kind: type[Socket], task: dict[str, Any], **options: Any) -> Socket:
         mine = {"cert": task["cert"], "key": task["key"]} if task["listens"] else {"ca": task["ca"]}
         options["tls"] = TLS(**mine, server_name=None if task["listens"] else "localhost")
     if "passes" in task:
-        from nngkit.trust import Trust  # here, as an earlier commit may have none
-
-        options["trust"] = Trust(task["passes"][not task["listens"]])
+        options["trust"] = _trust(task["passes"][not task["listens"]])
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
         report(url=sock.address)
@@ -298,6 +305,17 @@ def reply_measured(task: dict[str, Any]) -> None:
 def ask(task: dict[str, Any]) -> None:
     with _open(Req, task, recv_max_size=LARGEST) as req:
         ask_all(req.request, task)
+
+
+def connect(task: dict[str, Any]) -> None:
+    """Connect, make one request, and close, again and again."""
+    meter, question = Meter(task), b"x" * task["size"]
+    while True:
+        with _open(Req, task) as req:
+            if req.request(question, timeout=60.0) != question:
+                wrong(b"", question)
+        if not meter.add(1):
+            return
 
 
 async def _aask(task: dict[str, Any]) -> None:

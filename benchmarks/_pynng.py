@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,25 @@ LARGEST = 1 << 22  # bytes; pynng's default is unlimited, which no one should us
 BUFFER = 1024  # messages of send buffer, so that a sender saturates; without one, NNG hands over messages one by one
 
 
+@cache
+def _tls(listens: bool, ca: str, cert: str, key: str, mutual: bool) -> Any:
+    """Return settings for one end. ``mutual``: the dialer proves a name too."""
+    both = Path(key).with_name("both.pem")  # pynng requires key and certificate in one file
+    if listens:
+        both.write_bytes(Path(key).read_bytes() + Path(cert).read_bytes())
+    proves = {"cert_key_file": str(both)} if listens or mutual else {}
+    verifies = {"ca_files": [ca], "auth_mode": pynng.TLSConfig.AUTH_MODE_REQUIRED} if mutual or not listens else {}
+    if listens:
+        return pynng.TLSConfig(pynng.TLSConfig.MODE_SERVER, **proves, **verifies)
+    # pynng passes strings without the terminating zero of C
+    return pynng.TLSConfig(pynng.TLSConfig.MODE_CLIENT, server_name="localhost\0", **proves, **verifies)
+
+
 def _open(kind: Any, task: dict[str, Any], **options: Any) -> Any:
     """Open a socket at its end of the task's address; a listener reports its address."""
     as_many_files_as_allowed()
-    if "ca" in task and task["listens"]:
-        both = Path(task["key"]).with_name("both.pem")  # pynng requires key and certificate in one file
-        both.write_bytes(Path(task["key"]).read_bytes() + Path(task["cert"]).read_bytes())
-        options["tls_config"] = pynng.TLSConfig(pynng.TLSConfig.MODE_SERVER, cert_key_file=str(both))
-    elif "ca" in task:
-        # pynng passes strings without the terminating zero of C
-        options["tls_config"] = pynng.TLSConfig(
-            pynng.TLSConfig.MODE_CLIENT, server_name="localhost\0", ca_files=[task["ca"]]
-        )
+    if "ca" in task:
+        options["tls_config"] = _tls(*map(task.get, ("listens", "ca", "cert", "key", "mutual")))
     sock = kind(**{"listen" if task["listens"] else "dial": task["url"]}, **options)
     if task["listens"]:
         (listener,) = sock.listeners
@@ -144,6 +152,17 @@ def ask(task: dict[str, Any]) -> None:
             return sock.recv()
 
         ask_all(once, task)
+
+
+def connect(task: dict[str, Any]) -> None:
+    """Connect, make one request, and close, again and again."""
+    meter, question = Meter(task), b"x" * task["size"]
+    while True:
+        with _open(pynng.Req0, task, send_timeout=60_000, recv_timeout=60_000) as sock:
+            sock.send(question)
+            sock.recv()
+        if not meter.add(1):
+            return
 
 
 async def _aask(task: dict[str, Any]) -> None:

@@ -2,8 +2,9 @@
 
     python3 dev.py bench trust [--rounds N] [--seconds S] [--only TEXT] [--json]
 
-One way the receiver is measured, with requests the client; ``other_us`` is the CPU at the other end. With a pass both
-ends prove their names; with CURVE the listener proves its key; pynng's sender verifies the listener's certificate.
+One way the receiver is measured, with requests and connections the client; ``other_us`` is the CPU at the other end.
+With a pass both ends prove their names; with CURVE the listener proves its key; pynng's sender verifies the listener's
+certificate, and for a connection the listener the sender's too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def ways(listens: str, ours: tuple[str, str], theirs: tuple[str, str], **task: o
 
 ONE_WAY = ("_nngkit:pull", "_nngkit:push"), ("_zmq:pull", "_zmq:push")
 LARGE = 1 << 20
+
+_CONNECTIONS = "nngkit, a pass, connections", "pynng, TLS, connections"
 
 GROUPS = (
     Group(
@@ -55,6 +58,30 @@ GROUPS = (
             for name, policy in (("with a policy", True), ("without", False))
         ),
         (Promise("CPU of the publisher, with vs without", "with a policy", "without", 1.2, 1.05, "cpu_us"),),
+    ),
+    Group(
+        "one request at a time, 16 B, a pass and plain in turns",
+        (Way("nngkit, a pass in turns", "_trusted:ask_both", "_trusted:reply_to_both", "other", PASS),),
+        (Promise("p50 over plain", "nngkit, a pass in turns", None, 25, 12, "more_us"),),
+    ),
+    Group(
+        "a connection, with one request",
+        (
+            Way("nngkit, a pass, connections", "_nngkit:connect", "_nngkit:reply", "other", PASS),
+            Way("nngkit, plain, connections", "_nngkit:connect", "_nngkit:reply", "other", PLAIN),
+            Way("pynng, TLS, connections", "_pynng:connect", "_pynng:reply", "other", TLS | {"mutual": True}),
+            Way("pynng, plain, connections", "_pynng:connect", "_pynng:reply", "other", PLAIN),
+        ),
+        (
+            Promise("CPU that dials", "nngkit, a pass, connections", None, 4000, 2500, "cpu_us"),
+            Promise("CPU that listens", "nngkit, a pass, connections", None, 4000, 2500, "other_us"),
+            Promise("CPU vs TLS of NNG", *_CONNECTIONS, None, None, "all_us"),
+        ),
+    ),
+    Group(
+        "a decision of a policy",
+        (Way("1,000 roles", "_trusted:decide", task={"roles": 1000}),),
+        (Promise("CPU of a call", "1,000 roles", None, 1, 0.3, "cpu_us"),),
     ),
 )
 

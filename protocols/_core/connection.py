@@ -466,14 +466,16 @@ class Connection(Owner):
         if tls.whole is not None:
             if not tls.whole:
                 self._failed(lib.NNG_ECONNSHUT)
-            tls.parts += (tls.whole,)
+            # no calls from here
+            tls.parts += (self._state.view[: tls.whole],)
             tls.whole = None
         try:
             while tls.unread:
                 place = None if tls.parts else machine.place()
-                tls.taking = True
                 if place is None:
-                    for part in map(tls.read, (RECORD,)):
+                    parts = map(tls.read, (RECORD,))
+                    tls.taking = True
+                    for part in parts:
                         # no calls from here: see the module docstring
                         tls.parts += (part,)
                         tls.taking = False
@@ -485,8 +487,9 @@ class Connection(Owner):
                 at, left = _from_buffer(body) + filled, len(body) - filled
                 while tls.placed < left and tls.unread:
                     rest = ffi.buffer(at + tls.placed, left - tls.placed)
+                    sizes = map(tls.read, (len(rest),), (rest,))
                     tls.taking = True
-                    for size in map(tls.read, (len(rest),), (rest,)):
+                    for size in sizes:
                         # no calls from here
                         tls.placed += size
                         tls.taking = False
@@ -562,18 +565,29 @@ class Connection(Owner):
                 break
             head, view = self.machine.head, state.view
             if tls is not None and size:
-                tls.feed(view[:size])
-                tls.taking = True
+                feeding, decrypting = map(tls.incoming.write, (view[:size],)), map(tls.read, (SHORT,), (view,))
                 try:
-                    for view in map(tls.read, (SHORT,)):
+                    for _ in feeding:
+                        # no calls from here, but what the read calls itself
+                        tls.fed += 1
+                        tls.whole = None
+                        tls.taking = True
+                        break
+                    for size in decrypting:  # into the same buffer
                         # no calls from here
-                        tls.whole = view
+                        tls.whole = size
                         tls.taking = False
-                    size = 0 if tls.unread else len(view)
-                except SSLError as wrong:  # `finish_read` meets it again, or the record is incomplete
+                        break
+                    if tls.incoming.pending:
+                        size = 0
+                except SSLWantReadError:  # the record is incomplete, or of the handshake
+                    tls.taking = False
+                    size = 0
+                except SSLError as wrong:
                     check_ours(wrong)
                     tls.taking = False
                     size = 0
+                    self.fault = trouble(wrong, shaking=False)
             if head < size < SHORT:
                 (length,) = LENGTHS[head](view)
                 if length == size - head and length <= self.machine.limit and (head == 8 or view[0] == b"\1"):
@@ -758,7 +772,7 @@ class Connection(Owner):
         if socket is None or self.tx_state or self.out or self.done < self.total or not self._can_be_small:
             return False
         machine, outbox, tls, size = self.machine, self._state.outbox, self.tls, len(message)
-        if machine.to_send or size >= SMALL or (tls is not None and tls.unsent):
+        if machine.to_send or size >= SMALL or (tls is not None and (tls.sent < tls.length or tls.outgoing.pending)):
             return False
         if type(message) is not bytes:  # it refers to shared memory
             return False
@@ -771,23 +785,46 @@ class Connection(Owner):
         self.sealed = 0
         self.total = total
         outbox.taken += 1
-        if tls is not None:
-            self.write(now=True)
-            return True
         try:
+            if tls is not None:
+                sealing, staging = map(tls.write, (frame,)), map(operator.call, (tls.outgoing.read,))
+                tls.pledge = 0, total
+                for sealed in sealing:
+                    # no calls from here, but what the write calls itself
+                    self.sealed = sealed
+                    tls.pledge = None
+                    break
+                length = tls.outgoing.pending
+                for staged in staging:
+                    # no calls from here
+                    tls.sent = 0
+                    tls.length = length
+                    tls.staged = staged
+                    break
+                sizes = map(socket.send, (staged,), (NO_SIGNAL,))
             for size in sizes:
                 # no calls from here
+                if tls is not None:
+                    tls.sent = size
+                    if size == tls.length:
+                        size = total
+                    else:
+                        break
                 self.done = size
                 if size == total:
                     self.written += 1
                     self.bodies = ()
                     self.held = []
                     self.done = 0
+                    self.sealed = 0
                     self.total = 0
                     return True
                 break
         except BlockingIOError:
             pass
+        except SSLError as wrong:
+            self.crash(wrong)
+            return True
         except OSError as wrong:
             self._failed(code_of(wrong))
             return True

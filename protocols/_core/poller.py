@@ -14,7 +14,7 @@ place.
 
 A thread that polls may take one whole message where it is read, with ``deliver`` (`Connection.read_small`).
 
-A connection whose descriptor is unknown (TLS; systems other than Linux) is read by NNG's callbacks instead. May not
+A connection whose descriptor is unknown (systems other than Linux) is read by NNG's callbacks instead. May not
 know: protocols, messages, NNG's operations.
 """
 

@@ -53,7 +53,8 @@ class Layer:
     """TLS of one connection.
 
     ``open``: the handshake is complete. ``fed``: number of receptions. ``parts``: plaintext that the machine does not
-    have yet; ``whole``: what the last reception brought, not among the parts, if it may be one whole message.
+    have yet; ``whole``: bytes that the last reception brought, still in the buffer of receptions, as they may be one
+    whole message.
     ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were.
     """
 
@@ -85,7 +86,7 @@ class Layer:
         self.open = False
         self.fed = 0
         self.parts: list[bytes] = []
-        self.whole: bytes | None = None
+        self.whole: int | None = None
         self.taking = False  # a read was begun, and its result is not noted
         self.pledge: tuple[int, int] | None = None  # a write was begun: bytes in `outgoing` before it, and its size
         self.placed = 0  # plaintext bytes in place in the machine's body, of which it does not know

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.protocols import Rep, Req
+from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols._waiting.waiters import in_trio
 from nngkit.testing import Background
 from tests.protocols.wires import WAIT
@@ -41,9 +41,9 @@ def calls(function: Callable[[], object]) -> float:
     return sum(counted.values()) / REQUESTS - 1
 
 
-@pytest.mark.parametrize("scheme", ["tcp://127.0.0.1:0", "abstract://"])
-def test_a_request_of_a_thread_takes_few_function_calls(scheme: str) -> None:
-    with Rep(listen=scheme) as rep, Req(dial=rep.address) as req:
+@pytest.mark.parametrize("scheme", ["tcp://127.0.0.1:0", "tls+tcp://127.0.0.1:0", "abstract://"])
+def test_a_request_of_a_thread_takes_few_function_calls(scheme: str, shared_tls: TLS) -> None:
+    with Rep(listen=scheme, tls=shared_tls) as rep, Req(dial=rep.address, tls=shared_tls) as req:
 
         def serve() -> None:
             for request in rep:
@@ -55,9 +55,9 @@ def test_a_request_of_a_thread_takes_few_function_calls(scheme: str) -> None:
         server.result()
 
 
-@pytest.mark.parametrize("scheme", ["tcp://127.0.0.1:0", "abstract://"])
-def test_a_reply_of_a_thread_takes_few_function_calls(scheme: str) -> None:
-    with Rep(listen=scheme) as rep, Req(dial=rep.address) as req:
+@pytest.mark.parametrize("scheme", ["tcp://127.0.0.1:0", "tls+tcp://127.0.0.1:0", "abstract://"])
+def test_a_reply_of_a_thread_takes_few_function_calls(scheme: str, shared_tls: TLS) -> None:
+    with Rep(listen=scheme, tls=shared_tls) as rep, Req(dial=rep.address, tls=shared_tls) as req:
         total = REQUESTS + REQUESTS // 10
         client = Background(lambda: [req.request(b"x" * 16, timeout=WAIT) for _ in range(total)])
         assert calls(lambda: rep.recv(timeout=WAIT).reply(b"x" * 16)) <= MOST

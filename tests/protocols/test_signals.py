@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import Batch, Bus, PeerEvent, Pub, Pull, Push, Sub
+from nngkit.protocols import TLS, Batch, Bus, PeerEvent, Pub, Pull, Push, Sub
 from nngkit.protocols._core import peer_queues as _peer_queues
 from nngkit.protocols._core.poller import reader_thread
 from nngkit.protocols._nng import operations as _operations
@@ -401,11 +401,13 @@ def test_a_receive_that_is_interrupted_anywhere_keeps_the_order_if_another_threa
 
 
 @pytest.mark.parametrize("call", ["recv", "recv_msg"])
-@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/x"])
-def test_a_receive_that_is_interrupted_anywhere_is_made_up_for_without_another_message(url: str, call: str) -> None:
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "tls+tcp://127.0.0.1:0", "ws://127.0.0.1:0/x"])
+def test_a_receive_that_is_interrupted_anywhere_is_made_up_for_without_another_message(
+    url: str, call: str, shared_tls: TLS
+) -> None:
     """Failed at 11 places of a WebSocket: the message stayed until the next one arrived."""
     which, reached = 0, True
-    with Push(listen=url) as push, Pull(dial=push.address, recv_buffer=1) as pull:
+    with Push(listen=url, tls=shared_tls) as push, Pull(dial=push.address, tls=shared_tls, recv_buffer=1) as pull:
         push.wait_for_peers(1, WAIT)
         leave_reading_to_the_test(pull)
         while reached:
