@@ -60,7 +60,8 @@ class Client(Aio[_client.Client]):
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
-    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST
+    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST. Only providers whose pass has the right
+                to `offer` the service are called
     domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.
@@ -144,7 +145,8 @@ class Client(Aio[_client.Client]):
 
         If cancelled, the request may have run; with a codec the provider is told to stop. Raises RemoteError (an error
         of the handler), Lost (the provider left; `sent` says if the request may have run), TimedOut, ServiceNotFound
-        (no provider was found within `timeout`), BadMessage, Closed; TypeError or ValueError for an unusable body.
+        (no provider was found within `timeout`), AccessDenied (the policy does not grant the call, or no known provider
+        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body.
         """
         return await self._opened.request(body, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge)
 
@@ -153,7 +155,7 @@ class Client(Aio[_client.Client]):
         return self._opened.stream(body, timeout=timeout, method=method)
 
     async def wait_for_providers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, Closed."""
+        """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, AccessDenied, Closed."""
         await self._wait(_client.Client.wait_for_providers, n, timeout)
 
     @property
@@ -181,7 +183,8 @@ class Server(Aio[_server.Server]):
     recv_max_size bytes of the largest request, and with a codec of the largest reply
     load          said to discovery: a number or function; default: the share of `concurrency` that is in use
     tls           certificates of the socket; daemon_tls: towards the daemons
-    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST
+    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST. Callers then need the right
+                  to `call` the service or its method
     on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
     sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
     id, version, zone, priority, weight, tags: see Provider

@@ -45,7 +45,8 @@ class ServiceDiscovery(Blocking[_service_discovery.ServiceDiscovery]):
     interval       seconds of pause between rounds in the background; None: rounds run only when `discover` is called
     early          background rounds end once every connection has answered, instead of at the deadline
     text           send the article's text query too
-    id             of this daemon, sent in its queries; default: new at every start
+    id             of this daemon, sent in its queries; default: new at every start. Under a trust its name, or an
+                   instance of it
     domain         services of another are counted ("other domain") and not shown; the article's are of the default one
     on_round       called with the figures of each round at its end, in the loop; must not block
     rules, limits  of the registry; tls, trust, admit as for every socket; rng and clock are for tests
@@ -193,7 +194,8 @@ class Service(Blocking[_service.Service]):
 
     discovery   addresses of all daemons; they may start and stop in any order. Default: from the environment, and with
                 them, unless given here, domain, zone, priority and certificates (settings.py has the variables)
-    id          fixed id, kept over restarts; default: new at every start
+    id          fixed id, kept over restarts; default: new at every start. Under a trust the name of its pass, or an
+                instance of it, as "pay.a:1"
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
     domain      daemons of another domain learn that domain and nothing else

@@ -8,6 +8,7 @@ outcome of an attempt                   the request           then
 ======================================  ====================  =================================================
 a result, or an error of the handler    has run               return, or raise RemoteError
 draining, unhealthy, no method          has surely not run    another provider
+access denied                           has surely not run    raise AccessDenied: the policy is the same elsewhere
 the connection was lost before it left  has surely not run    another provider
 busy                                    has surely not run    another provider, within the budget
 the connection was lost later           may have run          another one if idempotent, within the budget
@@ -33,8 +34,10 @@ from itertools import count
 from typing import Any, Final
 
 from nngkit.calls._changes import Changes
+from nngkit.calls._permits import denied
 from nngkit.calls.budget import Balance, RetryBudget
 from nngkit.calls.messages import (
+    DENIED,
     CallRequest,
     CancelRequest,
     Codec,
@@ -45,13 +48,14 @@ from nngkit.calls.messages import (
     parse_reply,
 )
 from nngkit.calls.pool import Member, Outcome, Pool
-from nngkit.errors import BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import Req
 
 ATTEMPTS: Final = 12
 """Cap on the attempts of one call: with the pauses between them, over 0.5 s, longer than a provider takes to return."""
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.1  # seconds
+LOOK: Final = 0.1  # seconds between two looks at why no provider is connected, under a trust
 BUSY: Final = "busy"
 ELSEWHERE: Final = (BUSY, "draining", "unhealthy", "no method")
 """Refusals for which another provider may be different; "no method": one of another version."""
@@ -116,6 +120,7 @@ class Caller:
         self.changes = Changes()
         self.closed = False
         self.failure: Exception | None = None
+        self.me: str | None = None  # our name under a trust
         self.on_idle: Callable[[], object] = lambda: None
         self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
         self.failed = 0
@@ -189,10 +194,12 @@ class Caller:
                     call.shorter = attempt < left and self._balance.take(now)
                     call.unbudgeted = attempt < left and not call.shorter
         if chosen is None:
+            if member is None:
+                self.check_denied(call, final=left <= 0)
             if member is None and left <= 0:
                 self.count_failed(call)
                 raise self._no_provider(call)
-            call.pause = left
+            call.pause = self.pause(left)
             call.version = version
             if member is not None:  # each was tried once
                 call.pause = max(0.0, min(left, LONGEST_PAUSE, FIRST_PAUSE * 2**call.passes))
@@ -256,6 +263,10 @@ class Caller:
             self.count_failed(call)
             raise TimedOut(f"{self.name}: {address} did not finish in {call.seconds} s", call.seconds)
         self.refused += not reply.ran
+        if reply.kind == DENIED and not reply.ran:
+            self.count_failed(call)
+            there = next((pipe.who for pipe in call.link.pipes if pipe.who), address)
+            raise AccessDenied(f"{there} refused {reply.message}")
         call.handler_failed = reply.ran
         elsewhere = not reply.ran and reply.kind in ELSEWHERE
         self._again(call, reply.exception(address), elsewhere and (reply.kind != BUSY or self._may(call)), None)
@@ -319,6 +330,21 @@ class Caller:
         if len(calls) > 1 or not calls[0].hedged:
             self.failed += 1
             self.errors += any(call.handler_failed for call in calls)
+
+    def pause(self, left: float) -> float:
+        """Return the seconds to wait for a change of the pool, of `left`: under a trust refusals are looked for."""
+        return left if self.me is None or left < LOOK else LOOK
+
+    def check_denied(self, *calls: Call, final: bool) -> None:
+        """Raise AccessDenied if no provider is connected as all that are known have refused us, or we them."""
+        if self.me is None:
+            return
+        with self.lock:
+            known = [member for member in self.pool.members.values() if not member.leaving]
+        if (error := denied(known, self.me, final=final)) is not None:
+            if calls:
+                self.count_failed(*calls)
+            raise error
 
     def ended(self) -> Exception:
         """Return the error for calls of a client that is closed, or has failed."""

@@ -24,9 +24,11 @@ import trio
 
 from nngkit.background import Background
 from nngkit.calls._failures import Failures
+from nngkit.calls._permits import Permits
 from nngkit.calls._streaming import IDLE, Streaming, Unread
 from nngkit.calls.handlers import Calling, Handler
 from nngkit.calls.messages import (
+    DENIED,
     CallRequest,
     CancelRequest,
     Codec,
@@ -43,6 +45,7 @@ from nngkit.calls.messages import (
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
 from nngkit.histogram import Histogram
 from nngkit.protocols import Payload, Rep, Request
+from nngkit.trust import Trust
 
 log = logging.getLogger("nngkit.calls")
 
@@ -92,8 +95,10 @@ class Running:
         limit: int,
         info: Callable[[], dict[str, Any]],
         stats: Callable[[], dict[str, Any]],
+        trust: Trust | None = None,
     ) -> None:
         self.codec = codec
+        self.permits = None if trust is None else Permits(trust, name, lambda: self._handlers)
         self.concurrency = concurrency
         self.limit = limit
         self.draining = False
@@ -184,6 +189,7 @@ class Running:
             "mean": times.mean if known else None,
             "p50": times.at(0.5) if known else None,
             "p99": times.at(0.99) if known else None,
+            "refused": {} if self.permits is None else dict(self.permits.rights.refusals),
         }
 
     def _counted(self) -> Histogram:
@@ -308,9 +314,20 @@ class Running:
                 await self._turn(worker)
             request = await self._rep.arecv()
             self._requests += 1
+            if self.permits is not None and not self._permitted(request):
+                continue
             self._start(worker, request, time.monotonic())
             await _until_it_waits(self._answer_plainly(handler, request), self._pass_on, worker)
             self._finish(worker)
+
+    def _permitted(self, request: Request) -> bool:
+        """Return True if a call without a codec may run; else end its connection, as no reply can say so."""
+        assert self.permits is not None
+        pipe = request.pipe
+        if pipe is not None and not self.permits.may(pipe.who, ""):
+            self._rep.disconnect(pipe)
+            return False
+        return pipe is not None
 
     async def _answer_plainly(self, handler: Handler, request: Request) -> None:
         try:
@@ -368,8 +385,10 @@ class Running:
 
     def _accept_call(self, worker: _Worker, request: Request, call: CallRequest) -> Coroutine[Any, Any, object] | None:
         self._requests += 1
-        handler = self._handlers.get(call.method)
-        if self.draining:
+        handler, permits = self._handlers.get(call.method), self.permits
+        if permits is not None and not permits.may(who := _who(request), call.method):
+            refusal = ErrorReply(DENIED, f"{who}: it may not call {permits.target(call.method)}", ran=False)
+        elif self.draining:
             refusal = ErrorReply("draining", f"{self._name} is leaving", ran=False)
         elif self.unhealthy:
             refusal = ErrorReply("unhealthy", self.unhealthy, ran=False)
@@ -574,6 +593,11 @@ class Running:
         if self._streams.get(number) is streaming:
             del self._streams[number]
         self._notice_idle()
+
+
+def _who(request: Request) -> str | None:
+    pipe = request.pipe
+    return None if pipe is None else pipe.who
 
 
 @coroutine

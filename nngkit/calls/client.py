@@ -40,7 +40,7 @@ from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Rights, chosen
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
 
@@ -95,7 +95,8 @@ class Client(UnderTrio):
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
-    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST
+    trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST. Only providers whose pass has the right
+                to `offer` the service are called
     domain      of the daemons, see Resolver; default: from the environment, with their addresses
 
     Raises ConfigError for an unusable value.
@@ -148,6 +149,7 @@ class Client(UnderTrio):
         self._largest = recv_max_size
         self._tls = tls
         self._trust = chosen(trust, tls)
+        self._rights = Rights(self._trust, "calls", carry="calls")
         self._prefer = make_preference(prefer, tags, version, suspects)
         self._fixed = _fixed(name, addresses)
         self._discovery = discovery
@@ -167,6 +169,7 @@ class Client(UnderTrio):
         )
         budget = retry_budget or RetryBudget()
         self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size, budget=budget)
+        self._caller.me = None if self._rights.trust is None else self._rights.trust.name
         self._background = Background()
         self._counters = dict.fromkeys(("hedged", "hedge_wins", "cancels_dropped"), 0)
         self._requests = 0
@@ -265,7 +268,8 @@ class Client(UnderTrio):
 
         If cancelled, the request may have run; with a codec the provider is told to stop. Raises RemoteError (an error
         of the handler), Lost (the provider left; `sent` says if the request may have run), TimedOut, ServiceNotFound
-        (no provider was found within `timeout`), BadMessage, Closed; TypeError or ValueError for an unusable body.
+        (no provider was found within `timeout`), AccessDenied (the policy does not grant the call, or no known provider
+        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body.
         """
         call = self._call(body, timeout, method, idempotent)
         seconds = self._hedge if hedge is None else hedge
@@ -335,7 +339,7 @@ class Client(UnderTrio):
     # State
 
     async def wait_for_providers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, Closed."""
+        """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, AccessDenied, Closed."""
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         while True:
             self._check_open()
@@ -346,9 +350,11 @@ class Client(UnderTrio):
                 await trio.lowlevel.checkpoint()
                 return
             left = deadline - time.monotonic()
+            if not usable:
+                self._caller.check_denied(final=left <= 0)
             if left <= 0:
                 raise TimedOut(f"{self.name}: {usable} of {n} providers connected in {timeout} s", timeout)
-            await self._caller.changes.await_(version, left)
+            await self._caller.changes.await_(version, self._caller.pause(left))
 
     @property
     def stats(self) -> ClientStats:
@@ -371,6 +377,7 @@ class Client(UnderTrio):
                 failbacks=self._pool.failbacks,
                 unusable=len(self._unusable),
                 cancels_dropped=self._counters["cancels_dropped"],
+                denied=dict(self._rights.refusals),
                 providers=providers,
             )
 
@@ -436,12 +443,14 @@ class Client(UnderTrio):
             lost="raise",
             tls=self._tls,
             trust=self._trust,
+            peers=lambda who: self._rights.require(who, "offer", self.name),
         )
         changes, lock, pool = self._caller.changes, self._caller.lock, self._pool
 
         def peer(event: PeerEvent) -> None:  # on any thread
             with lock:
                 if member.link is link:
+                    member.joined = max(member.joined, event.time)
                     pool.connected(member, event.kind == "joined")
             changes.notify()
 

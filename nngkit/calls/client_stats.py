@@ -44,6 +44,7 @@ class ClientStats:
     refused      attempts that a provider refused without running them
     ejections    of providers; failovers, failbacks: to a worse lane, and back to one that was left
     unusable     providers whose address cannot be dialed
+    denied       providers that may not offer the service, by code: connections that were ended
     """
 
     requests: int
@@ -59,6 +60,7 @@ class ClientStats:
     failbacks: int
     unusable: int
     cancels_dropped: int
+    denied: Mapping[str, int]
     providers: Mapping[str, ProviderStats]
 
 

@@ -7,7 +7,7 @@
     async def handler(body): yield part           a stream: async generator
     def handler(body): yield part                 a stream: each step in a worker thread
 
-A handler with two positional parameters gets the Calling too: method, deadline, peer.
+A handler with two positional parameters gets the Calling too: method, deadline, peer, and who calls.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class Calling:
     id: str = ""
     deadline: float = float("inf")
     peer: Pipe | None = None
+
+    @property
+    def who(self) -> str | None:
+        """Name of the caller under a trust, as "desk.ada". See Pipe for other connections."""
+        return None if self.peer is None else self.peer.who
 
     @property
     def remaining(self) -> float:

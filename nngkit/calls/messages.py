@@ -32,6 +32,7 @@ from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 VERSION: Final = 1
 Codec: TypeAlias = Literal["cbor", "json"]
 
+DENIED: Final = "access denied"
 MAX_KIND: Final = 64
 MAX_MESSAGE: Final = 1024  # characters of an error's message
 MAX_PARTS: Final = 64
@@ -172,7 +173,8 @@ class DoneReply(_Reply, frozen=True, tag="done"):
 class ErrorReply(_Reply, frozen=True, tag="error", omit_defaults=True):
     """A call that has no result.
 
-    kind     "failed": the handler raised. "busy", "draining", "unhealthy", "no method", "bad request": not run.
+    kind     "failed": the handler raised. "busy", "draining", "unhealthy", "no method", "bad request", "access denied":
+             not run.
              "deadline", "cancelled", "too large" (the reply), "gone" (the stream). Or a handler's own word
     ran      False if the handler has surely not run, so that the call can go to another provider
     error    class name of the exception

@@ -56,6 +56,7 @@ class Member:
     """One provider as this client sees it.
 
     link      the socket that calls it, None without one; the pool does not look inside
+    joined    time of its last connection
     latency   peak-sensitive moving average in seconds, 0 without a call; `since` is the time of its last change
     leaving   it gets no new calls: it drains, has left, or is down
     beside    another process that is said to be at its address, with an earlier epoch; used once this one leaves
@@ -68,6 +69,7 @@ class Member:
     health: Health
     link: Any = None
     connected: bool = False
+    joined: float = float("-inf")
     outstanding: int = 0
     streams: int = 0
     latency: float = 0.0

@@ -66,6 +66,7 @@ class ServerStats:
     in_progress   handlers running, streams included; queued: calls that wait for one
     bad           messages that are no requests
     abandoned     threads that run on after their caller has given up
+    refused       calls and connections of callers that may not call this service, by code
     """
 
     requests: int = 0
@@ -78,6 +79,7 @@ class ServerStats:
     mean: float | None = None
     p50: float | None = None
     p99: float | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
     socket: Stats = field(default_factory=Stats)
 
 
@@ -100,7 +102,8 @@ class Server(UnderTrio):
     recv_max_size bytes of the largest request, and with a codec of the largest reply
     load          said to discovery: a number or function; default: the share of `concurrency` that is in use
     tls           certificates of the socket; daemon_tls: towards the daemons
-    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST
+    trust         for both, in place of tls and daemon_tls, or OPEN; default: NNGKIT_TRUST. Callers then need the right
+                  to `call` the service or its method
     on_question, domain   see Service; INFO and STATS questions get the server's own information and counters
     sigterm       drain and leave on SIGTERM, if the program leaves that signal at its default
     id, version, zone, priority, weight, tags: see Provider
@@ -180,6 +183,7 @@ class Server(UnderTrio):
             limit=recv_max_size,
             info=self._info,
             stats=self._plain_stats,
+            trust=self._trust if isinstance(self._trust, Trust) else None,
         )
         if handler is not None:
             self._running.add("", handler)
@@ -225,6 +229,7 @@ class Server(UnderTrio):
             recv_max_size=self._running.limit,
             tls=self._tls,
             trust=self._trust,
+            peers=() if self._running.permits is None else self._running.permits.admit,
             linger=1.0,
         )
         try:

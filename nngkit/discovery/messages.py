@@ -49,6 +49,8 @@ from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, al
 FIRST_VERSION: Final = 1
 """Version of queries, and of replies without records: they have not changed since."""
 TEXT_QUERY: Final = b"service query"
+TEXT_INSTANCE: Final = ":text"
+"""End of the ids that text replies get under a trust, after the name of the peer; their epoch is 0."""
 MAX_RECORDS: Final = 64
 """Cap on the providers in one reply: more than one process offers."""
 MAX_TEXT: Final = MAX_NAME + 1 + MAX_ADDRESS + 16  # bytes of a text reply; 16 for line ends and padding NULs

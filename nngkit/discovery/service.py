@@ -13,6 +13,8 @@ a connection that has carried a CBOR query: a daemon that sends both reads the C
 A daemon that surveys periodically says how often. A service that hears none of its surveys for three times as long
 ends the connection and dials again, as the network may have lost it (nngkit.redial).
 
+Under a trust its id is its own name or an instance of it, and it answers daemons that call themselves by theirs.
+
 A change or a goodbye cannot wait for the next query, so it is sent as one more reply to each daemon's newest query. A
 daemon that receives a goodbye disconnects. A daemon that never asked, or is too busy, notices the end of the
 connection instead: as soon, but without the reason. Knows nothing about the service's own protocol.
@@ -23,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -34,6 +36,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
+from nngkit.discovery.offers import CARRY, own_id
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.discovery.questions.answering import Answering, OnQuestion
 from nngkit.discovery.questions.messages import is_question
@@ -42,7 +45,7 @@ from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 from nngkit.redial import SilentPeers
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Rights, chosen
 
 __all__ = ["OnQuestion", "Service", "ServiceStats"]
 
@@ -60,7 +63,8 @@ HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as our
 class ServiceStats:
     """Counters of a Service. `skipped`: queries and questions left unanswered, over the cap on replies in progress.
 
-    `other_domain`: queries of daemons of another domain. `socket`: the counters of its socket.
+    `other_domain`: queries of daemons of another domain. `socket`: the counters of its socket. `refused`: queries and
+    questions of daemons that call themselves by another's name, by code.
     """
 
     queries: int = 0
@@ -71,6 +75,7 @@ class ServiceStats:
     other_domain: int = 0
     questions: int = 0
     socket: Stats = field(default_factory=Stats)
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 class Service(UnderTrio):
@@ -78,7 +83,8 @@ class Service(UnderTrio):
 
     discovery   addresses of all daemons; they may start and stop in any order. Default: from the environment, and with
                 them, unless given here, domain, zone, priority and certificates (settings.py has the variables)
-    id          fixed id, kept over restarts; default: new at every start
+    id          fixed id, kept over restarts; default: new at every start. Under a trust the name of its pass, or an
+                instance of it, as "pay.a:1"
     version, zone, priority, weight, tags: see Provider
     load        a number, or a quick function called for one at every reply
     domain      daemons of another domain learn that domain and nothing else
@@ -119,10 +125,11 @@ class Service(UnderTrio):
             priority = settings.priority if priority is None else priority
             tls = settings.certificates.beside(tls, trust)
         self._load = load
+        self._trust = chosen(trust, tls)
         self._record = _provider(
             name=name,
             address=address,
-            id=id or uuid.uuid4().hex,
+            id=own_id(self._trust, id),
             epoch=time.time_ns() // 1_000_000,
             version=version,
             zone=zone,
@@ -137,7 +144,7 @@ class Service(UnderTrio):
         if not self._daemons:
             raise ConfigError("discovery", "no daemon address", discovery)
         self._tls = tls
-        self._trust = chosen(trust, tls)
+        self._rights = Rights(self._trust, "discovery", carry=CARRY)
         self._sigterm = sigterm
         self._sender = uuid.uuid4().hex
         self._asked: dict[int, tuple[Query, int]] = {}  # newest CBOR query of each connection, and its version
@@ -151,6 +158,7 @@ class Service(UnderTrio):
             info=info,
             stats=stats,
             provider=lambda: self.provider,
+            speaks=self._rights.speaks,
             counters=self._counters,
             background=self._background,
         )
@@ -255,7 +263,7 @@ class Service(UnderTrio):
     @property
     def stats(self) -> ServiceStats:
         """Counters of queries and replies, and of the socket."""
-        return ServiceStats(**self._counters, socket=self._respondent.stats)
+        return ServiceStats(**self._counters, socket=self._respondent.stats, refused=dict(self._rights.refusals))
 
     async def _serve(self) -> None:
         async for query in self._respondent:
@@ -270,6 +278,8 @@ class Service(UnderTrio):
                 log.debug("%s", error)
                 continue
             self._counters["queries" if asked else "text_queries"] += 1
+            if asked is not None and not self._rights.speaks(query.pipe.who, asked.daemon):
+                continue
             if asked is not None:
                 self._expected.expect(float("inf") if asked.every is None else asked.every, query.pipe)
             if (asked.domain if asked else "") != self._domain:

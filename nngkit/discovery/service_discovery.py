@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import trio
@@ -30,6 +30,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.chance import RandomSource
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import Suspects, find_lane, make_preference
+from nngkit.discovery.offers import Offers, own_id
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.questions.asking import Asking
@@ -61,11 +62,13 @@ class DiscoveryStats:
 
     `counters`: replies and refusals by kind (registry.py's COUNTERS), questions and their answers (question_round.py's
     COUNTERS), and connections: "pipes joined", "pipes left", "pipes refused" (by `admit`), "pipes cut" (for flooding).
-    `socket`: the counters of the survey socket.
+    `socket`: the counters of the survey socket. `refused`: records of members that may not state them, by code:
+    "binding", "right"; among the counters too, as "refused: binding".
     """
 
     counters: Mapping[str, int]
     socket: Stats
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 class ServiceDiscovery(UnderTrio):
@@ -76,7 +79,8 @@ class ServiceDiscovery(UnderTrio):
     interval       seconds of pause between rounds in the background; None: rounds run only when `discover` is called
     early          background rounds end once every connection has answered, instead of at the deadline
     text           send the article's text query too
-    id             of this daemon, sent in its queries; default: new at every start
+    id             of this daemon, sent in its queries; default: new at every start. Under a trust its name, or an
+                   instance of it
     domain         services of another are counted ("other domain") and not shown; the article's are of the default one
     on_round       called with the figures of each round at its end, in the loop; must not block
     rules, limits  of the registry; tls, trust, admit as for every socket; rng and clock are for tests
@@ -106,8 +110,9 @@ class ServiceDiscovery(UnderTrio):
     ) -> None:
         self.deadline = _seconds("deadline", deadline)
         self.interval = None if interval is None else _seconds("interval", interval)
+        self._trust = chosen(trust, tls)
         try:
-            self.id = check_id(id or uuid.uuid4().hex)
+            self.id = check_id(own_id(self._trust, id))
         except ValueError as error:
             raise ConfigError("id", str(error), id) from error
         self._listen = _several(listen)
@@ -117,11 +122,16 @@ class ServiceDiscovery(UnderTrio):
         self._text = text and not self.domain
         self._on_round = on_round
         self._tls = tls
-        self._trust = chosen(trust, tls)
         self._admit = admit
         self._rng = rng or random.Random()
         self._clock = clock
-        self._registry = Registry(rules=rules, limits=limits, domain=self.domain)
+        self._offers = Offers(self._trust)
+        self._registry = Registry(
+            rules=rules,
+            limits=limits,
+            domain=self.domain,
+            admission=None if self._offers.rights.trust is None else self._offers,
+        )
         self._discovering = 0
         self._background = Background()
 
@@ -137,6 +147,7 @@ class ServiceDiscovery(UnderTrio):
             id=self.id,
             text=self._text,
             domain=self.domain,
+            offers=self._offers,
             every=None if self.interval is None else max(self.interval, SHORTEST) + self.deadline,
             background=self._background,
             on_peers=self._joined.wake,
@@ -183,8 +194,9 @@ class ServiceDiscovery(UnderTrio):
         with self._surveys.lock:
             counters = dict(self._registry.counters)
         connections = {"joined": stats.joined, "left": stats.left, "refused": stats.refused, "cut": self._surveys.cut}
-        counters |= self._asking.counters
-        return DiscoveryStats(counters | {f"pipes {kind}": count for kind, count in connections.items()}, stats)
+        counters |= self._asking.counters | {f"pipes {kind}": count for kind, count in connections.items()}
+        refused = dict(self._offers.rights.refusals)
+        return DiscoveryStats(counters | {f"refused: {code}": n for code, n in refused.items()}, stats, refused)
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` services are connected. Raises TimedOut, Closed."""

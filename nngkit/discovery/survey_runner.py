@@ -27,6 +27,7 @@ import trio
 from nngkit.background import Background
 from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TEXT_QUERY, SurveyQuery
+from nngkit.discovery.offers import Offers
 from nngkit.discovery.provider import Reason
 from nngkit.discovery.registry.liveness import Round, RoundResult
 from nngkit.discovery.registry.registry import Registry
@@ -77,6 +78,7 @@ class SurveyRunner:
     id           of the surveying daemon, sent in its queries
     text         send the article's text query too
     domain       sent in its queries
+    offers       what the connections may state; `registry` has it too
     every        seconds between its rounds at most, sent in its queries; None: it surveys when it is told to
     background   runs its tasks
     on_peers     called in the loop after connections were made or lost
@@ -89,6 +91,7 @@ class SurveyRunner:
         id: str,
         text: bool,
         domain: str = "",
+        offers: Offers,
         every: float | None = None,
         background: Background,
         on_peers: Callable[[], object],
@@ -104,6 +107,7 @@ class SurveyRunner:
         self._id = id
         self._text = text
         self._domain = domain
+        self._offers = offers
         self._every = every
         self._background = background
         self._on_peers = on_peers
@@ -146,6 +150,7 @@ class SurveyRunner:
         When cancelled, the replies received count, and no misses do. Raises Closed.
         """
         with self.lock:
+            self._review()
             this = self.registry.start_round(self._clock(), reask=reask, new=new)
         running = _RunningRound(this, early)
         self._in_progress.add(running)
@@ -222,8 +227,11 @@ class SurveyRunner:
             if reply.pipe is not None:
                 now = self._clock()
                 with self.lock:
+                    self._review()
                     refused = self.registry.foreign[0]
-                    events = self.registry.reply(reply.pipe.id, running.round, reply.body, now, reply.elapsed)
+                    events = self.registry.reply(
+                        reply.pipe.id, running.round, reply.body, now, reply.elapsed, reply.pipe.who
+                    )
                     self.feed.publish(events)
                     old = self.registry.older
                     foreign, name = self.registry.foreign
@@ -244,6 +252,11 @@ class SurveyRunner:
                     self._leaving.add(reply.pipe.id)
                     self._token.run_sync_soon(self._disconnect_leaving, idempotent=True)
         self._end_if_complete(running)
+
+    def _review(self) -> None:
+        """Drop what a new policy does not admit. Under the lock."""
+        if self._offers.changed():
+            self.feed.publish(self.registry.review(self._clock()))
 
     def _log(self, line: str, now: float) -> None:
         if (said := self._log_lines.add(line, now)) is not None:
@@ -278,7 +291,7 @@ class SurveyRunner:
         # Runs on the thread that noticed, mostly one of NNG's: nothing here may wait for the loop.
         with self.lock:
             if event.kind == "joined":
-                self.feed.publish(self.registry.pipe_joined(event.pipe.id, self._clock()))
+                self.feed.publish(self.registry.pipe_joined(event.pipe.id, self._clock(), event.pipe.who))
             else:
                 self.feed.publish(self.registry.pipe_left(event.pipe.id, self._clock()))
         with contextlib.suppress(trio.RunFinishedError):

@@ -43,7 +43,10 @@ class _Kept:
 
 @dataclass(eq=False, repr=False)
 class Answering:
-    """Answers questions for a Service. `provider`: its current record; `counters`: of ServiceStats."""
+    """Answers questions for a Service. `provider`: its current record; `counters`: of ServiceStats.
+
+    `speaks(who, daemon)`: True if the peer `who` may call itself so.
+    """
 
     _: KW_ONLY
     domain: str
@@ -51,6 +54,7 @@ class Answering:
     info: Facts | None
     stats: Facts | None
     provider: Callable[[], Provider]
+    speaks: Callable[[str | None, str], bool]
     counters: MutableMapping[str, int]
     background: Background
 
@@ -74,6 +78,8 @@ class Answering:
         if question is None:
             return False
         self.counters["questions"] += 1
+        if not self.speaks(query.pipe.who, question.daemon):
+            return True
         if question.domain != self.domain:
             self.counters["other_domain"] += 1
         elif question.name not in (None, self.provider().name):

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from nngkit.discovery.messages import TEXT_INSTANCE
 from nngkit.discovery.provider import Key, Provider, State, Status
 from nngkit.discovery.questions.messages import ASK, AskQuery, SurveyAnswer, parse_survey_answer
 from nngkit.discovery.questions.values import Outcome
@@ -96,7 +97,7 @@ class QuestionRound:
 
     def _can_answer(self, key: Key) -> bool:
         row = self._rows.get(key)
-        in_text = not key[2]
+        in_text = not key[2] or (key[2].endswith(TEXT_INSTANCE) and not key[3])
         alive = row is not None and row.state is not State.DOWN and not self._pipes.isdisjoint(row.pipes)
         return alive and not in_text
 

@@ -16,12 +16,14 @@ their address once. A restarted process has a new epoch and is therefore a new r
 row is taken over by another id or epoch, so two processes configured with one id are both visible. A process that
 reconnects with the same id and epoch gets its old row back.
 
-Access control is up to TLS and `admit`: an admitted peer is believed about the rows it describes, except about one that
-another connection carries. Only the process that sent that row, known by its sender id, may state it on a further pipe;
-the records of others are refused ("foreign records"), so they can neither drain nor change nor withdraw it, and the row
-is not carried by their pipe, so their answers to questions do not count. A sender id is told to daemons and relays
-only. The process that stated a row first gets it back, should another have stated it while its connection was lost.
-Behind a relay all is one pipe, and the relay is believed.
+Under a trust a pipe has a name, and `admission` says which records it may state (offers.py): others make and change no
+row. Without one, access control is up to TLS and `admit`: an admitted peer is believed about the rows it describes,
+except about one that another connection carries. Only the process that sent that row, known by its sender id, may state
+it on a further pipe; the records of others are refused ("foreign records"), so they can neither drain nor change nor
+withdraw it, and the row is not carried by their pipe, so their answers to questions do not count. A sender id is told
+to daemons and relays only. The process that stated a row first gets it back, should another have stated it while its
+connection was lost. Behind a relay all is one pipe, and the relay is believed; under a trust only a pipe that may state
+providers of others is one. Questions about a name go only to pipes that may offer it.
 
 States
 ------
@@ -39,6 +41,7 @@ reply with `bye`                        up, suspect                             
 8th miss                                suspect, draining                          down (missed)
 last pipe lost                          up, suspect, draining                      down (pipe lost; bye after a bye)
 not in the sender's newest reply        up, suspect, draining                      down (withdrawn)
+a policy no longer admits it            up, suspect, draining                      down (withdrawn)
 CBOR on a pipe that spoke text          up, suspect, draining                      down (replaced), for the text row
 missed, with most others                any but down                               no change: stale
 reply with another weight, zone ...     up, draining                               no change: an event (changed)
@@ -58,9 +61,10 @@ Mass loss: 10 or more, and more than half of those below two misses, silent in o
 that round, and the silent rows are labelled stale until they answer or a miss is counted after all. This lasts as long
 as more than half stay silent. Stale rows stay up and in the snapshot; `resolve` prefers rows that have answered.
 
-Text form: `name|address` makes a row without id. On a pipe whose process has answered in CBOR only CBOR counts, and
-text shows only that the process is alive; except behind a relay, where text belongs to another process unless it names
-the same address. Text rows are never withdrawn: they end by silence or with their pipe.
+Text form: `name|address` makes a row without id; under a trust with that of an instance, `text`, of the pipe's name. On
+a pipe whose process has answered in CBOR only CBOR counts, and text shows only that the process is alive; except behind
+a relay, where text belongs to another process unless it names the same address. Text rows are never withdrawn: they end
+by silence or with their pipe.
 
 Down rows are kept for `view` (RegistryLimits.keep_down, RegistryLimits.max_down), then forgotten.
 
@@ -82,12 +86,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import ANY, Preference, explain
-from nngkit.discovery.messages import VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
+from nngkit.discovery.messages import TEXT_INSTANCE, VERSION_WHAT, SurveyReply, TextReply, is_cbor, parse_survey_reply
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, Key, Provider, Reason, RoundFigures, State, Status
 from nngkit.discovery.registry.evaluation import OpenRound, evaluate_round, reask_targets
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, Round, RoundResult
@@ -117,17 +122,39 @@ _FIGURES_KEPT = 64  # rounds of history
 _BODY_KEPT = 4_096  # bytes of a reply kept to recognize a repeat: 20 providers, and 64 MiB for RegistryLimits.pipes
 
 
+class Admission(Protocol):
+    """Decisions about what the peers of a daemon may state, by the names of their passes."""
+
+    def admits(self, who: str | None, record: Provider) -> bool:
+        """Return True if `who` may state `record`."""
+        ...
+
+    def offers(self, who: str | None, name: str) -> bool:
+        """Return True if `who` may have providers of the service `name` to state."""
+        ...
+
+    def carries(self, who: str | None) -> bool:
+        """Return True if `who` may state providers of others."""
+        ...
+
+
 class Registry:
     """State machine of this module's docstring. `now`: seconds on one monotonic clock.
 
     Not thread-safe: one task, or one lock, owns it. Inputs return the events that they caused, in order. Services of
-    another `domain` are counted and make no row.
+    another `domain` are counted and make no row. `admission`: None without a trust, then each record is admitted.
     """
 
     def __init__(
-        self, *, rules: LivenessRules | None = None, limits: RegistryLimits | None = None, domain: str = ""
+        self,
+        *,
+        rules: LivenessRules | None = None,
+        limits: RegistryLimits | None = None,
+        domain: str = "",
+        admission: Admission | None = None,
     ) -> None:
         self._domain = domain
+        self._admission = admission
         self._rules = rules or LivenessRules()
         self._limits = limits or RegistryLimits()
         self._table = ProviderTable(self._limits)
@@ -141,10 +168,10 @@ class Registry:
 
     # Inputs
 
-    def pipe_joined(self, pipe: int, now: float) -> tuple[Event, ...]:
-        """Add a connected pipe. Idempotent. A lost pipe cannot join again: ids are never reused."""
+    def pipe_joined(self, pipe: int, now: float, who: str | None = None) -> tuple[Event, ...]:
+        """Add a connected pipe of the peer `who`. Idempotent. A lost pipe cannot join again: ids are never reused."""
         self._clock(now)
-        self._table.join(pipe)
+        self._table.join(pipe, who)
         return ()
 
     def pipe_left(self, pipe: int, now: float) -> tuple[Event, ...]:
@@ -180,13 +207,33 @@ class Registry:
             del self._rounds[next(iter(self._rounds))]
         return this
 
+    def review(self, now: float) -> tuple[Event, ...]:
+        """Drop what a changed policy does not admit. What is admitted again comes with the next reply."""
+        self._clock(now)
+        for pipe in self._table.pipes.values():
+            pipe.last_body = None
+            for key in list(pipe.rows):
+                row = self._table.rows[key]
+                if self._admission is not None and not self._admission.admits(pipe.who, row.provider):
+                    self._drop(row, pipe, Reason.WITHDRAWN)
+            if not self._may_relay(pipe):
+                pipe.relay = False
+                self._relays.discard(pipe.number)
+        return self._table.take_events()
+
     def reply(
-        self, pipe: int, round: int | Round, body: bytes, now: float, elapsed: float | None = None
+        self,
+        pipe: int,
+        round: int | Round,
+        body: bytes,
+        now: float,
+        elapsed: float | None = None,
+        who: str | None = None,
     ) -> tuple[Event, ...]:
         """Process a pipe's reply to a round, in time or late. Whatever its bytes, it affects no other pipe's rows.
 
         `elapsed`: seconds since the pipe was asked; default: since the round began. Events cross threads, so an unknown
-        pipe counts as joined; replies of a lost one are ignored.
+        pipe counts as joined, with the name `who`; replies of a lost one are ignored.
         """
         self._clock(now)
         self._counters["replies"] += 1
@@ -195,7 +242,7 @@ class Registry:
             self._counters["after leaving"] += 1
         elif this is None:
             self._counters["unknown round"] += 1
-        elif (known := self._table.join(pipe)) is None:
+        elif (known := self._table.join(pipe, who)) is None:
             self._counters["over cap"] += 1
         else:
             known.elapsed = self._now - this.round.started if elapsed is None else elapsed
@@ -339,9 +386,14 @@ class Registry:
         return tuple(row.status() for row in rows)
 
     def pipes_of(self, name: str) -> frozenset[int]:
-        """Return the pipes that may reach providers of a name: those that carry them, relays, and joining ones."""
+        """Return the pipes that may reach providers of a name: those that carry them, relays, and joining ones.
+
+        Of the joining ones those that may offer it: a silent peer is not told of questions to others.
+        """
         carrying = {number for row in self._table.named(name) for number in row.pipes}
-        return frozenset(carrying.union(self._relays, self.joining))
+        allowed, pipes = self._admission, self._table.pipes
+        joining = [each for each in self.joining if allowed is None or allowed.offers(pipes[each].who, name)]
+        return frozenset(carrying.union(self._relays, joining))
 
     # Replies
 
@@ -408,6 +460,8 @@ class Registry:
             return
         self._mark_answered(pipe, this)
         record = reply.provider
+        if self._admission is not None and pipe.who:
+            record = replace(record, id=f"{pipe.who}{TEXT_INSTANCE}")
         before = self._table.rows.get(record.key)
         if before is not None and before.round == this.round.number and pipe.number in before.pipes:
             self._counters["duplicate"] += 1
@@ -428,7 +482,7 @@ class Registry:
 
     def _apply(self, pipe: TrackedPipe, reply: SurveyReply, this: OpenRound, body: bytes) -> None:
         pipe.work += len(reply.providers)
-        if reply.relay or (pipe.cbor and pipe.sender != reply.sender):
+        if (reply.relay or (pipe.cbor and pipe.sender != reply.sender)) and self._may_relay(pipe):
             pipe.relay = True
             self._relays.add(pipe.number)
         pipe.sender, pipe.cbor = reply.sender, True
@@ -457,6 +511,8 @@ class Registry:
 
     def _claim(self, pipe: TrackedPipe, record: Provider, sender: str, this: OpenRound) -> ProviderRow | None:
         """Attach `record` to `pipe`, creating its row if needed, and apply its fields. None if it is refused."""
+        if self._admission is not None and not self._admission.admits(pipe.who, record):
+            return None
         known = self._table.rows.get(record.key)
         if known is not None and not self._may_state(known, pipe, sender):
             self._counters["foreign records"] += 1
@@ -478,6 +534,9 @@ class Registry:
         elif before is not record:
             self._table.touch(row)  # the load
         return row
+
+    def _may_relay(self, pipe: TrackedPipe) -> bool:
+        return self._admission is None or self._admission.carries(pipe.who)
 
     def _may_state(self, row: ProviderRow, pipe: TrackedPipe, sender: str) -> bool:
         """Return False if the row is another process's, on another pipe. Its first sender takes it off such pipes."""

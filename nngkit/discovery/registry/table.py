@@ -75,10 +75,11 @@ class TrackedPipe:
 
     `elapsed`: seconds from the query to the reply that is being processed. `last_body`, `last_reply`, `last_rows`: the
     newest CBOR reply, decoded, and its rows; most replies repeat the previous one. `last_body` is None where it is too
-    long to keep, or a cap refused some of its records.
+    long to keep, or some of its records were refused. `who`: the name of the peer under a trust.
     """
 
     number: int
+    who: str | None = None
     rows: dict[Key, str] = field(default_factory=dict)  # key -> sender
     places: dict[tuple[str, str], Key] = field(default_factory=dict)  # (name, address) -> key of a CBOR row
     sender: str = TEXT
@@ -113,11 +114,11 @@ class ProviderTable:
 
     # Pipes
 
-    def join(self, number: int) -> TrackedPipe | None:
+    def join(self, number: int, who: str | None) -> TrackedPipe | None:
         """Return the pipe, created if needed; None if it was lost, or over the cap."""
         pipe = self.pipes.get(number)
         if pipe is None and number not in self.left and len(self.pipes) < self._limits.pipes:
-            pipe = self.pipes[number] = TrackedPipe(number)
+            pipe = self.pipes[number] = TrackedPipe(number, who)
         return pipe
 
     def leave(self, number: int) -> None:
