@@ -35,7 +35,8 @@ class Endpoint(Node[E]):
         dial: Address of a node of the cluster, or several; any of them will do.
         daemons: Query addresses of discovery daemons that know nodes of the cluster, instead of `dial` or beside it.
         discovery: Survey addresses of discovery daemons that this node announces itself to, if it listens.
-        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random.
+        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random. With a
+            trust it is the name of the pass, or NAME:WORD, which is the default of members, with a random word.
         advertise: Address that the others dial, if it is not the one of `listen`. If that is at all interfaces, the
             default is this host's address towards the nodes and daemons given here, or that of the default route.
         voters: Addresses of the voters by id: the nodes that elect the host, and may become it. All of them need the
@@ -58,7 +59,8 @@ class Endpoint(Node[E]):
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
-            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers.
+            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers. With a Trust
+            ids are names of passes, the policy says what they may do, and there is neither token nor ticket.
         transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
         journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
             voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.
@@ -134,6 +136,11 @@ class Endpoint(Node[E]):
     def children(self) -> tuple[str, ...]:
         """Ids of the children."""
         return self._opened.children
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Refusals of what other nodes called themselves or wanted to do, by code: "binding", "right". With a trust."""
+        return self._opened.refused
 
     async def joined(self, timeout: float | None = None) -> None:
         """Wait until the node has a way to a host, which counts it among its members, or is the host.
@@ -341,7 +348,8 @@ class Host(Endpoint[_hosting.Host]):
     """An endpoint that may be the host of its cluster: one of its voters.
 
     Alone it is the only voter, and host at once. With `voters` it is one of several that elect the host; then a
-    cluster survives the death of a minority of them, and of its host. See Endpoint for the options.
+    cluster survives the death of a minority of them, and of its host. Its `id` is "host" by default, with a trust the
+    name of the pass. See Endpoint for the options.
 
     Without `voters`, a host that comes back after its death begins a new cluster: its members join again, what it had
     accepted is in its `store` or lost.
@@ -354,7 +362,7 @@ class Host(Endpoint[_hosting.Host]):
         cluster: str,
         *,
         listen: str | None = None,
-        id: str = "host",
+        id: str | None = None,
         voters: Mapping[str, str] | None = None,
         **options: Unpack[EndpointOptions],
     ) -> None:

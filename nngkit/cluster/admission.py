@@ -39,6 +39,7 @@ class Applicant:
     """A node that asks to be a neighbour: its id, its address as the connection shows it, and what it has proven.
 
     `voter`: it asks for a link between voters. Nodes that have neither token nor ticket cannot be asked for a proof.
+    `who`: the name that its connection proves, as `Pipe.who`.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Applicant:
     token: str | None = None
     ticket: str | None = None
     voter: bool = False
+    who: str | None = None
 
 
 class Ticket(Fields, frozen=True):

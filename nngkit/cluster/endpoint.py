@@ -78,7 +78,8 @@ from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, T
 from nngkit.messages import MOST_NUMBER
 from nngkit.protocols import TLS
 from nngkit.protocols.own_host import check_guarded, is_everywhere, own_host, with_host
-from nngkit.trust import OPEN, Choice, chosen
+from nngkit.trust import OPEN, Choice, Rights, Trust, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -134,7 +135,8 @@ class Endpoint(UnderTrio):
         dial: Address of a node of the cluster, or several; any of them will do.
         daemons: Query addresses of discovery daemons that know nodes of the cluster, instead of `dial` or beside it.
         discovery: Survey addresses of discovery daemons that this node announces itself to, if it listens.
-        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random.
+        id: Id of this node, unique in the cluster: printable text of at most 64 bytes. The default is random. With a
+            trust it is the name of the pass, or NAME:WORD, which is the default of members, with a random word.
         advertise: Address that the others dial, if it is not the one of `listen`. If that is at all interfaces, the
             default is this host's address towards the nodes and daemons given here, or that of the default route.
         voters: Addresses of the voters by id: the nodes that elect the host, and may become it. All of them need the
@@ -157,7 +159,8 @@ class Endpoint(UnderTrio):
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
-            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers.
+            machines can reach needs one, or a token, ticket, authenticator, or certificates of its peers. With a Trust
+            ids are names of passes, the policy says what they may do, and there is neither token nor ticket.
         transport: Carrier of the frames instead of sockets: see nngkit.cluster.transport.
         journal: A Recorder, or another object with its `put`: it gets the ends of jobs while this node is host, what a
             voter learns of the host, and the messages that it sends and receives if `journal_messages` is set.
@@ -208,7 +211,15 @@ class Endpoint(UnderTrio):
         alone: bool = False,
     ) -> None:
         self.cluster = check_kind(cluster, "cluster")
-        self.id = uuid4().hex[:16] if id is None else check_id(id)
+        self._trust = trust = chosen(trust, tls)
+        if isinstance(trust, Trust):  # several members may have one pass
+            self.id = own_id(trust, id, instance=True)
+        else:
+            self.id = uuid4().hex[:16] if id is None else check_id(id)
+        self._rights = Rights(trust, "cluster", carry=f"cluster:{cluster}")
+        for name, secret in (("token", token), ("ticket", ticket)):
+            if secret is not None and isinstance(trust, Trust):
+                raise ConfigError(name, "a trust takes its place: give one of both")
         self.epoch = time.time_ns() // 1000  # microseconds: two runs of one id never begin in the same one
         self._advertise = advertise
         self._alone = alone
@@ -233,7 +244,6 @@ class Endpoint(UnderTrio):
             check_addresses("advertise", advertise)
         self._listen = listen
         self._own_host: str | None = None  # in place of all interfaces
-        self._trust = trust = chosen(trust, tls)
         if trust is None and (token is not None or ticket is not None or authenticator is not None):
             trust = OPEN
         if listen is not None and transport is None:
@@ -250,6 +260,7 @@ class Endpoint(UnderTrio):
             "token": token,
             "ticket": ticket,
             "authenticator": authenticator,
+            "judge": None if self._rights.trust is None else self._rights,
             "max_members": max_members,
             "decide": decide,
             "recv_max_size": recv_max_size,
@@ -332,6 +343,11 @@ class Endpoint(UnderTrio):
     def children(self) -> tuple[str, ...]:
         """Ids of the children."""
         return tuple(self._node.place.children.values())
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Refusals of what other nodes called themselves or wanted to do, by code: "binding", "right". With a trust."""
+        return dict(self._rights.refusals)
 
     @property
     def journal_dropped(self) -> int:
@@ -844,10 +860,10 @@ class Endpoint(UnderTrio):
 
     # ---- for the transport
 
-    def link_up(self, link: int, peer: str, dialed: str | None) -> None:
+    def link_up(self, link: int, peer: str, dialed: str | None, who: str | None = None) -> None:
         """See nngkit.cluster.transport.Sink."""
         self._unreached.pop(dialed or "", None)
-        self._node.link_up(link, peer, dialed, trio.current_time())
+        self._node.link_up(link, peer, dialed, trio.current_time(), who)
         self._act_soon()
 
     def link_down(self, link: int, why: str) -> None:

@@ -8,13 +8,15 @@ from typing import Unpack
 from nngkit.cluster.endpoint import Endpoint, EndpointOptions
 from nngkit.cluster.shell.options import check_voters
 from nngkit.errors import ConfigError
+from nngkit.trust import Trust, chosen
 
 
 class Host(Endpoint):
     """An endpoint that may be the host of its cluster: one of its voters.
 
     Alone it is the only voter, and host at once. With `voters` it is one of several that elect the host; then a
-    cluster survives the death of a minority of them, and of its host. See Endpoint for the options.
+    cluster survives the death of a minority of them, and of its host. Its `id` is "host" by default, with a trust the
+    name of the pass. See Endpoint for the options.
 
     Without `voters`, a host that comes back after its death begins a new cluster: its members join again, what it had
     accepted is in its `store` or lost.
@@ -25,14 +27,16 @@ class Host(Endpoint):
         cluster: str,
         *,
         listen: str | None = None,
-        id: str = "host",
+        id: str | None = None,
         voters: Mapping[str, str] | None = None,
         **options: Unpack[EndpointOptions],
     ) -> None:
         if listen is None and options.get("transport") is None:
             raise ConfigError("listen", "a host accepts members at an address")
-        check_voters(voters, id)
-        super().__init__(cluster, listen=listen, id=id, voters=voters, alone=voters is None, **options)
+        trust = chosen(options.get("trust"), options.get("tls"))
+        own = trust.name if isinstance(trust, Trust) else "host"
+        check_voters(voters, named := own if id is None else id)
+        super().__init__(cluster, listen=listen, id=named, voters=voters, alone=voters is None, **options)
 
     @property
     def address(self) -> str:

@@ -19,8 +19,12 @@ Start: TypeAlias = Callable[..., None]
 class Sink(Protocol):
     """Interface of the node, for its transport."""
 
-    def link_up(self, link: int, peer: str, dialed: str | None) -> None:
-        """Report a connection. `peer`: its address, for messages and logs; `dialed`: the address given to `dial`."""
+    def link_up(self, link: int, peer: str, dialed: str | None, who: str | None = None) -> None:
+        """Report a connection.
+
+        `peer`: its address, for messages and logs; `dialed`: the address given to `dial`; `who`: the name that the peer
+        has proven, as `Pipe.who`. A node with a trust takes no neighbour without one.
+        """
 
     def link_down(self, link: int, why: str) -> None:
         """Report the end of a connection, except after `drop`."""

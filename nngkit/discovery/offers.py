@@ -1,4 +1,4 @@
-"""Rights in discovery under a trust: which providers a connection may state, and the ids of daemons and services.
+"""Rights in discovery under a trust: which providers a connection may state.
 
 ::
 
@@ -11,13 +11,10 @@ Connections that state providers of others need ``carry = ["discovery"]``. Witho
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 from nngkit.discovery.provider import Provider
-from nngkit.errors import ConfigError
-from nngkit.trust import Choice, Rights, Trust
-from nngkit.trust.names import owns
+from nngkit.trust import Choice, Rights
 
 CARRY: Final = "discovery"
 
@@ -53,13 +50,3 @@ class Offers:
             return False
         self._policy = trust.policy
         return True
-
-
-def own_id(trust: Choice | None, given: str | None) -> str:
-    """Return `given`, else a new id: under a trust an instance of its name. Raises ConfigError for another's id."""
-    if not isinstance(trust, Trust):
-        return given or uuid.uuid4().hex
-    if given and not owns(trust.name, given):
-        why = f"{given!r} is not {trust.name!r}, the name of the pass, nor an instance of it, as {trust.name}:1"
-        raise ConfigError("id", why, given)
-    return given or f"{trust.name}:{uuid.uuid4().hex[:12]}"

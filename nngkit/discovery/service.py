@@ -36,7 +36,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
-from nngkit.discovery.offers import CARRY, own_id
+from nngkit.discovery.offers import CARRY
 from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
 from nngkit.discovery.questions.answering import Answering, OnQuestion
 from nngkit.discovery.questions.messages import is_question
@@ -45,7 +45,8 @@ from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 from nngkit.redial import SilentPeers
-from nngkit.trust import Choice, Rights, chosen
+from nngkit.trust import Choice, Rights, Trust, chosen
+from nngkit.trust.rights import own_id
 
 __all__ = ["OnQuestion", "Service", "ServiceStats"]
 
@@ -129,7 +130,7 @@ class Service(UnderTrio):
         self._record = _provider(
             name=name,
             address=address,
-            id=own_id(self._trust, id),
+            id=own_id(self._trust, id, instance=True) if isinstance(self._trust, Trust) else id or uuid.uuid4().hex,
             epoch=time.time_ns() // 1_000_000,
             version=version,
             zone=zone,

@@ -30,7 +30,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.chance import RandomSource
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import Suspects, find_lane, make_preference
-from nngkit.discovery.offers import Offers, own_id
+from nngkit.discovery.offers import Offers
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
 from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
 from nngkit.discovery.questions.asking import Asking
@@ -45,7 +45,8 @@ from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Trust, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -112,7 +113,8 @@ class ServiceDiscovery(UnderTrio):
         self.interval = None if interval is None else _seconds("interval", interval)
         self._trust = chosen(trust, tls)
         try:
-            self.id = check_id(own_id(self._trust, id))
+            own = own_id(self._trust, id, instance=True) if isinstance(self._trust, Trust) else id or uuid.uuid4().hex
+            self.id = check_id(own)
         except ValueError as error:
             raise ConfigError("id", str(error), id) from error
         self._listen = _several(listen)

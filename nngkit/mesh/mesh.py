@@ -34,7 +34,8 @@ from nngkit.mesh.values import MeshGap, MeshMessage, MeshNeighbour, MeshStats
 from nngkit.mesh.wire import MOST_ORIGIN, PREFIX
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 from nngkit.redial import log_heard, log_silent
-from nngkit.trust import Choice, Rights, chosen
+from nngkit.trust import Choice, Rights, Trust, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -107,9 +108,10 @@ class Mesh(UnderTrio):
         max_pipes: int = 0,
     ) -> None:
         trust = chosen(trust, tls)
-        self._rights = Rights(trust, "mesh", carry="mesh")
-        named = id if self._rights.trust is None else self._rights.own_id(id, instance=False)
-        self.id = uuid4().hex[:16] if named is None else named
+        if isinstance(trust, Trust):
+            self.id = own_id(trust, id)
+        else:
+            self.id = uuid4().hex[:16] if id is None else id
         limits = MeshLimits(buffer_bytes=buffer_bytes, patience=patience, digest=digest, streams=streams)
         for what, value in (("recv_buffer", recv_buffer), ("recv_bytes", recv_bytes)):
             if not isinstance(value, int) or value < 1:
@@ -119,6 +121,7 @@ class Mesh(UnderTrio):
         self._most = recv_max_size
         # microseconds: two runs of one id never begin in the same one
         epoch = time.time_ns() // 1000
+        self._rights = Rights(trust, "mesh", carry="mesh")
         self._voices = None if self._rights.trust is None else _Voices(self._rights)
         self._state = MeshState(self.id, epoch, time.monotonic(), limits, history=history, voices=self._voices)
         self._cap, self._window = recv_buffer, recv_bytes

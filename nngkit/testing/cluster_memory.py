@@ -56,9 +56,9 @@ class ClusterMemory:
         self.transports: dict[str, MemoryTransport] = {}
         self._side: frozenset[str] = frozenset()
 
-    def transport(self, name: str, *, listens: bool = True) -> MemoryTransport:
-        """Return the transport of one node, for one run of it."""
-        return MemoryTransport(self, name, listens)
+    def transport(self, name: str, *, listens: bool = True, who: str | None = None) -> MemoryTransport:
+        """Return the transport of one node, for one run of it. `who`: the name that it proves to its neighbours."""
+        return MemoryTransport(self, name, listens, who)
 
     def split(self, side: Collection[str]) -> None:
         """Separate the nodes of `side` from all others: frames wait, and no connection can be made."""
@@ -88,8 +88,9 @@ class ClusterMemory:
 class MemoryTransport:
     """Links of one node; see `nngkit.cluster.transport.Transport`."""
 
-    def __init__(self, memory: ClusterMemory, name: str, listens: bool) -> None:
+    def __init__(self, memory: ClusterMemory, name: str, listens: bool, who: str | None = None) -> None:
         self.name = name
+        self.who = who
         self.ends: dict[int, _End] = {}
         self.overflows = 0
         self._memory = memory
@@ -136,8 +137,8 @@ class MemoryTransport:
             mine.other, theirs.other = theirs, mine
             self._run(mine)
             there._run(theirs)
-            there._sink.link_up(theirs.link, SCHEME + self.name, None)
-            self._sink.link_up(mine.link, address, address)
+            there._sink.link_up(theirs.link, SCHEME + self.name, None, self.who)
+            self._sink.link_up(mine.link, address, address, there.who)
 
     def _add(self) -> _End:
         end = _End(self, next(self._numbers))

@@ -24,6 +24,7 @@ from nngkit.errors import AccessDenied, ConfigError
 from nngkit.log_lines import LogLines
 from nngkit.trust.choice import Choice
 from nngkit.trust.names import owns, uid
+from nngkit.trust.policy import Policy
 from nngkit.trust.trust import Decision, Trust
 
 log = logging.getLogger("nngkit.trust")
@@ -53,7 +54,7 @@ class Rights:
         """Return True if ``name`` may speak as ``said``. A refusal is counted and logged."""
         if self.owns(name, said):
             return True
-        self._refuse(BINDING, name, f"speak as {said!r}", f"carry = [{_quoted(self._carry)}]")
+        self._refuse(BINDING, name, f"speak as {said!r}", self._missing(name, "carry", self._carry))
         return False
 
     def owns(self, name: str | None, said: str) -> bool:
@@ -68,8 +69,22 @@ class Rights:
             return True
         if not name or name.startswith("@"):
             return self.speaks(name, said)
-        self._refuse(BINDING, name, f"call itself {said!r}", f"a pass of {said.partition(':')[0]!r}")
+        self._refuse(BINDING, name, f"call itself {said!r}", f"that takes a pass of {said.partition(':')[0]!r}")
         return False
+
+    def misspeaks(self, name: str | None, said: str) -> None:
+        """Count that ``name`` spoke as ``said`` where it may not, whatever it may carry."""
+        self._refuse(BINDING, name, f"speak as {said!r}", "which is not below it")
+
+    def holds(self, name: str, right: str) -> bool:
+        """Return True if the policy grants ``right`` on anything to ``name``. Nothing is counted."""
+        policy = self.policy
+        return policy is None or policy.is_open or bool(policy.targets(name, right))
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force, another object after each change; None without a trust."""
+        return None if self.trust is None else self.trust.policy
 
     def carries(self, name: str | None) -> bool:
         """Return True if this process may speak for others at the peer ``name``, by the policy that is here."""
@@ -80,24 +95,11 @@ class Rights:
             own = uid(os.getuid()) if name.startswith("@uid.") else name
         return self.trust.policy.may(own, "carry", self._carry)
 
-    def own_id(self, given: str | None, *, instance: bool) -> str:
-        """Return the id that a room is given, one of its pass; by default its name, or a new instance of it.
-
-        There has to be a trust. Raises ConfigError for the id of another name.
-        """
-        assert self.trust is not None
-        own = self.trust.name
-        if given is None:
-            return f"{own}:{os.urandom(6).hex()}" if instance else own
-        if not owns(own, given):
-            raise ConfigError("id", f"{given!r} is neither {own!r}, which the pass says, nor {own}:WORD", given)
-        return given
-
     def may(self, name: str | None, right: str, target: str) -> bool:
         """Return True if the policy grants ``right`` on ``target``. A refusal is counted and logged."""
         if self.grants(name, right, target):
             return True
-        self._refuse(RIGHT, name, f"{right} {target}", f"{right} = [{_quoted(target)}]")
+        self._refuse(RIGHT, name, f"{right} {target}", self._missing(name, right, target))
         return False
 
     def grants(self, name: str | None, right: str, target: str) -> bool:
@@ -118,18 +120,35 @@ class Rights:
     def require_topics(self, name: str | None, right: str) -> None:
         """Raise AccessDenied if ``right`` is granted on no topic at all."""
         if not self.topics(name, right):
-            self._refuse(RIGHT, name, f"{right} any topic", f'{right} = ["topic"]')
+            self._refuse(RIGHT, name, f"{right} any topic", self._missing(name, right, "topic"))
             deny(RIGHT, name, f"{right} any topic")
+
+    @staticmethod
+    def _missing(name: str | None, right: str, target: str) -> str:
+        return f"a role of {name} needs {right} = [{_quoted(target)}]"
 
     def _refuse(self, code: str, name: str | None, what: str, line: str) -> None:
         assert self.trust is not None
-        text = f"{self.room}: {code}: {name} may not {what}: a role of {name} needs {line}"
+        text = f"{self.room}: {code}: {name} may not {what}: {line}"
         with self._lock:
             self.refusals[code] += 1
             due = self._lines.add(text, time.monotonic())
         if due is not None:
             log.warning("%s", due)
         self.trust.tell(Decision(time.time(), self.room, name or "", what, code))
+
+
+def own_id(trust: Trust, given: str | None, *, instance: bool = False) -> str:
+    """Return the id that a room is given, one of the pass; by default its name, or a new instance of it.
+
+    Raises ConfigError for the id of another name.
+    """
+    if given is None:
+        return f"{trust.name}:{os.urandom(6).hex()}" if instance else trust.name
+    if not owns(trust.name, given):
+        why = f"{given!r} is neither {trust.name!r}, which the pass says, nor {trust.name}:WORD"
+        raise ConfigError("id", why, given)
+    return given
 
 
 def deny(code: str, name: str | None, what: str) -> NoReturn:

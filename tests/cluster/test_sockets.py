@@ -26,7 +26,7 @@ class Sink:
         self.transport: SocketTransport | None = None
         self.say_goodbye = False
 
-    def link_up(self, link: int, peer: str, dialed: str | None) -> None:
+    def link_up(self, link: int, peer: str, dialed: str | None, who: str | None = None) -> None:
         self.events.append(("up", link))
 
     def link_down(self, link: int, why: str) -> None:

@@ -21,8 +21,8 @@ LONG = 0.1  # seconds for a greeting, here
 class Stalling(Host):
     """Host whose loop stands still, as that of a process without a processor, while a neighbour greets."""
 
-    def link_up(self, link: int, peer: str, dialed: str | None) -> None:
-        super().link_up(link, peer, dialed)
+    def link_up(self, link: int, peer: str, dialed: str | None, who: str | None = None) -> None:
+        super().link_up(link, peer, dialed, who)
         time.sleep(2 * LONG)
 
 

@@ -27,6 +27,7 @@ Invariants:
 4. Neither token nor the MAC of a ticket is ever sent. A link that either end has a secret for is open only if that
    end has seen a proof, or its authenticator admits a node without one.
 5. What an authenticator raises or returns by mistake refuses its applicant, and has no other effect.
+6. With `rights` a link is open only as long as the neighbour may call itself by its id, and may join, or vote.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from nngkit.cluster.frames import (
     parse_greeting,
 )
 from nngkit.cluster.log_clock import NEVER
+from nngkit.cluster.rights import NodeRights
 from nngkit.errors import AccessDenied, BadMessage
 
 GREETING: Final = 5.0  # seconds for the first frame: a node that is busy starting up needs one
@@ -72,7 +74,8 @@ MOST_FAILURES: Final = 100  # classes of an authenticator's failures that are lo
 class NodeLink:
     """A link; once it is `open` it may be used. `id` and `epoch` are the neighbour's; `voter`: for elections, else for
     the tree; `until`: when its admission ends, in seconds since 1970. `hello`: what it greeted with, if it has to prove
-    something; `challenge`, `nonce`: of this link; `proven`: it has proven itself to the dialer."""
+    something; `challenge`, `nonce`: of this link; `proven`: it has proven itself to the dialer; `who`: the name that
+    the connection proves."""
 
     link: int
     peer: str
@@ -88,6 +91,7 @@ class NodeLink:
     challenge: Challenge | None = None
     nonce: bytes = b""
     proven: bool = False
+    who: str | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class Greetings:
         secret: Its token or ticket; None without one.
         entropy: Returns random bytes that cannot be predicted, as many as it is asked for.
         wall: Returns seconds since 1970 for a monotonic time, for permissions that end.
+        rights: Of its neighbours; None where connections prove no names.
     """
 
     def __init__(
@@ -124,7 +129,9 @@ class Greetings:
         rng: RandomSource,
         now: float,
         wall: Callable[[float], float],
+        rights: NodeRights | None = None,
     ) -> None:
+        self._rights = rights
         self._hello = hello
         self._authenticator = authenticator
         self._secret = secret
@@ -171,14 +178,14 @@ class Greetings:
 
     # ---- events
 
-    def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
+    def link_up(self, link: int, peer: str, dialed: str | None, now: float, who: str | None = None) -> None:
         """Greet a new neighbour if this side has dialed."""
         if len(self._links) >= MOST_LINKS and sum(not one.open for one in self._links.values()) >= MOST_LINKS:
             self._effects.drops.append(link)
             return
         voter = dialed in self._unconnected
         self._unconnected.discard(dialed or "")
-        self._links[link] = NodeLink(link, peer, dialed, voter, now)
+        self._links[link] = NodeLink(link, peer, dialed, voter, now, who=who)
         self.wake_at = min(self.wake_at, now + GREETING)
         if dialed is not None:
             self._effects.sends.append((link, greeting_frame(replace(self._hello, voter=voter))))
@@ -244,7 +251,8 @@ class Greetings:
                 return self._turn_away(there, f"it greets as {greeting.id!r} after it was {challenge.id!r}", now)
             return self._open(there, greeting, there.until, now)
         if self._secret is None:
-            return self._admit(there, greeting, Applicant(greeting.id, there.peer, voter=greeting.voter), NEVER, now)
+            applicant = Applicant(greeting.id, there.peer, voter=greeting.voter, who=there.who)
+            return self._admit(there, greeting, applicant, NEVER, now)
         if greeting.token is not None or greeting.ticket is not None:
             return self._turn_away(there, EARLIER, now)
         there.hello, there.nonce = greeting, self._entropy(NONCE)
@@ -356,7 +364,8 @@ class Greetings:
             self._unexpected(there, "a second greeting")
         elif hello.voter and hello.id not in self._voters:
             return f"{hello.id!r} is not one of this node's voters"
-        return None
+        voter = hello.voter if there.dialed is None else there.voter
+        return None if self._rights is None else self._rights.greeted(there.who, hello.id, voter=voter)
 
     def _turn_away(self, there: NodeLink, why: str, now: float) -> tuple[NodeLink, int | None] | None:
         """Refuse a neighbour, and end its link. Returns None, for `greet`."""
@@ -409,6 +418,19 @@ class Greetings:
         self._effects.warnings.append(f"{there.peer} is refused: {why}")
         if tell:
             self._effects.sends.append((link, greeting_frame(Refusal(why))))
+
+    def look_again(self, now: float) -> list[NodeLink]:
+        """End the links of neighbours that have lost their rights; return them."""
+        ended = []
+        for link, there in list(self._links.items()):
+            if not there.open or self._rights is None:
+                continue
+            why = self._rights.greeted(there.who, there.id, voter=there.voter)
+            if why is not None:
+                self._refuse(link, there, why, tell=True)
+                if self.end(link, now) is not None:
+                    ended.append(there)
+        return ended
 
     def end(self, link: int, now: float) -> NodeLink | None:
         """Drop a link, and forget it. Returns what `link_down` does."""

@@ -23,6 +23,9 @@ jobs.part       jobs: submissions, workers, and at the host the queue
 content.part    documents and shared objects
 ==============  ==========================================================================================
 
+With a `judge` in its settings a node takes a routed frame, or a message to all nodes, from the link below which its
+sender is, or else from above: see nngkit.cluster.rights. What a neighbour may not send is counted, and has no effect.
+
 A frame that cannot be read is counted, logged with the address of the neighbour that sent it, and has no other effect;
 a neighbour that sends many is cut off.
 """
@@ -31,6 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from nngkit.chance import Chance
 from nngkit.cluster.admission import TokenAuthenticator, make_secret
@@ -57,6 +62,7 @@ from nngkit.cluster.node.letters import Letter, Letters
 from nngkit.cluster.node.questions import Questions
 from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig, NodeEffects, NodeStats
 from nngkit.cluster.node.voting import VotingPart
+from nngkit.cluster.rights import NodeRights
 from nngkit.cluster.tree import messages as place_messages
 from nngkit.cluster.tree import values as placing
 from nngkit.cluster.tree.place import Place
@@ -71,6 +77,7 @@ from nngkit.mesh.wire import DATA
 HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
 MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
+POLICY: Final = 1.0  # seconds between two looks whether the policy has changed
 ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
 
 
@@ -103,6 +110,9 @@ class Node:
         self._bad: dict[int, int] = {}
         self._log_lines = LogLines()
         self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
+        self.rights = None if config.judge is None else NodeRights(config.judge, config.cluster, config.id)
+        self._policy = None if config.judge is None else config.judge.policy
+        self._policy_at = NEVER if config.judge is None else now + POLICY
         is_voter = config.id in config.voters
         self.greetings = Greetings(
             Greeting(config.cluster, config.id, epoch, False),
@@ -113,9 +123,11 @@ class Node:
             rng=rng,
             now=now,
             wall=self.wall,
+            rights=self.rights,
         )
         self._now = now
-        self.mesh = MeshState(config.id, epoch, now, config.mesh)
+        voices = None if self.rights is None else _TreeVoices(self, self.rights)
+        self.mesh = MeshState(config.id, epoch, now, config.mesh, voices=voices)
         self.letters = Letters(epoch, config.letters)
         self.work = WorkPart(
             config.id, epoch, kinds=config.kinds, slots=config.slots, decide=config.decide, rng=rng, wall=self.wall
@@ -136,7 +148,10 @@ class Node:
             rng=rng,
             limits=placing.PlaceLimits(members=config.max_members, heartbeat=HEARTBEAT),
             facts=self._facts(),
+            unfit=None if self.rights is None else self._unfit_parent,
         )
+        if self.rights is not None:
+            self.place.take_children(self.rights.takes_children, now)
         self.questions = Questions(
             config,
             place=self.place,
@@ -162,6 +177,7 @@ class Node:
             self.work.wake_at,
             self.documents.wake_at,
             self.questions.wake_at,
+            self._policy_at,
             NEVER if self.voting is None else self.voting.voter.wake_at,
         )
 
@@ -181,9 +197,9 @@ class Node:
 
     # ---- events of the transport
 
-    def link_up(self, link: int, peer: str, dialed: str | None, now: float) -> None:
-        """Take in a new connection."""
-        self.greetings.link_up(link, peer, dialed, now)
+    def link_up(self, link: int, peer: str, dialed: str | None, now: float, who: str | None = None) -> None:
+        """Take in a new connection. `who`: the name that it proves."""
+        self.greetings.link_up(link, peer, dialed, now, who)
 
     def link_down(self, link: int, now: float) -> None:
         """Forget a connection that has ended."""
@@ -230,7 +246,7 @@ class Node:
                 mesh = []
             try:
                 if first_byte == ROUTED:
-                    self._forward(link, frame, parse_routed(frame, greetings.peer(link)), now)
+                    self._forward(there, frame, parse_routed(frame, greetings.peer(link)), now)
                 else:
                     row = parse_local(frame, limit=self.config.recv_max_size, peer=greetings.peer(link))
                     self._take_local(there, row, now)
@@ -285,6 +301,8 @@ class Node:
                 self.voting.receive(there.id, content, now)
         elif channel == Channel.PLACE and not there.voter:
             message = place_messages.KINDS.parse(content, peer)
+            if message is not None and self.rights is not None:
+                message = self._fitting(self.rights, there, message)
             if message is not None:
                 self.place.receive(link, message, now)
                 self._carry_place(now)  # at once: frames behind it may be of a new child
@@ -293,7 +311,55 @@ class Node:
         elif channel == Channel.HEARTBEAT:
             pass
         else:
+            if channel == Channel.ELECTION and self.rights is not None:
+                self.rights.may_host(there.id)  # counted
             self.stats.unknown += 1  # of a later version
+
+    # ---- names
+
+    def _unfit_parent(self, link: int, path: Sequence[str]) -> str | None:
+        there = self.greetings.opened(link)
+        if there is None or self.rights is None:
+            return None
+        return self.rights.unfit_parent(there.who, there.id, path)
+
+    def _fitting(
+        self, rights: NodeRights, there: NodeLink, message: place_messages.Message
+    ) -> place_messages.Message | None:
+        """Return a message about places as far as its sender may say it; None if it may not. Raises BadMessage."""
+        match message:
+            case place_messages.Hello(id, epoch) if (id, epoch) != (there.id, there.epoch):
+                rights.judge.misspeaks(there.who, id)
+                why = f"it is {id!r} after it was {there.id!r}"
+                raise BadMessage("place message", why, self.greetings.peer(there.link))
+            case place_messages.Alive(id) if id != there.id and not self.place.below(there.link, id):
+                rights.judge.misspeaks(there.who, id)
+                return None
+            case place_messages.Members(added) if any(member.id != there.id for member in added):
+                return message if rights.brings(there.who) else None
+            case place_messages.Join() | place_messages.Attach() if not rights.may_carry(there.who):
+                return replace(message, fanout=0)
+        return message
+
+    def _spoken(self, there: NodeLink, sender: str, *, quiet: bool = False) -> bool:
+        """Return True if a neighbour may send in the name of a node."""
+        place, link = self.place, there.link
+        below = sender == there.id or place.below(link, sender)
+        fine = sender != self.id if place.above(link) else below
+        if not fine and not quiet and self.rights is not None:
+            self.rights.judge.misspeaks(there.who, sender)
+        return fine
+
+    def _look_at_policy(self, rights: NodeRights, now: float) -> None:
+        """Apply a policy that has changed to the neighbours."""
+        self._policy_at = now + POLICY
+        if rights.judge.policy is self._policy:
+            return
+        self._policy = rights.judge.policy
+        for ended in self.greetings.look_again(now):
+            self._closed(ended, now)
+        self.place.take_children(rights.takes_children, now)
+        self.place.look_again(now)
 
     # ---- routed frames
 
@@ -316,7 +382,17 @@ class Node:
             link = self.place.parent
         return None if link == source else link
 
-    def _forward(self, link: int, frame: bytes, head: Routed, now: float) -> None:
+    def _forward(self, there: NodeLink, frame: bytes, head: Routed, now: float) -> None:
+        link = there.link
+        if self.rights is not None:
+            if link not in self._tree:
+                self.stats.early += 1
+                return
+            if not self._spoken(there, head.sender):
+                return
+            if self.place.above(link) and self.place.route(head.sender) is not None:
+                self.stats.astray += 1  # its sender has moved here meanwhile, and sends again what matters
+                return
         if head.to == self.id or (not head.to and self.is_host):
             row = decode(
                 frame[head.start :],
@@ -405,6 +481,8 @@ class Node:
     def tick(self, now: float, wall: float) -> None:
         """Do what is due. Sets `wake_at`."""
         self._wall_offset = wall - now
+        if self.rights is not None and now >= self._policy_at:
+            self._look_at_policy(self.rights, now)
         for link in self.greetings.tick(now):
             self._closed(link, now)
         if self.voting is not None:
@@ -467,6 +545,8 @@ class Node:
             self._effects.events.append(DialRefused(address, why))
 
     def _carry_place(self, now: float) -> bool:
+        if self.rights is not None:
+            self._carry_mesh(now)  # what a node has sent comes before the news that it has left
         effects = self.place.take()
         for link, message in effects.sends:
             self._send(link, local_frame(Channel.PLACE, place_messages.KINDS.pack(message)))
@@ -477,7 +557,7 @@ class Node:
             self._placed(event, now)
         return bool(effects.events or effects.drop)
 
-    def _placed(self, event: placing.PlaceEvent, now: float) -> None:
+    def _placed(self, event: placing.PlaceEvent | DialRefused, now: float) -> None:
         """Tell the parts of a change in the tree."""
         match event:
             case placing.ParentUp(link, id):
@@ -509,6 +589,9 @@ class Node:
                 self.documents.member_removed(member.id, now)
             case placing.Silent(id, address, seconds):
                 self._warn(f"{id}{address and ' at '}{address}: nothing heard for {seconds:.0f} s; connecting again")
+            case placing.ParentUnfit(id, address, why):
+                self._warn(f"{id}{address and ' at '}{address} is no parent for this node: {why}")
+                event = DialRefused(address or id, why)
             case placing.OtherVoters(id, voters):
                 own = ", ".join(sorted(self.config.voters))
                 self._warn(f"the voters are {own} here and {', '.join(voters)} at {id}: all voters need the same list")
@@ -614,3 +697,30 @@ class Node:
     def report(self, event: object) -> None:
         """Tell the program something."""
         self._effects.events.append(event)
+
+
+class _TreeVoices:
+    """In whose names the neighbours in the tree may send messages to all nodes: see nngkit.mesh.limits.Voices."""
+
+    def __init__(self, node: Node, rights: NodeRights) -> None:
+        self._node, self._rights = node, rights
+
+    def _fine(self, link: int, origin: str, *, quiet: bool) -> bool:
+        node = self._node
+        there = node.greetings.opened(link)
+        if there is None:
+            return False
+        # what is kept of a node that has left comes from those below which it was: nodes with others below them
+        kept = node.is_host and node.place.route(origin) is None and origin != node.id and node.place.carries(link)
+        if kept or node.place.above(link):
+            return True
+        return node._spoken(there, origin, quiet=quiet)
+
+    def speaks(self, link: int, origin: str) -> bool:
+        return self._fine(link, origin, quiet=False)
+
+    def tells(self, link: int, origin: str) -> bool:
+        return self._fine(link, origin, quiet=True)
+
+    def carries(self, link: int) -> bool:
+        return not self._node.place.above(link) or bool(self._node.place.children)

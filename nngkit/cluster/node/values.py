@@ -9,6 +9,7 @@ from typing import Any, Final
 from nngkit.cluster.admission import Authenticator
 from nngkit.cluster.jobs.sharing import Decide, evenly
 from nngkit.cluster.node.letters import LetterLimits
+from nngkit.cluster.rights import Judge
 from nngkit.mesh.limits import MeshLimits
 
 DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
@@ -34,6 +35,7 @@ class NodeConfig:
     ticket: str | None = None
     # decides on nodes that join it; None: they prove the token, or a ticket signed with it
     authenticator: Authenticator | None = None
+    judge: Judge | None = None  # decides on names and rights; None where connections prove no names
     max_members: int = 20_000  # nodes of the cluster; the host refuses more
     recv_max_size: int = 16 * 1024 * 1024  # bytes of the largest frame
     lease: float = 0.5  # seconds until the voters elect another host if they hear nothing of the last one
@@ -62,6 +64,7 @@ class NodeStats:
     unknown: int = 0  # frames of a kind that this version does not know
     early: int = 0  # messages on links that were not part of the tree yet; the mesh asks for them
     forwarded: int = 0  # routed frames for other nodes
+    astray: int = 0  # routed frames from above, of nodes below, which are dropped: with names only
     unroutable: int = 0  # routed frames without a way to their node; their senders repeat what matters
     given_up: int = 0  # messages to one node that it has not acknowledged in time
 

@@ -192,7 +192,7 @@ class SocketTransport:
             return None  # it was given up, or has connected a second time
         link = self._by_pipe[pipe.id] = next(self._numbers)
         self._links[link] = socket, pipe
-        self._sink.link_up(link, pipe.address, dialed)
+        self._sink.link_up(link, pipe.address, dialed, pipe.who)
         return link
 
     # ---- frames

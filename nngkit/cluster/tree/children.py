@@ -84,6 +84,8 @@ class Children:
         host = standing.host
         if join.hops == 0 and join.label is None and not join.direct and not standing.leading and host is not None:
             return self._refer(link, [host], "new nodes ask the host")
+        if not self.fanout and standing.leading:
+            return self._refuse(link, "this node, the host, may not have children")
         if not self.fanout:
             return self._refer(link, [host] if host and not join.direct else [], "this node has no children")
         if standing.leading and len(self.table) + join.size >= near.limits.members:

@@ -83,6 +83,11 @@ class MemberTable:
         """Return the links that claim the member, with their claims."""
         return [(link, found) for link, each in self._links.items() if (found := each.members.get(id)) is not None]
 
+    def below(self, link: int, id: str) -> bool:
+        """Return True if the link claims the member."""
+        claims = self._links.get(link)
+        return claims is not None and id in claims.members
+
     def branch(self, link: int) -> Branch:
         """Return the totals of a child's subtree."""
         claims = self._links.get(link)

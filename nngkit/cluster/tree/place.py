@@ -46,7 +46,7 @@ Invariants (with those of the other files):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from nngkit.chance import Chance
@@ -74,7 +74,9 @@ class Place:
     """Place of one node. `epoch` must differ between the runs of an id: microseconds since 1970.
 
     `address`: where it accepts links; None: it has no children. `seeds`: addresses of some nodes. `voters`: addresses
-    by id. `may_host`: it is one of the voters. `fanout`: most children. Raises ConfigError.
+    by id. `may_host`: it is one of the voters. `fanout`: most children. `unfit`: returns why the node of a link, with
+    this path, may not be the parent; the parent then hears of members before anything that they send. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Place:
         rng: Chance,
         limits: values.PlaceLimits | None = None,
         facts: Mapping[str, Any] | None = None,
+        unfit: Callable[[int, Sequence[str]], str | None] | None = None,
     ) -> None:
         if not 0 <= epoch <= MOST_NUMBER:
             raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)
@@ -100,7 +103,9 @@ class Place:
         self.may_host = may_host
         self.limits = limits or values.PlaceLimits()
         self.stats = values.PlaceStats()
-        self.fanout = fanout if address is not None else 0
+        self.fanout = self._most_children = fanout if address is not None else 0
+        self._unfit = unfit
+        self._news_pause = self.limits.news if unfit is None else 0.0
         self._seeds = tuple(seeds)
         self._facts = self._checked(facts or {})
         self._rng = rng
@@ -200,6 +205,20 @@ class Place:
         if id == self.id:
             return self.epoch < epoch
         return any(member.epoch < epoch for _, member in self._table.claims(id))
+
+    def below(self, link: int, id: str) -> bool:
+        """Return True if a child says that a node is below it, or it is the child."""
+        return self._table.below(link, id)
+
+    def carries(self, link: int) -> bool:
+        """Return True if a child has others below it."""
+        branch = self._table.branch(link)
+        return branch.hosts + branch.leaves > 1
+
+    def above(self, link: int) -> bool:
+        """Return True for the link to the parent, or to the one before."""
+        found = self._near.links.get(link)
+        return found is not None and found.role in ("parent", "left")
 
     def members(self) -> list[messages.Member]:
         """Return the members below this node."""
@@ -344,6 +363,19 @@ class Place:
         elif self._standing.leading:
             self._balance.changed(now)
 
+    def take_children(self, takes: bool, now: float) -> None:
+        """Take children from now on, or no more; those that are here go by themselves."""
+        fanout = self._most_children if takes else 0
+        if fanout != self.fanout:
+            self.fanout = self._children.fanout = fanout
+            self.set_facts(self._facts, now)
+
+    def look_again(self, now: float) -> None:
+        """Leave the parent if it may not be it any more."""
+        self._near.now = now
+        if self._parent is not None and self._offer is not None:
+            self._fits(self._parent, self._offer, now)
+
     def leave(self, now: float) -> None:
         """Leave the tree: children look for other parents first. `Left` reports the end."""
         self._near.now = now
@@ -450,8 +482,9 @@ class Place:
         if isinstance(answer, messages.Accept):
             if self.may_host and self._voters != answer.voters.keys():
                 self._near.effects.events.append(values.OtherVoters(link.id, tuple(sorted(answer.voters))))
-            self._children.voters |= answer.voters
-            self._offered(link, answer.place, now)
+            if self._fits(link, answer.place, now):
+                self._children.voters |= answer.voters
+                self._offered(link, answer.place, now)
         elif isinstance(answer, messages.Wait):
             self._search.waits(attempt, answer.soon, now)
         elif isinstance(answer, messages.Refer):
@@ -482,11 +515,30 @@ class Place:
                 self._near.send(link, messages.Fresh(label.term, label.number))
 
     def _placed(self, link: Link, place: messages.Ancestry, now: float) -> None:
+        if not self._fits(link, place, now):
+            return
         if link is self._parent:
             self._offer = place
             self._follow_parent(now)
         else:
             self._offered(link, place, now)
+
+    def _fits(self, link: Link, place: messages.Ancestry, now: float) -> bool:
+        """Return True if the node of a link may be the parent; else leave it, and look for another one."""
+        attempt = self._search.of(link)
+        if self._unfit is None or (attempt is None and link is not self._parent):
+            return True
+        why = self._unfit(link.number, place.path)
+        if why is None:
+            return True
+        self._near.effects.events.append(values.ParentUnfit(link.id, link.address or link.dialed or "", why))
+        self._near.send(link, messages.Leave(why[:256]))
+        if link is self._parent:
+            self._near.drop(link)
+            self._parent_lost(now, why)
+        elif attempt is not None:
+            self._search.end(attempt, now, answered=True)
+        return False
 
     def _members(self, link: Link, news: messages.Members, now: float) -> None:
         if link.role != "child":
@@ -752,7 +804,7 @@ class Place:
         for number, member in self._doubles.probes(now):
             near.send(near.links[number], messages.Probe(member.id, member.epoch))
         if self._parent is not None and self._table.waiting and now >= self._news_at:
-            self._news_at = now + self.limits.news
+            self._news_at = now + self._news_pause
             for news in self._table.news():
                 near.send(self._parent, news)
         if self._standing.leading:

@@ -150,6 +150,14 @@ class PlaceRefused(NamedTuple):
     final: bool
 
 
+class ParentUnfit(NamedTuple):
+    """A node that would be the parent, or was, may not be it."""
+
+    id: str
+    address: str
+    why: str
+
+
 class Left(NamedTuple):
     """`leave` is complete: no node depends on this one."""
 
@@ -168,6 +176,7 @@ PlaceEvent: TypeAlias = (
     | Greeted
     | OtherVoters
     | PlaceRefused
+    | ParentUnfit
     | Left
 )
 

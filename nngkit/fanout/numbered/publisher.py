@@ -52,7 +52,8 @@ from nngkit.fanout.numbered.messages import (
 )
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 from nngkit.protocols.sp import ALL
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Trust, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -165,8 +166,8 @@ class Publisher(UnderTrio):
         self._trust = chosen(trust, tls)
         self._send_buffer = send_buffer
         self._rights = rights_of(self._trust)
-        if self._rights is not None:
-            self.id = publisher_id(self._rights.own_id(id, instance=True))
+        if isinstance(self._trust, Trust):
+            self.id = publisher_id(own_id(self._trust, id, instance=True))
         else:
             self.id = blake2b(id.encode(), digest_size=8).digest() if id is not None else os.urandom(8)
         self._last = None if keep is None else LastMessages(keep)

@@ -56,7 +56,8 @@ from nngkit.fanout.numbered.messages import (
 from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 from nngkit.redial import SilentPeers, SilentServer
-from nngkit.trust import Choice, chosen
+from nngkit.trust import Choice, Trust, chosen
+from nngkit.trust.rights import own_id
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -151,8 +152,8 @@ class Subscriber(UnderTrio):
         self._tls = tls
         self._trust = chosen(trust, tls)
         self._rights = rights_of(self._trust)
-        if self._rights is not None:
-            self.id = self._rights.own_id(id, instance=True)
+        if isinstance(self._trust, Trust):
+            self.id = own_id(self._trust, id, instance=True)
         else:
             self.id = os.urandom(8).hex() if id is None else id
         if not 0 < len(self.id.encode()) <= 64:
