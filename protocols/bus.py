@@ -75,6 +75,11 @@ class Bus(Sender, MessageReceiver, Socket):
         """
         return self._outbox.to_one(self._packed(items), pipe.id)
 
+    def send_to_some(self, pipes: Iterable[Pipe], item: Payload) -> None:
+        """Queue a message for these peers; those that have left get none. Otherwise like ``send_to``."""
+        for each in self._packed((item,)):
+            self._outbox.to_some(each, {pipe.id for pipe in pipes})
+
     def offer_to(self, pipe: Pipe, items: Iterable[Payload], most: int = MOST_BUFFER) -> bool:
         """Queue all of the messages for one peer, or none of them; return False if it has left or has no room.
 

@@ -125,7 +125,8 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
     heartbeat      seconds: from an edit to the heartbeat that reports it, and between heartbeats at rest
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets; they apply to BUS and REP
-    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST
+    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST. With a Trust there is no token, and
+                   the policy says who may edit and view which documents (docs/trust.md)
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 

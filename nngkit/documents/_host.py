@@ -207,7 +207,8 @@ class PeerHost:
 
     def aware(self, document: Document, state: bytes | None) -> None:
         """Publish the local awareness state."""
-        self.exchange.publish(encode(Aware(self.me, document.name, document.awareness.clock, state)))
+        message = Aware(self.me, document.name, document.awareness.clock, state)
+        self.exchange.publish(encode(message), document.name)
 
     async def durable(self, document: Document) -> None:
         """Wait until the whole local content is on our disk."""
@@ -351,7 +352,7 @@ class PeerHost:
         for name, known in self.open_documents.items():
             clock = known.document.awareness.bye(peer)
             if clock is not None and self.options.relay:  # peers behind us hear neither its bye nor its disconnect
-                self.exchange.publish(encode(Aware(peer, name, clock, None)))
+                self.exchange.publish(encode(Aware(peer, name, clock, None)), name)
 
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
         """Record that a peer refuses a local edit, and wake the waiters."""
@@ -372,7 +373,7 @@ class PeerHost:
             if self.options.relay:
                 for source, clock, state in awareness.known():
                     if isinstance(source, EditStream) and source != peer:
-                        self.exchange.publish(encode(Aware(source, name, clock, state)))
+                        self.exchange.publish(encode(Aware(source, name, clock, state)), name)
 
     def record_refusal(self, peer: str, what: str, why: str, *, level: int = logging.WARNING) -> None:
         """Count, keep and log a refusal."""

@@ -38,11 +38,12 @@ from nngkit.documents.sync.exchange import Exchange
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.messages import TEXT
 from nngkit.documents.sync.replica import Settings
+from nngkit.documents.sync.rights import DocumentRights
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import ConfigError, StoreDamaged, TimedOut
 from nngkit.protocols import TLS, Pipe
 from nngkit.protocols.own_host import check_guarded
-from nngkit.trust import OPEN, Choice, chosen
+from nngkit.trust import OPEN, Choice, Trust, chosen
 
 LEAVING: Final = 2.0  # seconds for the last messages to peers that do not read; the disk is not bounded by it
 
@@ -65,7 +66,8 @@ class DocumentPeer(UnderTrio):
     heartbeat      seconds: from an edit to the heartbeat that reports it, and between heartbeats at rest
     max_document   bytes that a peer may send as one document
     tls, admit     as for sockets; they apply to BUS and REP
-    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST
+    trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST. With a Trust there is no token, and
+                   the policy says who may edit and view which documents (docs/trust.md)
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -107,6 +109,8 @@ class DocumentPeer(UnderTrio):
         self._limit = max_document
         self._tls = tls
         self._trust = chosen(trust, tls)
+        if isinstance(self._trust, Trust) and token is not None:
+            raise ConfigError("token", "a trust proves who connects: it takes the place of a token")
         if self._trust is None and (token is not None or admit is not None):
             self._trust = OPEN
         check_guarded(self._listen, self._trust, tls)
@@ -163,6 +167,12 @@ class DocumentPeer(UnderTrio):
                 trust=self._trust,
                 admit=self._admit,
                 faults=self._faults,
+                rights=DocumentRights(
+                    self._trust,
+                    me,
+                    None if store is None else store.owners,
+                    None if store is None else store.own,
+                ),
             )
             try:
                 self._exchange.open(self._listen, self._dial, self._join, self._repair)

@@ -211,7 +211,7 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     | TAKES
     | NAMES
     | {"relay": ([Message(b"", None)],), "send_except": (None, [b""])}
-    | {"send_to": (A_PEER, [b""]), "offer_to": (A_PEER, [b""])},
+    | {"send_to": (A_PEER, [b""]), "offer_to": (A_PEER, [b""]), "send_to_some": ([], b"")},
     Push: SENDS,
     Pull: TAKES | NAMES,
     Pub: SENDS,

@@ -299,10 +299,15 @@ def test_a_bus_sends_to_one_peer_or_to_all_but_one(batch: bool) -> None:
                 assert hub.send_to(first, [b"to one", b"again"])
                 hub.send_except(first, [b"to the other"])
                 hub.send_except(None, [b"to both"])
+                hub.send_to_some([first], b"to some")
+                hub.send_to_some(hub.pipes, b"to these")
+                hub.send_to_some([], b"to none")
                 assert [one.recv(timeout=WAIT) for _ in range(3)] == [b"to one", b"again", b"to both"]
-                assert [other.recv(timeout=WAIT) for _ in range(2)] == [b"to the other", b"to both"]
+                assert [one.recv(timeout=WAIT) for _ in range(2)] == [b"to some", b"to these"]
+                assert [other.recv(timeout=WAIT) for _ in range(3)] == [b"to the other", b"to both", b"to these"]
         eventually(lambda: not hub.pipes)
         assert not hub.send_to(first, [b"late"])
+        hub.send_to_some([first], b"late")
 
 
 def test_a_bus_offers_messages_to_a_peer_wholly_or_not_at_all() -> None:

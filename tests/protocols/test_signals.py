@@ -470,7 +470,7 @@ def test_an_unsubscribe_that_is_interrupted_anywhere_loses_nothing() -> None:
     assert which > 20
 
 
-@pytest.mark.parametrize("call", ["send", "send_many", "send_except", "send_to", "offer_to"])
+@pytest.mark.parametrize("call", ["send", "send_many", "send_except", "send_to", "send_to_some", "offer_to"])
 def test_a_fan_out_that_is_interrupted_anywhere_is_written_and_counted(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,6 +485,7 @@ def test_a_fan_out_that_is_interrupted_anywhere_is_written_and_counted(
             "send_many": lambda: bus.send_many([b"second", b"third"]),
             "send_except": lambda: bus.send_except(None, [b"second", b"third"]),
             "send_to": lambda: bus.send_to(pipe, [b"second", b"third"]),
+            "send_to_some": lambda: bus.send_to_some([pipe], b"second"),
             "offer_to": lambda: bus.offer_to(pipe, [b"second", b"third"]),
         }
         while reached:

@@ -41,6 +41,7 @@ from nngkit.documents.store.row_format import (
     Unsound,
     decode_facts,
     decode_head,
+    decode_owner,
     encode_facts,
     seal,
     unseal,
@@ -270,6 +271,18 @@ def _behind(path: str, ticket: int, marked: int, lock: str) -> NoReturn:
         f" missing; if this is an older copy, delete {lock}"
     )
     raise StoreDamaged(path, why, "log")
+
+
+def owners(connection: sqlite3.Connection, path: str) -> dict[bytes, tuple[int, str]]:
+    """Return the key and the name of the owner of each origin, oldest first. Raises StoreDamaged."""
+    found: dict[bytes, tuple[int, str]] = {}
+    for key, body in connection.execute("SELECT key, body FROM facts WHERE key > 1 ORDER BY key"):
+        try:
+            origin, name = decode_owner(unseal(FACTS, key, body))
+        except Unsound as error:
+            raise StoreDamaged(path, str(error), "owners of origins") from error
+        found[origin] = key, name
+    return found
 
 
 def sizes(path: str) -> int:

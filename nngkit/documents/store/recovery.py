@@ -170,11 +170,15 @@ class _Found:
 
     def __init__(self) -> None:
         self.facts: Facts | None = None
+        self.owners: dict[int, bytes] = {}
         self.documents: dict[int, _Document] = {}
 
     def take(self, table: Table, at: int, content: bytes) -> None:
         try:
-            if table is FACTS:
+            if table is FACTS and at > 1:
+                row_format.decode_owner(content)
+                self.owners[at] = content
+            elif table is FACTS:
                 facts = row_format.decode_facts(content)
                 if self.facts is None or (facts.ticket, facts.epoch) > (self.facts.ticket, self.facts.epoch):
                     self.facts = facts
@@ -321,6 +325,7 @@ def _write(path: str, to: str, found: _Found, lock: Lock) -> Report:
     for at, head in enumerate(heads, 1):
         head.ticket = facts.ticket
         rows.append((HEADS, at, row_format.encode_head(head)))
+    rows += [(FACTS, at, content) for at, content in enumerate(found.owners.values(), 2)]
     create(to, facts, rows)
     if old is not None:
         documents += _nameless(old.documents - len(found.documents))

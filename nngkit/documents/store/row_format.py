@@ -4,6 +4,7 @@
 
     table      key              content
     facts      1                origin and last epoch of the store; numbers of documents and of appends
+    facts      from 2 on        an origin and its owner: the name under a trust that introduced it
     heads      document         the extent of a document: first and last record, snapshot
     names      document         its name again, on another page: it survives a loss of the heads
     records    document, n      an edit, or a merge; n counts from 1 without gaps
@@ -136,6 +137,15 @@ def encode_facts(facts: Facts) -> bytes:
 
 def decode_facts(content: bytes) -> Facts:
     return Facts(*_list(content, (bytes, int, bytes, int, int)))
+
+
+def encode_owner(origin: bytes, name: str) -> bytes:
+    return envelope.encode([origin, name])
+
+
+def decode_owner(content: bytes) -> tuple[bytes, str]:
+    origin, name = _list(content, (bytes, str))
+    return origin, name
 
 
 def encode_head(head: Head) -> bytes:

@@ -102,10 +102,12 @@ class Store:
         facts: Facts,
         heads: dict[int, Head],
         damaged: dict[str, StoreDamaged],
+        owners: dict[bytes, tuple[int, str]],
         waiting: int,
     ) -> None:
         self.path = path
         self._damaged = damaged
+        self._owners = owners
         self.origin = facts.origin
         self.epoch = facts.epoch
         self._pid = os.getpid()
@@ -149,6 +151,7 @@ class Store:
         facts, heads, damaged = database_file.check(path, lock)
         facts.epoch = next_epoch(facts.epoch, time.time_ns() // 1_000_000, chance.randrange(_CLOCK))
         with closing(database_file.connect(path)) as connection:
+            owners = database_file.owners(connection, path)
             connection.execute("BEGIN IMMEDIATE")
             body = seal(row_format.FACTS, 1, row_format.encode_facts(facts))
             connection.execute("UPDATE facts SET body = ? WHERE key = 1", (body,))
@@ -159,7 +162,27 @@ class Store:
             if busy:
                 raise ConfigError("store", f"{path}: another program has it open", path)
         lock.mark(facts.file, facts.ticket)
-        return cls(path, lock, facts, heads, damaged, waiting)
+        return cls(path, lock, facts, heads, damaged, owners, waiting)
+
+    # Owners of origins, under a trust
+
+    @property
+    def owners(self) -> dict[bytes, str]:
+        """The name that each origin belongs to, oldest first."""
+        return {origin: name for origin, (_, name) in self._owners.items()}
+
+    def own(self, origin: bytes, name: str, instead: bytes | None = None) -> None:
+        """Keep the owner of an origin, in place of that of ``instead``. It is on disk with the next append, or the end.
+
+        Raises Broken, Closed.
+        """
+        self._check()
+        freed = None if instead is None else self._owners.pop(instead, None)
+        number = max((key for key, _ in self._owners.values()), default=1) + 1 if freed is None else freed[0]
+        self._owners[origin] = number, name
+        with self._writer.changed:
+            body = seal(row_format.FACTS, number, row_format.encode_owner(origin, name))
+            self._writer.owners.append((number, body))
 
     # Appending
 

@@ -64,6 +64,7 @@ class Writer:
         self._most = LOG + _MORE  # bytes of the log file before a checkpoint
         self._waiters: dict[int, set[Waiter]] = {}  # by ticket
         self._room_waiters: set[Waiter] = set()
+        self.owners: list[tuple[int, bytes]] = []  # rows of owners, which go with the next commit, or with the end
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="nngkit-store", daemon=True)
         self._thread.start()
@@ -139,6 +140,10 @@ class Writer:
                 if any(isinstance(job, Compact) for job in batch):
                     self._shrink()
                 self._checkpoint()
+            if self.owners:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._execute_many(FACTS, self.owners)
+                self._connection.execute("COMMIT")
             # afterwards a copy of the database file alone is complete
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except Exception as error:
@@ -172,16 +177,21 @@ class Writer:
         facts = self._facts
         facts.documents, facts.ticket = len(self._heads), batch[-1].ticket
         rows[HEADS] = [(number, seal(HEADS, number, encode_head(head))) for number, head in touched.items()]
-        rows[FACTS] = [(1, seal(FACTS, 1, encode_facts(facts)))]
+        with self.changed:
+            owners, self.owners = self.owners, []
+        rows[FACTS] = [(1, seal(FACTS, 1, encode_facts(facts))), *owners]
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         for job in batch:
             for table, low, high in job.cuts:
                 execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", (low, high))
         for table, these in rows.items():
-            self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", these)
+            self._execute_many(table, these)
         execute("COMMIT")
         self._lock.mark(facts.file, facts.ticket)
+
+    def _execute_many(self, table: Table, rows: list[tuple[int, bytes]]) -> None:
+        self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", rows)
 
     def _checkpoint(self) -> None:
         """Checkpoint the log once its file is too large; acknowledged edits do not depend on it.

@@ -57,9 +57,16 @@ class Decisions:
 
 @dataclass(slots=True)
 class PeerState:
-    """State of another peer with respect to one document."""
+    """State of another peer with respect to one document.
+
+    `askable`: it has a REP socket. Under a trust, `gives`: it may change the document; `carries`: it may speak for
+    others. `source`: it is asked for edits.
+    """
 
     askable: bool
+    source: bool
+    gives: bool = True
+    carries: bool = True
     claims: Versions = field(default_factory=dict)
     versions: bytes | None = None
     content: bytes | None = None

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Final
 
 import trio
+from msgspec import structs
 
 from nngkit.background import Background
 from nngkit.documents.sync import addresses, messages
@@ -30,6 +31,7 @@ from nngkit.documents.sync.members import Member, Members
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServer, ask
+from nngkit.documents.sync.rights import BINDING, RIGHT, DocumentRights
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
 from nngkit.documents.versions import EditStream
@@ -77,8 +79,10 @@ class Exchange:
         trust: Choice | None,
         admit: Callable[[Pipe], bool] | None,
         faults: NetworkFaults | None,
+        rights: DocumentRights | None = None,
     ) -> None:
         self.me = me
+        self._rights = rights if rights is not None and rights.trust is not None else None
         self.members = Members(me)
         self.round_trips = RoundTrips()
         self.counts = Counter[str]()
@@ -125,19 +129,27 @@ class Exchange:
             welcome=self._welcome,
             find_copy=self._find_copy,
             step=self.wake,
+            refusal=None if self._rights is None else self._rights.refusal,
         )
         self._repair_client = RepairClient(
-            me, limit=limit, tls=tls, trust=trust, token=token, count_bytes=self._count_bytes
+            me,
+            limit=limit,
+            tls=tls,
+            trust=trust,
+            token=token,
+            count_bytes=self._count_bytes,
+            owned=None if self._rights is None else self._demand_owner,
         )
         self.receiver = BusReceiver(
             self.bus,
             self.members,
             handle=self._handle,
-            refused=host.record_refusal,
+            refused=self._refused,
             room=host.room,
             counts=self.counts,
             rng=rng,
             faults=faults,
+            objection=None if self._rights is None else self._objection,
         )
         self._beating = SilentPeers(self.bus, "document peer")
         self._expected: set[int] = set()  # pipes with heartbeats
@@ -192,7 +204,8 @@ class Exchange:
         self._copies[copy.name] = copy
         self._clients[copy.name] = client
         for member in self.members.present():
-            copy.replica.joined(member.stream, bool(member.repair))
+            if not self._meet(copy, member, bool(member.repair)):
+                continue
             if (last := member.docs.get(copy.name)) is not None:  # its next heartbeat may be a while
                 copy.heard(last, member.stream, trio.current_time())
         self._pace.hurry(trio.current_time())
@@ -210,14 +223,24 @@ class Exchange:
             self._dirty.add(doc)
         self.activity.set()
 
-    def publish(self, data: bytes) -> None:
-        """Send on the BUS; after the close, do nothing."""
+    def publish(self, data: bytes, doc: str | None = None) -> None:
+        """Send on the BUS, to all peers or to those that may have `doc`; after the close, do nothing."""
+        if doc is None or self._rights is None or self._rights.all_see:
+            self._send(data, None)
+        else:
+            sees = self._rights.sees
+            self._send(data, [pipe for pipe in self.bus.pipes if sees(pipe.who, doc)])
+
+    def _send(self, data: bytes, pipes: list[Pipe] | None) -> None:
         try:
-            self.bus.send(data)
+            if pipes is None:
+                self.bus.send(data)
+            else:
+                self.bus.send_to_some(pipes, data)
         except Closed:
             return
         self.counts["sent"] += 1
-        self.counts["bytes_sent"] += len(data) * len(self.bus.pipes)
+        self.counts["bytes_sent"] += len(data) * len(self.bus.pipes if pipes is None else pipes)
 
     def _count_bytes(self, size: int) -> None:
         self.counts["request_bytes"] += size
@@ -286,20 +309,63 @@ class Exchange:
         if askable:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
-            copy.replica.joined(member.stream, askable)
+            self._meet(copy, member, askable)
         refused = {
             one.doc: RefusedEdit(EditStream(one.origin, one.epoch), one.seq, shown(one.why))
             for one in reversed(heartbeat.about.refused)
             if one.origin == self.me.origin
         }
         for one in heartbeat.docs:
+            if self._rights is not None and not self._rights.sees(member.who, one.doc):
+                continue
             if one.doc in self._copies:
                 self._refused_by(self._copies[one.doc], member.stream, refused.get(one.doc))
-            if one.doc in self._copies or self._host.accepts(one.doc):
+            if self._find_copy(one.doc, member.who) is not None:
                 self._handle_document(one.doc, one, member, now)
             else:
                 self.counts["not_open"] += 1
         self.activity.set()
+
+    def _meet(self, copy: LocalCopy, member: Member, askable: bool) -> bool:
+        """Tell a replica of a present peer; return False if that may not have the document."""
+        rights = self._rights
+        if rights is None:
+            copy.replica.joined(member.stream, askable)
+        elif rights.sees(member.who, copy.name):
+            gives = rights.writes(member.who, copy.name)
+            copy.replica.joined(member.stream, askable, gives=gives, carries=rights.carries(member.who))
+        else:
+            copy.replica.left(member.stream)
+            return False
+        return True
+
+    def _objection(self, message: messages.BusMessage, who: str | None) -> str | None:
+        assert self._rights is not None
+        why = self._rights.objection(message, who)
+        if why is not None and why.startswith(RIGHT) and isinstance(message, messages.Updates):
+            copy = self._copies.get(message.doc)
+            if copy is not None:
+                copy.deny(message, why)
+                self.wake(message.doc)
+        return why
+
+    def _refused(self, peer: str, what: str, why: str) -> None:
+        counted = what in (RIGHT, BINDING)  # and logged, with the missing line of the policy
+        self._host.record_refusal(peer, what, why, level=logging.DEBUG if counted else logging.WARNING)
+
+    def _demand_owner(self, peer: EditStream, who: str | None) -> None:
+        # called on any thread
+        assert self._rights is not None
+        if not self._rights.speaks(who, peer.origin):
+            raise AccessDenied(f"binding: the stream {peer} is not of {who}")
+
+    def _policy_changed(self, now: float) -> None:
+        for name, copy in self._copies.items():
+            copy.replica.forgive(RIGHT)
+            for member in self.members.present():
+                self._meet(copy, member, bool(member.repair))
+            self.wake(name)
+        self._pace.hurry(now)
 
     def _expect_heartbeats(self, member: Member) -> None:
         for pipe in self.bus.pipes:
@@ -334,7 +400,7 @@ class Exchange:
             self._host.record_refusal(str(message.sender), "awareness", str(error))
             return
         if news and self._relay:
-            self.publish(encode(message))
+            self.publish(encode(message), message.doc)
 
     # ------------------------------------------------------------------ work
 
@@ -350,6 +416,8 @@ class Exchange:
 
     def _step(self) -> float:
         now = trio.current_time()
+        if self._rights is not None and self._rights.changed():
+            self._policy_changed(now)
         for member in self.members.silent(now):
             log.info("%s has not been heard for a while", member)
             self._forget(member)
@@ -364,7 +432,7 @@ class Exchange:
     def _do(self, copy: LocalCopy, step: Step, now: float) -> None:
         self._wakes[copy.name] = step.wake
         for message in step.publish:
-            self.publish(encode(message))
+            self.publish(encode(message), copy.name)
         for question, request in step.ask:
             self._background.start(self._ask_for, copy, question, request)
         if step.edited:  # for edits of others the regular heartbeat is enough: sixteen peers at once would be a storm
@@ -389,9 +457,33 @@ class Exchange:
         repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
         refused = self._refusals([one.doc for one in docs])
         about = messages.About(messages.VERSION, self._name, repair, self._relay, clients, refused)
-        self.publish(encode(messages.Heartbeat(self.me, about, tuple(docs))))
+        self._publish_heartbeat(messages.Heartbeat(self.me, about, tuple(docs)))
         self._pace.company(len(self.members.present()), self.members.editing(now))
         self._pace.sent(now, self._rng.uniform(0.7, 1.0))
+
+    def _publish_heartbeat(self, whole: messages.Heartbeat) -> None:
+        """Send each peer what it may have of a heartbeat: one encoding for all with equal rights."""
+        rights = self._rights
+        if rights is None or rights.all_see:
+            self._send(encode(whole), None)
+            return
+        docs = tuple(one.doc for one in whole.docs)
+        alike: dict[tuple[str, ...], list[Pipe]] = {}
+        names: dict[str | None, list[Pipe]] = {}
+        for pipe in self.bus.pipes:
+            names.setdefault(pipe.who, []).append(pipe)
+        for who, pipes in names.items():
+            alike.setdefault(rights.visible(who, docs), []).extend(pipes)
+        for seen, pipes in alike.items():
+            part = whole
+            if seen != docs:
+                about = structs.replace(
+                    whole.about,
+                    clients=tuple(one for one in whole.about.clients if one.doc in seen),
+                    refused=tuple(one for one in whole.about.refused if one.doc in seen),
+                )
+                part = messages.Heartbeat(self.me, about, tuple(one for one in whole.docs if one.doc in seen))
+            self._send(encode(part), pipes)
 
     def _refusals(self, docs: Iterable[str]) -> tuple[messages.Refusal, ...]:
         """Return the refused edits of present peers, and of their earlier streams."""
@@ -432,15 +524,19 @@ class Exchange:
 
     # ------------------------------------------------------------------ for requests of others
 
-    def _welcome(self) -> messages.Welcome:
+    def _welcome(self, who: str | None) -> messages.Welcome:
         bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
-        docs = tuple(sorted(self._copies))[: messages.MANY_DOCUMENTS]
+        names = self._copies if self._rights is None else self._rights.visible(who, self._copies)
+        docs = tuple(sorted(names))[: messages.MANY_DOCUMENTS]
         invitation = messages.Invitation(messages.REQUEST_LIMIT, messages.VERSION, bus, docs, self._name)
         return messages.Welcome(self.me, invitation)
 
-    def _find_copy(self, doc: str) -> LocalCopy | None:
-        if doc not in self._copies and not self._host.accepts(doc):
-            return None
+    def _find_copy(self, doc: str, who: str | None) -> LocalCopy | None:
+        if doc not in self._copies:
+            if self._rights is not None and not self._rights.writes(who, doc):
+                return None  # a viewer opens no new document
+            if not self._host.accepts(doc):
+                return None
         return self._copies.get(doc)
 
     def cut(self, peer: EditStream) -> None:

@@ -165,6 +165,12 @@ class LocalCopy:
             self._news = True
             self.refused(one.stream, f"edit {one.seq}: {why}")
 
+    def deny(self, updates: messages.Updates, why: str) -> None:
+        """Refuse edits that are not here yet, unseen: their author may not edit, as the next heartbeat tells it."""
+        seq = max(updates.first, self.replica.versions.get(updates.stream, 0) + 1)
+        if seq < updates.first + len(updates.edits):
+            self._news = self.replica.refuse(updates.stream, seq, why) or self._news
+
     def _suspect(self, peer: EditStream, error: ValueError, now: float) -> None:
         """Cut off a peer whose update damaged the engine."""
         if isinstance(error, Harmful):
@@ -263,6 +269,7 @@ class LocalCopy:
         if self._is_wary_of(peer, now):
             self.replica.failed(peer, now)
             return "busy", "updates of new peers have to wait"
+        versions = self.replica.believed(peer, versions)
         try:
             changed = self.content.apply(update, peer)
         except ValueError as error:

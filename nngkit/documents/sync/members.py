@@ -25,7 +25,8 @@ MOST: Final = 1024  # members: a mesh of that many would send 1,700 heartbeats a
 class Member:
     """Another peer. `repair`: REP addresses that we can reach.
 
-    `heard`: time of its last message; `edited`: time of the last edit from it, its own or relayed.
+    `heard`: time of its last message; `edited`: time of the last edit from it, its own or relayed. `who`: its name
+    under a trust.
     """
 
     stream: EditStream
@@ -41,6 +42,7 @@ class Member:
     pipes: set[int] = field(default_factory=set)
     docs: dict[str, DocumentHeartbeat] = field(default_factory=dict)  # the last heartbeat about each document
     clients: dict[str, int] = field(default_factory=dict)
+    who: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         who = self.name or self.stream.origin.hex()

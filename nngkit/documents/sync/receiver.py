@@ -30,7 +30,10 @@ TURN: Final = 64  # messages before other tasks run, and storage may apply backp
 
 @dataclass(eq=False, repr=False)
 class BusReceiver:
-    """Receiver of one BUS socket. `room` is awaited after every 64 messages."""
+    """Receiver of one BUS socket. `room` is awaited after every 64 messages.
+
+    `objection` returns why a message from a peer of that name is refused, with a code first; None: no trust.
+    """
 
     bus: Bus
     members: Members
@@ -41,9 +44,10 @@ class BusReceiver:
     counts: Counter[str]
     rng: random.Random
     faults: NetworkFaults | None
+    objection: Callable[[BusMessage, str | None], str | None] | None = None
 
     def __post_init__(self) -> None:
-        self._delayed: deque[tuple[float, bytes, int, str]] = deque()
+        self._delayed: deque[tuple[float, bytes, int, str, str | None]] = deque()
         self._last_heartbeats: dict[int, tuple[bytes, Heartbeat]] = {}
 
     async def run(self, background: Background) -> None:
@@ -57,11 +61,12 @@ class BusReceiver:
             for message in messages:
                 if message.pipe is None:
                     continue  # its connection ended before the message was read
+                pipe = message.pipe
                 if self.faults is None or not self.faults.delay:
-                    self.receive(message, message.pipe.id, message.pipe.address)
+                    self.receive(message, pipe.id, pipe.address, pipe.who)
                 else:
                     at = trio.current_time() + self.faults.delay
-                    self._delayed.append((at, message, message.pipe.id, message.pipe.address))
+                    self._delayed.append((at, message, pipe.id, pipe.address, pipe.who))
                     if len(self._delayed) == 1:
                         background.start(self._receive_delayed)
             received += len(messages)
@@ -75,14 +80,14 @@ class BusReceiver:
             await trio.sleep_until(max(self._delayed[0][0], trio.current_time() + GRAIN))
             now = trio.current_time()
             for _ in range(TURN):
-                _, data, pipe, address = self._delayed[0]
-                self.receive(data, pipe, address)
+                _, data, pipe, address, who = self._delayed[0]
+                self.receive(data, pipe, address, who)
                 del self._delayed[0]  # only now: a non-empty queue means that this task runs
                 if not self._delayed or self._delayed[0][0] > now:
                     break
 
-    def receive(self, data: bytes, pipe: int, address: str) -> None:
-        """Handle one message from the connection `pipe` at `address`."""
+    def receive(self, data: bytes, pipe: int, address: str, who: str | None = None) -> None:
+        """Handle one message from the connection `pipe` at `address`; `who`: the peer's name under a trust."""
         self.counts["received"] += 1
         self.counts["bytes_received"] += len(data)
         if self.faults is not None and self.faults.loses(self.rng):
@@ -97,10 +102,18 @@ class BusReceiver:
         if self.faults is not None and self.faults.cuts(_sender(message)):
             return
         now = trio.current_time()
-        member = self.members.heard(message, pipe, address, now)
-        if isinstance(member, str):
+        asked = self.objection
+        introduces = asked is not None and isinstance(message, Heartbeat)
+        why = asked(message, who) if asked is not None and introduces else None
+        member = self.members.heard(message, pipe, address, now) if why is None else None
+        if asked is not None and not introduces and isinstance(member, Member):
+            why = asked(message, who)
+        if why is not None:
+            self.refused(who or address, why.partition(":")[0], why)
+        elif isinstance(member, str):
             self.refused(address, type(message).__name__, member)
         elif member is not None:
+            member.who = who
             if isinstance(message, Heartbeat) and len(data) <= REPEATED:
                 self._last_heartbeats[pipe] = data, message
             self.handle(message, member, now)

@@ -83,6 +83,13 @@ class RefusedEdits:
             self._first.popitem(last=False)
         return True
 
+    def forget(self, code: str) -> bool:
+        """Forget refusals whose reason begins with `code`, and those that follow from them. Returns True for any."""
+        found = [one for one in self._first.values() if one.why.removeprefix(FOLLOWS).startswith(code)]
+        for one in found:
+            del self._first[one.stream]
+        return bool(found)
+
     def received(self, stream: EditStream, seq: int) -> None:
         """Forget what another peer's update has brought after all, and all refusals that followed from others."""
         known = self._first.get(stream)

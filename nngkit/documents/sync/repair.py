@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -30,12 +31,22 @@ log = logging.getLogger("nngkit.documents")
 
 PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills the round trip of a fast network
 OPEN: Final = 1024  # requests being answered at once; further ones are refused as busy
-_REFUSALS: Final = {"token": AccessDenied, "behind": Broken, "busy": TimedOut, "unknown-document": NotFound}
+_REFUSALS: Final = {
+    "token": AccessDenied,
+    "binding": AccessDenied,
+    "right": AccessDenied,
+    "behind": Broken,
+    "busy": TimedOut,
+    "unknown-document": NotFound,
+}
 
 
 @dataclass(eq=False, repr=False)
 class RepairClient:
-    """Requests to other peers; end it with `close`. `count_bytes` is called with the size of each request and reply."""
+    """Requests to other peers; end it with `close`. `count_bytes` is called with the size of each request and reply.
+
+    `owned` raises AccessDenied unless a peer's stream belongs to that name; None: no trust.
+    """
 
     me: EditStream
     _: KW_ONLY
@@ -44,6 +55,7 @@ class RepairClient:
     trust: Choice | None
     token: str | None
     count_bytes: Callable[[int], None]
+    owned: Callable[[EditStream, str | None], None] | None = None
 
     def __post_init__(self) -> None:
         self._places: dict[EditStream, tuple[str, ...]] = {}
@@ -83,6 +95,7 @@ class RepairClient:
                 recv_max_size=messages.REPLY_LIMIT,
                 tls=self.tls,
                 trust=self.trust,
+                peers=() if self.owned is None else partial(self.owned, peer),
                 linger=0.0,
                 name="document repair",
             )
@@ -185,7 +198,8 @@ class ExchangeHost(Protocol):
 class RepairServer:
     """Server of a REP socket. `find_copy` returns a document, opened if the host accepts it; `step` has one stepped.
 
-    `welcome` returns our BUS addresses and documents, for a peer that joins.
+    `welcome` returns our BUS addresses and documents, for a peer that joins. `refusal` returns code and reason of what
+    a peer of that name may not; None: no trust.
     """
 
     rep: Rep
@@ -193,9 +207,10 @@ class RepairServer:
     members: Members
     _: KW_ONLY
     token: str | None
-    welcome: Callable[[], messages.Welcome]
-    find_copy: Callable[[str], LocalCopy | None]
+    welcome: Callable[[str | None], messages.Welcome]
+    find_copy: Callable[[str, str | None], LocalCopy | None]
     step: Callable[[str], None]
+    refusal: Callable[[messages.SyncRequest, str | None], tuple[str, str] | None] | None = None
 
     def __post_init__(self) -> None:
         self._open = 0
@@ -227,7 +242,7 @@ class RepairServer:
             log.debug("reply not sent: %s", error)
 
     async def _reply(self, question: Question) -> messages.SyncReply:
-        where = "unknown peer" if question.pipe is None else question.pipe.address
+        where, who = ("unknown peer", None) if question.pipe is None else (question.pipe.address, question.pipe.who)
         me = self.members.me
         try:
             request = decode_request(question.body, peer=where)
@@ -245,16 +260,19 @@ class RepairServer:
         if self.token is not None and not secrets.compare_digest((request.token or "").encode(), self.token.encode()):
             self.host.record_refusal(where, "request", "the token is wrong or missing")
             return messages.Refused(me, "token", "the token is wrong or missing")
+        if self.refusal is not None and (denied := self.refusal(request, who)) is not None:
+            self.host.record_refusal(who or where, denied[1].partition(":")[0], denied[1], level=logging.DEBUG)
+            return messages.Refused(me, *denied)
         if self.members.has_cut(request.sender):
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, messages.Hello):
-            return self.welcome()
+            return self.welcome(who)
         try:
             if isinstance(request, messages.Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())
                 return messages.Chunks(me, request.transfer, chunks)
-            copy = self.find_copy(request.doc)
+            copy = self.find_copy(request.doc, who)
             if copy is None:
                 return messages.Refused(me, "unknown-document", self.host.why_closed(request.doc))
             return await self._about(copy, request)

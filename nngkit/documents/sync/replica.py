@@ -108,7 +108,10 @@ class Replica(ReplicaState):
         for stream, ranges in due:
             first, last = ranges[0].first, ranges[-1].last
             knowing = [(name, peer) for name, peer in self._peers.items() if peer.claims.get(stream, 0) >= first]
-            able = [(name, peer) for name, peer in knowing if peer.askable]
+            able = [(name, peer) for name, peer in knowing if peer.source]
+            if any(not peer.carries for _, peer in able):
+                able = [(name, peer) for name, peer in able if peer.carries or name.origin == stream.origin]
+                self._gaps[stream].lost = not able  # a peer that may not carry sends them in whole only
             free = [name for name, peer in able if peer.asked_at is None and peer.not_before <= now]
             if not free:
                 if able:  # a reply or its failure triggers the next evaluation
@@ -138,7 +141,7 @@ class Replica(ReplicaState):
     def _who_has(self, streams: Iterable[EditStream]) -> list[EditStream]:
         """Return the askable peers that report missing edits; all, if none does."""
         wanted = list(streams) or list(self._gaps)
-        able = [name for name, peer in self._peers.items() if peer.askable]
+        able = [name for name, peer in self._peers.items() if peer.source]
         found = [
             name
             for name in able
@@ -149,7 +152,7 @@ class Replica(ReplicaState):
         return found or able
 
     def _ask_all(self, names: list[EditStream], now: float, asks: list[Ask], whole: bool = False) -> Iterator[float]:
-        able = [name for name in names if self._peers[name].askable]
+        able = [name for name in names if self._peers[name].source]
         free = [name for name in able if self._peers[name].asked_at is None and self._peers[name].not_before <= now]
         if not free:
             yield from (self._peers[name].not_before for name in able if self._peers[name].asked_at is None)
@@ -173,7 +176,7 @@ class Replica(ReplicaState):
         ours, content = self.history.digest(), self._our_content()
         unlike, differing = [], []
         for name, peer in self._peers.items():
-            if peer.versions is None or peer.reported_at <= self.history.changed_at:
+            if peer.versions is None or peer.reported_at <= self.history.changed_at or not peer.gives:
                 continue  # it is being edited there, or the report is older than our last change
             if peer.versions != ours:
                 if peer.fruitless != (ours, peer.versions):
@@ -206,7 +209,7 @@ class Replica(ReplicaState):
         """Ask all peers in turn, as heartbeats report little during edits; the first reply contains most of them."""
         since = max(self._catching)
         for name, peer in self._peers.items():
-            if not peer.askable or self._peer_status(peer, since, now) is not None:
+            if not peer.source or self._peer_status(peer, since, now) is not None:
                 continue
             if peer.asked_at is not None:
                 if peer.asked_at + LATE > now:

@@ -117,19 +117,24 @@ class ReplicaState:
             seq = self._possible(stream, seq)
             if seq > peer.claims.get(stream, 0):
                 peer.claim({stream: seq})
-                self.history.exists(stream, seq)
+                if peer.gives:
+                    self.history.exists(stream, seq)
 
     def _possible(self, stream: EditStream, seq: int) -> int:
         """Limit a claim about our own stream to what we have written."""
         return min(seq, self.versions.get(stream, 0)) if stream == self.me else seq
 
-    def joined(self, peer: EditStream, askable: bool) -> None:
-        """Record that `peer` is present, and whether it can be asked."""
+    def joined(self, peer: EditStream, askable: bool, *, gives: bool = True, carries: bool = True) -> None:
+        """Record that `peer` is present, whether it can be asked, and what it may: see PeerState."""
         known = self._peers.get(peer)
         if known is None:
-            self._peers[peer] = PeerState(askable)
-        else:
-            known.askable = askable
+            known = self._peers[peer] = PeerState(askable, askable)
+        known.askable = askable
+        known.source = askable and gives
+        known.carries = carries
+        if gives is not known.gives:
+            known.gives = gives
+            self._recount()
 
     def left(self, peer: EditStream) -> None:
         """Record that `peer` has left; edits that only it had are not expected any more."""
@@ -137,7 +142,7 @@ class ReplicaState:
         if self._peers.pop(peer, None) is not None:
             if self._wanted_from == peer:
                 self._wanted_from = None
-            self.history.recount([known.claims for known in self._peers.values()])
+            self._recount()
 
     def answered(self, peer: EditStream, now: float, *, rest: bool = False) -> None:
         """Record the reply to an AskEdits, after all its edits were `heard`.
@@ -203,7 +208,7 @@ class ReplicaState:
             known.claims = dict(versions)
             if not (grown or changed):
                 known.fruitless = self.history.digest(), known.versions
-        self.history.recount([other.claims for other in self._peers.values()])
+        self._recount()
         self.history.settle(now)
 
     def caught_up(self, peer: EditStream) -> None:
@@ -242,8 +247,36 @@ class ReplicaState:
     def _claim(self, peer: PeerState, versions: Mapping[EditStream, int]) -> None:
         """Record versions that a peer has stated."""
         peer.claim({stream: self._possible(stream, seq) for stream, seq in versions.items()})
-        for stream, seq in peer.claims.items():
-            self.history.exists(stream, seq)
+        if peer.gives:
+            for stream, seq in peer.claims.items():
+                self.history.exists(stream, seq)
+
+    def _recount(self) -> None:
+        self.history.recount([known.claims for known in self._peers.values() if known.gives])
+
+    def believed(self, peer: EditStream, versions: Versions) -> Versions:
+        """Return the versions that an update of `peer` in whole has, as far as it may say so.
+
+        A peer that may not carry says no more of the streams of another one than that one itself, if it is present: it
+        could keep later edits from being taken.
+        """
+        known = self._peers.get(peer)
+        if known is None or known.carries:
+            return versions
+        believed = {}
+        for stream, seq in versions.items():
+            if stream.origin not in (peer.origin, self.me.origin):
+                own = [one.claims.get(stream, 0) for other, one in self._peers.items() if other.origin == stream.origin]
+                if own:
+                    seq = min(seq, max(*own, self.versions.get(stream, 0)))
+            if seq:
+                believed[stream] = seq
+        return believed
+
+    def forgive(self, code: str) -> None:
+        """Forget the refusals for reasons that begin with `code`: those edits are wanted again."""
+        if self.history.refused.forget(code):
+            self._recount()
 
     def settled(self, content: bytes) -> None:
         """Set the digest of the current content."""
@@ -268,11 +301,11 @@ class ReplicaState:
         return [self._peer_status(peer, since, now) for peer in self._peers.values()]
 
     def _peer_status(self, peer: PeerState, since: float, now: float) -> bool | None:
-        if peer.absent:
+        if peer.absent or not peer.gives:
             return False
         if peer.caught_up_at >= since:
             return True
-        if peer.askable and not peer.failures and (peer.asked_at is None or now < peer.asked_at + LATE):
+        if peer.source and not peer.failures and (peer.asked_at is None or now < peer.asked_at + LATE):
             return None
         # without REP, or not replying: its heartbeats have to do
         if not peer.reported:
