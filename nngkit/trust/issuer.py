@@ -1,12 +1,16 @@
-"""Answers of an issuer, `nngkit trust serve`: passes for invitations, once each, renewed passes, the policy.
+"""Answers of an issuer, `nngkit trust serve`: passes for invitations, once each, renewals, the policy, invitations.
 
-Everything is read from the realm's folder for each question, so what other commands change there counts at once.
+The realm's folder is read again when its files have changed, so what other commands change there counts at once. A
+question with a `wait` is held while there is nothing new; one that a program holds costs its connection, and nothing
+while it waits.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -18,14 +22,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from nngkit.errors import AccessDenied, ConfigError
-from nngkit.trust import passes
-from nngkit.trust.folder import Folder, read_text
+from nngkit.trust import passes, signing
+from nngkit.trust.folder import CERTIFICATES, KEY, Folder, read_text
+from nngkit.trust.names import check
+from nngkit.trust.policy import Policy
 from nngkit.trust.realm import INVITATIONS
-from nngkit.trust.renewal import ISSUER, Question, Reply, digest_of
+from nngkit.trust.renewal import ISSUER, Question, Reply, check_issuer, digest_of
 from nngkit.trust.trust import DUE, POLICY, SIGNATURE
 
 TAKEN: Final = "invitations"  # file of those that were taken: serial number, digest of the key, until when it is kept
 KEPT: Final = 86_400.0  # seconds: longer than an invitation is valid
+MOST_HOURS: Final = 24.0  # that an invitation of a name that may enrol is valid
+MOST_WAIT: Final = 60.0  # seconds that a question is held
+NOTHING: Final = msgspec.json.encode(Reply())
+FILES: Final = (KEY, CERTIFICATES, POLICY, SIGNATURE)
+
+log = logging.getLogger("nngkit.trust")
 
 
 class Issuer:
@@ -35,6 +47,9 @@ class Issuer:
         self._path = Path(path)
         self._days = days
         self.own = self._path / f"{ISSUER}.pass"
+        self._stamps: list[object] = []
+        self._folder: Folder | None = None
+        self._policy: tuple[Policy, str, str] | None = None  # that is signed, with its text and signature
 
     def refresh(self) -> None:
         """Write the issuer's own pass, if there is none that is usable and of the realm as it is."""
@@ -56,17 +71,61 @@ class Issuer:
             reply = Reply(refused=str(wrong))
         return msgspec.json.encode(reply)
 
+    def patience(self, body: bytes) -> float:
+        """Return for how many seconds a question may be held that is answered with `NOTHING`."""
+        try:
+            return min(max(0.0, msgspec.json.decode(body, type=Question).wait), MOST_WAIT)
+        except msgspec.MsgspecError:
+            return 0.0
+
+    def look(self) -> list[object]:
+        """Return what is another once the folder's files have changed: then there may be something new."""
+        stamps: list[object] = []
+        for name in FILES:
+            with suppress(OSError):
+                found = (self._path / name).stat()
+                stamps += (name, found.st_ino, found.st_mtime_ns, found.st_size)
+        return stamps
+
+    def _read(self) -> Folder:
+        """Return the folder, with its policy if that is signed: it may be on its way, its signature last."""
+        stamps = self.look()
+        if self._folder is None or stamps != self._stamps:
+            folder, self._folder, self._policy = Folder.open(self._path), None, None
+            with suppress(ConfigError):
+                texts = read_text(self._path / POLICY), read_text(self._path / SIGNATURE)
+                signing.check(folder.realm.authorities, *texts)
+                self._policy = Policy.parse(texts[0]), *texts
+            self._folder, self._stamps = folder, stamps
+        return self._folder
+
     def _answer(self, name: str, serial: str, question: Question) -> Reply:
-        folder = Folder.open(self._path)
+        folder = self._read()
         realm, reply = folder.realm, Reply()
+        if question.invite:
+            return Reply(invitation=self._invite(name, serial, question))
         if question.due or question.trusted != digest_of(realm.authorities):
             public, hosts = self._key_of(folder, serial, question.key)
             reply.chain = realm.sign(name, public, self._days, hosts)
             reply.authorities = realm.authorities
-        if question.policy is not None and (reply.chain or folder.policy().version > question.policy):
-            reply.policy = read_text(self._path / POLICY)
-            reply.signature = read_text(self._path / SIGNATURE)
+        if question.policy is not None and self._policy is not None:
+            policy, text, signature = self._policy
+            if reply.chain or policy.version > question.policy:
+                reply.policy, reply.signature = text, signature
         return reply
+
+    def _invite(self, by: str, serial: str, question: Question) -> str:
+        """Return the line of an invitation, if the policy lets this name enrol the invited one."""
+        invited, policy = check(question.invite, "invite"), self._policy[0] if self._policy else None
+        if int(serial, 16) < INVITATIONS or policy is None or not policy.may(by, "enrol", invited):
+            raise AccessDenied(f"right: {by} may not enrol {invited}")
+        if invited == ISSUER or policy.targets(invited, "enrol"):
+            raise AccessDenied(f"right: {invited} may enrol others: only the realm's key signs its pass")
+        if not 0 < question.hours <= MOST_HOURS:
+            raise ConfigError("hours", f"{question.hours!r} is not from 0 to {MOST_HOURS:g}", question.hours)
+        url = check_issuer(question.key)
+        log.info("%s invites %s", by, invited)
+        return passes.invitation(self._read().realm.issue(invited, days=question.hours / 24, issuer=url, invites=True))
 
     def _key_of(self, folder: Folder, serial: str, key: str) -> tuple[ec.EllipticCurvePublicKey, list[str]]:
         """Return the key to sign, and the hosts of its certificate."""

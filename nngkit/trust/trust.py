@@ -1,7 +1,7 @@
 """A trust: a pass and, where one was written, a policy. Both are read again when their files change.
 
 A broken file leaves the last good one in force, and is logged once. A pass that names an issuer is renewed: the issuer
-is asked once a minute for what is new, so that a realm's new key and policy come by themselves.
+is asked for what is new, and replies once something is, so that a realm's new key and policy come by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import finalize, ref
 
 from nngkit.errors import AccessDenied, ConfigError, NngkitError
@@ -26,14 +26,18 @@ from nngkit.trust.names import name_in
 from nngkit.trust.passes import Pass
 from nngkit.trust.policy import LIMIT, Policy
 
+if TYPE_CHECKING:
+    from nngkit.trust import renewal
+
 log = logging.getLogger("nngkit.trust")
 
 POLICY: Final = "policy.toml"  # beside the pass ...
 SIGNATURE: Final = "policy.sig"  # ... with this
 PERIOD: Final = 1.0  # seconds between two looks at the files, besides that of each connection
 DUE: Final = 2 / 3  # of the life of a pass, after which it is renewed
-EVERY: Final = 60.0  # seconds between two questions to the issuer, and ...
-PARTS: Final = 20  # ... at least as many in the life of a pass
+EVERY: Final = 20.0  # seconds that a question to the issuer waits there for something new, ...
+PARTS: Final = 20  # ... of the life of a pass at most this part
+AGAIN: Final = 60.0  # seconds, at most, until an issuer that is away is asked again: 1, 2, 4, ...
 TRIES: Final = 5  # of files that are being written, as policy and signature are two ...
 PAUSE: Final = 0.01  # ... with as many seconds between them
 
@@ -69,7 +73,7 @@ class Trust:
         self._contexts: dict[bool, ssl.SSLContext] = {}
         self._watchers: tuple[Callable[[Decision], object], ...] = ()
         if self.own.issuer:
-            ended = threading.Event()
+            ended = _Ended()
             finalize(self, ended.set)
             threading.Thread(target=_renew, args=(ref(self), ended), name="nngkit-renewal", daemon=True).start()
 
@@ -120,15 +124,25 @@ class Trust:
         from nngkit.trust import renewal
 
         own = self.own
+        self._take(own, renewal.ask(own, self._question(own, 0.0)))
+
+    def _question(self, own: Pass, wait: float) -> renewal.Question:
+        from nngkit.trust import renewal
+
         due = time.time() >= own.since + DUE * (own.until - own.since)
         held = self.policy.version if find_spec("cryptography") else None  # by which it would be checked
-        reply = renewal.ask(own, renewal.Question(own.chain, renewal.digest_of(own.authorities), held, due))
+        return renewal.Question(own.chain, renewal.digest_of(own.authorities), held, due, wait)
+
+    def _take(self, own: Pass, reply: renewal.Reply) -> bool:
+        """Write what is new; return True if that changed something."""
+        from nngkit.trust import renewal
+
         if reply.policy:  # first: it may be signed by a key that the new pass trusts only
             for path, text in zip(self._policy_files, (reply.policy, reply.signature), strict=True):
                 passes.write(path, text)
         if reply.chain:
             passes.write(self._path, renewal.with_reply(own, reply, own.key))
-        self.refresh(now=True)
+        return self.refresh(now=True)
 
     def refresh(self, *, now: bool = False) -> bool:
         """Read what has changed; without ``now`` look once a second at most. Return True if something did."""
@@ -189,20 +203,51 @@ class Trust:
         return policy
 
 
-def _renew(of: ref[Trust], ended: threading.Event) -> None:
+class _Ended:
+    """Says that a trust is gone, to the thread that renews its pass, which may wait for a reply."""
+
+    def __init__(self) -> None:
+        from nngkit.trust import renewal
+
+        self.line = renewal.Line()
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Wake the thread."""
+        self._event.set()
+        self.line.interrupt()
+
+    def wait(self, seconds: float) -> bool:
+        """Return True once it is set, False after so many seconds."""
+        return self._event.wait(seconds)
+
+
+def _renew(of: ref[Trust], ended: _Ended) -> None:
     """Renew a pass until its trust is gone. In a thread of its own."""
-    pause, trouble = 0.0, ""
+    pause, trouble, failed = 0.0, "", 0
     while not ended.wait(pause):
         trust = of()
         if trust is None:
-            return
+            break
         own = trust.own
-        pause = random.uniform(0.8, 1.2) * min(EVERY, (own.until - own.since) / PARTS)
+        most = (own.until - own.since) / PARTS
+        wait = random.uniform(0.8, 1.2) * min(EVERY, most)
+        question, asked = trust._question(own, wait), time.monotonic()
+        del trust  # or it would live as long as this thread
         try:
-            trust.renew()
-            trouble = ""
+            reply = ended.line.ask(own, question)
+            trust = of()
+            if trust is None:
+                break
+            new, failed, trouble = trust._take(own, reply), 0, ""
+            pause = 0.0 if new else max(0.0, asked + wait - time.monotonic())  # of an issuer that does not wait
         except NngkitError as wrong:
+            if ended.wait(0.0):
+                break
+            failed += 1
+            pause = random.uniform(0.8, 1.2) * min(AGAIN, most, 2.0 ** min(failed - 1, 6))
             if str(wrong) != trouble:
                 trouble = str(wrong)  # the log may keep its arguments: not the error, with its frames
-                log.warning("%s: the pass of %s is not renewed", trouble, trust.name)
-        del trust  # or it would live as long as this thread
+                log.warning("%s: the pass of %s is not renewed", trouble, own.name)
+        trust = None
+    ended.line.close()

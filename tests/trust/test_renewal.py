@@ -9,16 +9,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nngkit.cli.main import main
 from nngkit.errors import ConfigError
 from nngkit.protocols import Req
 from nngkit.testing import eventually
-from nngkit.trust import Folder, Trust, passes
+from nngkit.trust import Folder, Policy, Trust, passes
+from nngkit.trust.renewal import Line, Question, Reply, ask, digest_of
 from tests import preloaded
 
 WAIT = 60.0
@@ -184,6 +187,106 @@ def test_a_revoked_name_is_cut_by_a_process_within_two_seconds(farm: Folder, tmp
         farm.revoke("render.w1")
         eventually(lambda: not req.pipes)
         assert time.monotonic() - began < 2.5  # of which half a second is for a busy machine
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_name_that_is_revoked_at_the_issuer_is_cut_within_two_seconds(farm: Folder, tmp_path: Path) -> None:
+    with issuing(farm) as issuer:
+        own = make(farm, "quotes", issuer, tmp_path, 1.0)
+        client = Trust(make(farm, "render.w1", "", tmp_path, 1.0))
+        with running("-c", SERVER, own) as server:
+            address = line(server)
+            for _ in range(3):  # whenever the issuer was asked last
+                with Req(dial=address, trust=client, reconnect=0.05) as req:
+                    assert req.request(b"x", timeout=WAIT) == b"x"
+                    time.sleep(1)
+                    began = time.monotonic()
+                    farm.revoke("render.w1")
+                    eventually(lambda: not req.pipes, WAIT)
+                    assert time.monotonic() - began < 2.5  # of which half a second is for a busy machine
+                text = (farm.path / "policy.toml").read_text().replace('"render.w1"', "")
+                version = Policy.parse(text).version
+                (farm.path / "policy.toml").write_text(text.replace(f"version = {version}", f"version = {version + 1}"))
+                farm.sign()
+
+
+def test_a_question_is_held_until_there_is_something_new(farm: Folder, tmp_path: Path) -> None:
+    with issuing(farm) as issuer:
+        own = passes.read(make(farm, "render.w1", issuer, tmp_path, 1.0))
+        question = Question(own.chain, digest_of(own.authorities), farm.policy().version, due=False, wait=WAIT)
+        held = [Line() for _ in range(8)]
+        with ThreadPoolExecutor(len(held)) as pool:
+            replies = [pool.submit(each.ask, own, question) for each in held]
+            now = ask(own, replace(question, wait=0.0))
+            assert now == Reply()
+            time.sleep(0.5)
+            assert not any(each.done() for each in replies)
+            began = time.monotonic()
+            farm.revoke("desk.eve")
+            assert {'revoked = ["desk.eve"]' in each.result(WAIT).policy for each in replies} == {True}
+            assert time.monotonic() - began < 1.5
+            question = replace(question, policy=farm.policy().version)
+            reply = pool.submit(held[0].ask, own, question)  # by the same connection
+            farm.begin()
+            assert reply.result(WAIT).authorities == Folder.open(farm.path).realm.authorities
+            question = replace(question, trusted=digest_of(Folder.open(farm.path).realm.authorities), wait=0.3)
+            assert pool.submit(held[1].ask, own, question).result(WAIT) == Reply()
+        for each in held:
+            each.close()
+
+
+def test_a_trust_that_is_gone_ends_a_question_that_is_held(farm: Folder, tmp_path: Path) -> None:
+    with issuing(farm) as issuer:
+        held = [Trust(make(farm, "render.w1", issuer, tmp_path, 1.0))]
+        time.sleep(0.5)
+        assert renewing()
+        began = time.monotonic()
+        held.clear()
+        eventually(lambda: not renewing(), WAIT)
+        assert time.monotonic() - began < 5  # it would be held for 20 s
+
+
+ROLES = """
+[role.ci]
+names = ["ci", "ci.*"]
+enrol = ["render.*", "ci.*"]
+"""
+
+
+def test_a_name_that_may_enrol_invites_names_below_its_pattern(
+    farm: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = farm.path / "policy.toml"
+    policy.write_text(policy.read_text() + ROLES)
+    farm.sign()
+    with issuing(farm) as issuer:
+        ci, desk = (str(make(farm, name, issuer, tmp_path, 1.0)) for name in ("ci", "desk.ada"))
+        assert main(["trust", "invite", "render.w7", "--pass", ci, "--issuer", issuer]) == 0
+        line = capsys.readouterr().out
+        invited = passes.parse(passes.from_invitation(line))
+        assert (invited.name, invited.issuer) == ("render.w7", issuer)
+        assert invited.until == pytest.approx(time.time() + 3600, abs=60)
+        path = tmp_path / "w7.pass"
+        invitation = tmp_path / "invitation.pass"
+        passes.write(invitation, passes.from_invitation(line))
+        assert main(["trust", "accept", line, "-o", str(path)]) == 0
+        assert passes.read(path).name == "render.w7"
+        capsys.readouterr()
+        for by, name, says in (
+            (ci, "pay", "right: ci may not enrol pay"),
+            (ci, "render.w7.x", ""),
+            (desk, "render.w8", "right: desk.ada may not enrol render.w8"),
+            (str(path), "render.w8", "right: render.w7 may not enrol render.w8"),
+            (ci, "ci.two", "right: ci.two may enrol others"),
+            (str(invitation), "render.w8", "right: render.w7 may not enrol render.w8"),
+        ):
+            assert main(["trust", "invite", name, "--pass", by]) == (1 if says else 0)
+            assert says in capsys.readouterr().err
+        assert main(["trust", "invite", "render.w8", "--pass", ci, "--hours", "25"]) == 1
+        farm.revoke("ci")
+        time.sleep(0.5)
+        assert main(["trust", "invite", "render.w8", "--pass", ci]) != 0
 
 
 KILLED = """

@@ -9,6 +9,7 @@
     $ nngkit trust revoke render.w1
     $ nngkit trust serve --listen tls+tcp://0.0.0.0:5550                  # renews passes
     $ nngkit trust invite render.w2 --issuer tls+tcp://hub:5550           # one line, valid for an hour
+    $ nngkit trust invite render.w3 --pass ci.pass --issuer tls+tcp://hub:5550      # by a name that may enrol it
     $ nngkit trust accept LINE                                            # there: an own key, an own pass
     $ nngkit trust rotate --begin                                         # a new key of the realm; --use, --finish
 """
@@ -19,12 +20,14 @@ import argparse
 import math
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
 from nngkit.cli.streams.output import json_line, out, utc
-from nngkit.errors import ConfigError
+from nngkit.errors import BadMessage, ConfigError
 
 if TYPE_CHECKING:
     from nngkit.trust.policy import Policy
@@ -51,7 +54,8 @@ STEPS: Final = {
 }
 SCHEME: Final = "tls+tcp://"
 QUESTION: Final = 65_536  # bytes of a question to the issuer
-PIPES: Final = 256  # connections at a time of an issuer
+PIPES: Final = 4096  # connections at a time of an issuer: each program holds one, and asks there for what is new
+LOOK: Final = 0.2  # seconds between two looks at the realm's files while questions are held
 EPILOG: Final = """\
 `nngkit trust ACTION --help` has the options of an action. Needs pip install 'nngkit[trust]', but for show and export.
 may and show take --json.
@@ -76,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     actions["invite"].add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
     actions["invite"].add_argument("--hours", type=float, metavar="N", default=1.0, help="it is valid (default: 1)")
+    actions["invite"].add_argument(
+        "--pass",
+        dest="by",
+        metavar="FILE",
+        help="of a name that may enrol NAME: the issuer signs; no realm is here",
+    )
     for name in ("pass", "invite"):
         actions[name].add_argument("--issuer", metavar="URL", default="", help="of `nngkit trust serve`, to renew it")
     actions["accept"].add_argument("line", metavar="LINE", help="of `nngkit trust invite`; -: from standard input")
@@ -105,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
 
             out(new_secret())
             return 0
+    if arguments.action == "invite" and arguments.by is not None:
+        return _enrol(arguments)
     from nngkit.trust import passes
     from nngkit.trust.folder import Folder, read_text
 
@@ -164,11 +176,27 @@ def _accept(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _enrol(arguments: argparse.Namespace) -> int:
+    """Have the issuer invite a name, by the right of a pass to enrol it."""
+    from nngkit.trust import passes, renewal
+
+    check_name(arguments.name, arguments.issuer)
+    by = passes.read(arguments.by)
+    by = replace(by, issuer=arguments.issuer or by.issuer)
+    question = renewal.Question(by.issuer, due=False, invite=arguments.name, hours=arguments.hours)
+    line = renewal.ask(by, question).invitation
+    invited = passes.parse(passes.from_invitation(line))
+    if (invited.name, invited.realm) != (arguments.name, by.realm):
+        raise BadMessage("issuer", f"{by.issuer}: the invitation is of {invited.name} of {invited.realm}")
+    out(line)
+    return 0
+
+
 def _serve(arguments: argparse.Namespace) -> int:
     """Answer until a signal ends the process, at any moment: what is noted is whole on disk before a reply."""
     from nngkit.errors import TimedOut
-    from nngkit.protocols import Rep
-    from nngkit.trust.issuer import Issuer
+    from nngkit.protocols import Rep, Request
+    from nngkit.trust.issuer import NOTHING, Issuer
     from nngkit.trust.trust import PERIOD, Trust
 
     if not arguments.listen.startswith(SCHEME):
@@ -185,18 +213,31 @@ def _serve(arguments: argparse.Namespace) -> int:
     ) as rep:
         out(f"issuer at {rep.address}")
         sys.stdout.flush()
-        refreshed = -math.inf
+        refreshed, seen = -math.inf, issuer.look()
+        held: dict[int, tuple[float, Request]] = {}  # until when, by connection: questions for what is new
         while True:
-            if time.monotonic() > refreshed + PERIOD:
+            now = time.monotonic()
+            if now > refreshed + PERIOD:
                 issuer.refresh()
-                refreshed = time.monotonic()
-            try:
-                request = rep.recv(timeout=PERIOD)
-            except TimedOut:
-                continue
-            pipe = request.pipe
-            if pipe is not None and pipe.who:
-                request.reply(issuer.answer(pipe.who, pipe.serial, request.body))
+                refreshed = now
+            before, seen = seen, issuer.look()
+            again = [pipe for pipe, (until, _) in held.items() if seen != before or now >= until]
+            waiting = [held.pop(pipe) for pipe in again]
+            with suppress(TimedOut):
+                pause = 0.0 if waiting else LOOK if held else PERIOD
+                waiting += [(math.inf, each) for each in rep.recv_many(timeout=pause)]
+            for until, request in waiting:
+                pipe = request.pipe
+                if pipe is None or not pipe.who:
+                    continue
+                reply = issuer.answer(pipe.who, pipe.serial, request.body)
+                until = min(until, now + issuer.patience(request.body))
+                if reply != NOTHING or now >= until:
+                    request.reply(reply)
+                else:
+                    if pipe.id in held:
+                        held[pipe.id][1].reply(NOTHING)
+                    held[pipe.id] = until, request
 
 
 def _may(arguments: argparse.Namespace, policy: Policy) -> int:
