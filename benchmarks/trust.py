@@ -26,6 +26,7 @@ def ways(listens: str, ours: tuple[str, str], theirs: tuple[str, str], **task: o
 
 ONE_WAY = ("_nngkit:pull", "_nngkit:push"), ("_zmq:pull", "_zmq:push")
 LARGE = 1 << 20
+SERVICES = {"services": 1000, "rounds": 3, "seconds": 3600}
 
 _CONNECTIONS = "nngkit, a pass, connections", "pynng, TLS, connections"
 
@@ -77,6 +78,18 @@ GROUPS = (
             Promise("CPU that listens", "nngkit, a pass, connections", None, 4000, 2500, "other_us"),
             Promise("CPU vs TLS of NNG", *_CONNECTIONS, None, None, "all_us"),
         ),
+    ),
+    Group(
+        "1,000 services, whose daemon is killed and started again",
+        tuple(
+            Way(name, "_reconnecting:known_again", task=SERVICES | by)
+            for name, by in (("services by a pass", PASS), ("services, plain", PLAIN))
+        ),
+        (
+            Promise("seen down", "services by a pass", None, 0, 0, "false_downs"),
+            Promise("known again, a pass vs plain", "services by a pass", "services, plain", None, None, "p50_ms"),
+        ),
+        once=True,
     ),
     Group(
         "a decision of a policy",

@@ -58,7 +58,7 @@ SHORT = {
     "start_up": ["--only", "import pynng"],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],
-    "trust": ["--only", "nngkit, a pass", "--only", "CURVE"],
+    "trust": ["--only", "nngkit, a pass", "--only", "CURVE", "--only", "TLS, connections", "--only", "1,000 roles"],
     "transports": ["--only", "bare pynng sends", "--only", "ws, masked, 16 B"],
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from nngkit.discovery.lanes import Preference
 from nngkit.discovery.provider import Event, Provider, Reason, State, Status
-from nngkit.discovery.registry.merged_view import PREFERENCES, RESTART_GRACE, MergedView
+from nngkit.discovery.registry.merged_view import MOST_GRACE, PREFERENCES, RESTART_GRACE, MergedView
 from nngkit.errors import ServiceNotFound
 from tests.discovery.peers import record
 
@@ -86,6 +86,30 @@ def test_rows_from_before_a_restart_stay_until_they_expire(views: MergedView) ->
     assert views.expire(3.0 + RESTART_GRACE) is None
     assert resolvable(views) == {TWO}
     assert [(e.provider, e.new) for e in views.take_events()] == [(ONE, DOWN)]
+
+
+def test_rows_from_before_a_restart_stay_longer_while_others_come_back(views: MergedView) -> None:
+    """Services under TLS come back one after another: those that came after 3 s were seen down."""
+    three, step = record(number=3), RESTART_GRACE - 0.1
+    views.saw("a", "A", [row(ONE), row(TWO), row(three)], 0.0)
+    views.saw("a", "A2", [], 0.0)
+    views.take_events()
+    views.changed("a", [row(TWO)], (), step)
+    views.changed("a", [row(three)], (), 2 * step)
+    views.changed("a", [row(three)], (), 2 * step + 1.0)  # it was back already
+    assert views.expire(2 * step + 1.0) == pytest.approx(RESTART_GRACE - 1.0)
+    assert resolvable(views) == {ONE, TWO, three}
+    assert views.expire(2 * step + RESTART_GRACE) is None
+    assert [(e.provider, e.new) for e in views.take_events()] == [(ONE, DOWN)]
+
+
+def test_services_that_come_back_keep_others_for_a_limited_time(views: MergedView) -> None:
+    late = [record(number=number) for number in range(3, 43)]
+    views.saw("a", "A", [row(ONE), *map(row, late)], 0.0)
+    views.saw("a", "A2", [], 0.0)
+    for number, one in enumerate(late):
+        views.changed("a", [row(one)], (), float(number))
+        assert (ONE.key in views.merged) == (number < MOST_GRACE)
 
 
 def test_rows_from_before_a_restart_are_not_used_beside_a_steady_daemon(views: MergedView) -> None:

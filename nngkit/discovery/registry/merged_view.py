@@ -8,7 +8,7 @@ fault                                   merged view
 a daemon cannot reach a service         as the others see it: up for one daemon is up
 one daemon reports a service draining   draining: only the service itself can have announced it
 a daemon is gone or does not answer     as the others see it; without another, as last seen (`fresh` is then False)
-a daemon was restarted, and is empty    for 3 s, also as seen before the restart: services reconnect in that time
+a daemon was restarted, and is empty    also as seen before the restart, until none has come back for 3 s
 ======================================  ==========================================================================
 
 A provider in this view is up, suspect or draining; others are absent. The events that `take_events` returns, applied in
@@ -27,7 +27,14 @@ from nngkit.discovery.provider import Event, Key, Provider, Reason, State, Statu
 from nngkit.discovery.registry.resolution import Resolution, give_reason
 
 RESTART_GRACE: Final = 3.0
-"""Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer."""
+"""Seconds: services reconnect within 0.2 s of a daemon's return and are asked at once; a busy machine takes longer.
+
+Many services under TLS come back one after another, each with a millisecond of CPU at both ends: 1,000 took 8 s on
+two cores beside other work. So the time begins again with each that comes back. Resumed handshakes would not do in its
+place: a daemon that starts again cannot decrypt the tickets of the one before.
+"""
+MOST_GRACE: Final = 30.0
+"""Seconds from the restart after which what was seen before it does not count, even if services still come back."""
 PREFERENCES: Final = 256
 """Cap on the preferences whose lanes are kept; the program's own calls name them."""
 DOWN: Final = 4_096
@@ -39,7 +46,7 @@ _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 class _DaemonView:
     """State that one daemon last reported, and the rows kept over its restart.
 
-    `confirmed`: the time at which the daemon last said that this is its state.
+    `confirmed`: the time at which the daemon last said that this is its state. `restarted`: that of its last restart.
     """
 
     daemon: str = ""
@@ -48,6 +55,7 @@ class _DaemonView:
     down: dict[Key, Reason] = field(default_factory=dict)
     before: dict[Key, Status] = field(default_factory=dict)
     before_until: float = 0.0
+    restarted: float = 0.0
     confirmed: float = float("-inf")
 
 
@@ -70,7 +78,7 @@ class MergedView:
         view = self._views[address]
         self._changed.update(view.rows, view.before)
         if view.daemon not in ("", daemon):
-            view.before, view.before_until = view.rows, now + RESTART_GRACE
+            view.before, view.before_until, view.restarted = view.rows, now + RESTART_GRACE, now
         view.daemon, view.rows, view.down = daemon, {}, {}
         self.changed(address, rows, (), now)
 
@@ -81,8 +89,10 @@ class MergedView:
         for row in rows:
             key = row.provider.key
             self._changed.add(key)
-            view.rows.pop(key, None)
+            known = view.rows.pop(key, None)
             view.down.pop(key, None)
+            if known is None and key in view.before and now < view.before_until:
+                view.before_until = min(now + RESTART_GRACE, view.restarted + MOST_GRACE)
             if row.state in _RANK:
                 view.rows[key] = row
             else:
