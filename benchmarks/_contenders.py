@@ -41,6 +41,22 @@ def floor() -> Path | None:
     return program
 
 
+@functools.cache
+def clock() -> Path | None:
+    """Return the library of a jumping clock, built if necessary; None without a compiler."""
+    source, library = HERE / "_fault_clock.c", RESULTS / "fault_clock.so"
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        scratch = library.with_suffix(f".{os.getpid()}")  # renamed: another process may load it meanwhile
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(scratch), str(source), "-ldl"]
+        subprocess.run(command, check=True, timeout=BOUND)
+        scratch.rename(library)
+    return library
+
+
 def commit(name: str) -> str:
     """Return the commit of a branch, tag or short name; exit if this clone has none of that name."""
     command = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]

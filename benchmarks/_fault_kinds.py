@@ -5,7 +5,7 @@ SIGKILL, SIGSTOP    the signals
 ENOSPC              its folder is a small tmpfs in a mount namespace of the cell, filled to the last byte; without root
                     the error comes as EIO does
 EIO                 the kernel fails its writes and syncs there: `_fault_syscalls`
-clock               libfaketime (Debian: faketime) is loaded into it, and reads another offset from a file; the
+clock               its calls for the wall clock go to `_fault_clock.c`, preloaded, which adds an offset that jumps; the
                     monotonic clock goes on, and so do times of files
 out of descriptors  its limit is set to the lowest free number, again and again; strangers connect to its listeners.
                     Afterwards each listener has to greet a new connection
@@ -20,16 +20,18 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from glob import glob
 from pathlib import Path
 from typing import Any, Final
 
 from _fault_syscalls import unavailable
 
+from _contenders import clock
+
 SPACE: Final = 32 << 20  # bytes of the small file system: more than a cell writes
+DAY: Final = 86_400  # seconds
 STRANGERS: Final = 20
 GREETS: Final = 5.0  # seconds within which a listener greets a new connection, after the fault
 SP: Final = b"\0SP\0"
@@ -37,16 +39,9 @@ SP: Final = b"\0SP\0"
 
 def missing(fault: str) -> str | None:
     """Return why a fault cannot be brought about on this machine; None if it can."""
-    if fault.startswith("clock") and not library():
-        return "no libfaketime (Debian: faketime)"
+    if fault.startswith("clock"):
+        return None if clock() else "no C compiler"
     return unavailable() if fault == "EIO" or (fault == "ENOSPC" and os.geteuid() != 0) else None
-
-
-def library() -> str | None:
-    """Return the path of libfaketime for programs with threads."""
-    return next(
-        iter(glob("/usr/lib/*/faketime/libfaketimeMT.so.1") + glob("/usr/lib*/faketime/libfaketimeMT.so.1")), None
-    )
 
 
 class Fault:
@@ -148,24 +143,15 @@ class Clock(Fault):
     def __init__(self, folder: Path, role: str, name: str) -> None:
         super().__init__(folder, role, name)
         self._offset = folder / "clock"
-        self._offset.write_text("+0\n")
+        self._offset.write_bytes(bytes(8))
 
     @property
     def environment(self) -> dict[str, str]:
-        preloaded = library()
-        assert preloaded is not None
-        return {
-            "LD_PRELOAD": preloaded,
-            "FAKETIME_TIMESTAMP_FILE": str(self._offset),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",
-        }
+        return {"LD_PRELOAD": str(clock()), "NNGKIT_BENCH_CLOCK": str(self._offset)}
 
     def begin(self, pid: int) -> None:
-        scratch = self.folder / "clock.new"
-        scratch.write_text(f"{self.name.split()[1]}d\n")
-        scratch.rename(self._offset)
+        with self._offset.open("r+b") as file:
+            file.write((int(self.name.split()[1]) * DAY).to_bytes(8, sys.byteorder, signed=True))
 
 
 class Descriptors(Fault):
@@ -249,6 +235,3 @@ def make(fault: str, folder: Path, role: str) -> Fault:
     }
     made: Fault = kinds.get(fault, Fault)(folder, role, fault)
     return made
-
-
-__all__ = ["Fault", "Iterator", "greets", "listeners", "make", "missing"]

@@ -13,8 +13,8 @@ FAULTS: Final = {
     "SIGSTOP 30 s": "the process stands still for 30 s",
     "ENOSPC": "the file system of its folder is full for some seconds, to the last byte",
     "EIO": "writes and syncs in its folder fail for some seconds with an I/O error",
-    "clock +1 day": "its clock jumps a day ahead, and stays there",
-    "clock -1 day": "its clock jumps a day back, and stays there",
+    "clock +1 day": "its clock jumps a day ahead, and stays there; one seed of three then restarts it",
+    "clock -1 day": "its clock jumps a day back, and stays there; one seed of three then restarts it",
     "out of descriptors": "it can open no descriptor for some seconds, and strangers connect to it meanwhile",
     "memory limit": "it can map no more memory for some seconds; messages have 256 KiB meanwhile",
 }
