@@ -1,4 +1,4 @@
-"""What came of a cell of `faults.py`, by room: evaluation of the notes, and of a journal's files."""
+"""Results of a cell of `faults.py`, by room: evaluation of the notes, and of a journal's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `faults.py` measures: faults, rooms, the processes that are hit, and the cells that do not apply, with why.
+"""Cells of `faults.py`: faults, rooms, the processes that are hit, and the cells that do not apply, with the reason.
 
 Pure data, read by the harness and by `_page.py`, which writes docs/reliability.md.
 """

@@ -25,7 +25,7 @@ A measured process prints a line of JSON with some of::
     inputs refused escaped   of fuzzing: read, refused by an error of nngkit, by any other
     kills        that hit the work               midway       of these, with work unfinished
     records repeated lost doubled wrong   counts of an audit after kills or faults
-    ended        processes that ended by themselves   by_hand   faults after which somebody has to restart one
+    ended        processes that ended by themselves   by_hand   faults after which one has to be restarted
     back_s       from a fault's end until messages go all ways
 """
 

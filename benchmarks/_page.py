@@ -1,4 +1,4 @@
-"""Write results into docs/benchmarks.md, its plots and docs/pipeline.md: ``python benchmarks/_page.py``.
+"""Write results into docs/benchmarks.md, its plots, pipeline.md and reliability.md: ``python benchmarks/_page.py``.
 
 All figures come from figures/NAME.json, none is typed in. A group that was measured on this machine (build/bench) takes
 the place of the one there; the others stay, as does the prose above the mark. Groups whose rows have ``at``, a size
@@ -13,11 +13,15 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from _fault_table import FAULTS, ROOMS, reason
+
 from _measuring import BUSY, RESULTS, UNITS
 
 FIGURES = Path(__file__).parent / "figures"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
+RELIABILITY = PAGE.with_name("reliability.md")  # ends with the figures of `MATRIX`
+MATRIX = "faults"
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 RATIOS, END = "<!-- ratios: python benchmarks/_page.py writes them -->\n", "<!-- end -->\n"
 HEAD = "## `python3 dev.py bench "
@@ -285,6 +289,32 @@ def machines(group: dict[str, Any]) -> list[str]:
     return [*found, ""]
 
 
+def matrix(groups: list[dict[str, Any]]) -> list[str]:
+    """Return the faults, a table of rooms by faults, and the cells that do not apply."""
+    rows = {(group["group"], row["way"]): row for group in groups for row in group["rows"]}
+
+    def cell(room: str, fault: str) -> str:
+        row = rows.get((fault, room))
+        if row is None:
+            return "-"
+        bad = [f"{row[key]:,} {UNITS[key]}" for key in ("lost", "doubled", "wrong", "by_hand") if row[key]]
+        said = [f"**{', '.join(bad)}**"] if bad else [f"{row['records']:,} kept", f"{number(row['back_s'])} s"]
+        return "; ".join([*said, *([f"ended {row['ended']}"] if row["ended"] else [])])
+
+    lines = ["| fault | what is done to the process |", "|---|---|"]
+    lines += [f"| {fault} | {said} |" for fault, said in FAULTS.items()]
+    lines += ["", "| room | " + " | ".join(FAULTS) + " |", "|---|" + "---|" * len(FAULTS)]
+    lines += [f"| {room.name} | " + " | ".join(cell(room.name, fault) for fault in FAULTS) + " |" for room in ROOMS]
+    lines += ["", "| does not apply | to | as it |", "|---|---|---|"]
+    whys: dict[tuple[str, str], list[str]] = {}
+    for fault in FAULTS:
+        for room in ROOMS:
+            if why := reason(room, fault):
+                whys.setdefault((fault, why), []).append(room.name)
+    lines += [f"| {fault} | {', '.join(names)} | {why} |" for (fault, why), names in whys.items()]
+    return [*lines, "", *tables(groups)]
+
+
 def with_figures(page: Path, lines: list[str]) -> str:
     """Return the text of a page with these lines after the mark."""
     prose = page.read_text().partition(MARK)[0]
@@ -304,7 +334,7 @@ def pages() -> dict[Path, str]:
     """Return the pages as they are to be, from the figures."""
     lines: list[str] = []
     compared: list[str] = []
-    for name in sorted(path.stem for path in FIGURES.glob("*.json")):
+    for name in sorted(path.stem for path in FIGURES.glob("*.json") if path.stem != MATRIX):
         groups = groups_of(name)
         lines += [f"{HEAD}{name}`", ""]
         if drawn(groups):
@@ -313,7 +343,11 @@ def pages() -> dict[Path, str]:
         for group in groups:
             if all("with_start" in row for row in group["rows"]):
                 compared += [*pays(group), *machines(group)]
-    return {PAGE: with_ratios(with_figures(PAGE, lines)), PAYS: with_figures(PAYS, compared)}
+    return {
+        PAGE: with_ratios(with_figures(PAGE, lines)),
+        PAYS: with_figures(PAYS, compared),
+        RELIABILITY: with_figures(RELIABILITY, matrix(groups_of(MATRIX))),
+    }
 
 
 def plots(folder: Path) -> None:

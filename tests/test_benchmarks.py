@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
 ASYNCIO = "asyncio_portal"
 OUTAGES = "outages"  # tests/test_outages.py
+FAULTS = "faults"  # tests/test_faults.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
@@ -248,4 +249,4 @@ def test_the_portal_is_measured_beside_guest_mode(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK, ASYNCIO, OUTAGES} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert {*SHORT, SPARK, ASYNCIO, OUTAGES, FAULTS} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
