@@ -17,8 +17,7 @@ request; it resends those of a lost peer and no others.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
 from nngkit.errors import ConfigError, Lost, TimedOut
@@ -52,21 +51,35 @@ RESEND = 60.0  # seconds without a reply after which a request is sent again, as
 class _Call:
     """One request in progress. ``queued``: it waits for a peer; ``peer``: the connection that took it.
 
-    ``lost``: the peer left, and the caller wants to know.
+    ``seconds``, ``deadline``: its timeout. ``lost``: the peer left, and the caller wants to know.
     """
 
-    __slots__ = ("__weakref__", "_asking", "header", "lost", "number", "peer", "queued", "reply", "resend_at", "waiter")
+    __slots__ = (
+        "__weakref__",
+        "_asking",
+        "deadline",
+        "header",
+        "lost",
+        "message",
+        "peer",
+        "queued",
+        "reply",
+        "resend_at",
+        "seconds",
+        "waiter",
+    )
+
+    seconds: float | None
 
     def __init__(self, asking: Asking, waiter: Waiter) -> None:
         self._asking = asking
         self.waiter = waiter
-        self.number = 0
-        self.header = b""
+        self.header = self.message = b""
         self.reply: Message | None = None
-        self.queued = False
+        self.queued = self.lost = False
         self.peer: Connection | None = None
         self.resend_at: float | None = None
-        self.lost = False
+        self.deadline: float | None = None
 
     def take(self, message: Any, body: Message, connection: Connection) -> bool:
         first = self.reply is None
@@ -136,51 +149,60 @@ class Req(Socket):
         """
         call = _Call(self._asking, waiter := ThreadWaiter())
         try:
-            for until in self._converse(call, data, timeout, at_once=True):
-                self._core.poller.wait(waiter, until, call.deliver)
+            if begun := self._begin(call, data, timeout, at_once=True):
+                self._core.poller.wait(waiter, call.deadline, call.deliver)
+            if call.reply is None:
+                for until in self._converse(call, data, begun, at_once=True):
+                    self._core.poller.wait(waiter, until, call.deliver)
             assert call.reply is not None
             return call.reply if type(call.reply) is bytes else plain(call.reply)
         finally:
-            self._asking.leave(call)
+            self._leave(call)
 
     def request_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
         """Like ``request``, with the reply as a read-only view; see ``Pull.recv_view``. Experimental."""
         call = _Call(self._asking, waiter := ThreadWaiter())
         try:
-            for until in self._converse(call, data, timeout, at_once=True):
+            begun = self._begin(call, data, timeout, at_once=True)
+            for until in self._converse(call, data, begun, at_once=True):
                 self._core.poller.wait(waiter, until, call.deliver)
             assert call.reply is not None
             return view_of(call.reply)
         finally:
-            self._asking.leave(call)
+            self._leave(call)
 
     async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """Like ``request``, for a task. If cancelled, the request may have been processed; its reply is dropped."""
         call = _Call(self._asking, waiter := task_waiter())
-        if isinstance(waiter, TrioWaiter):
+        if type(waiter) is TrioWaiter:
             await waiter.checkpoint_if_cancelled()
         try:
-            for until in self._converse(call, data, timeout):
+            if begun := self._begin(call, data, timeout):
                 self._core.poller.watch_for(waiter)
-                await waiter.wait(until)
+                await waiter.wait(call.deadline)
+            if call.reply is None:
+                for until in self._converse(call, data, begun):
+                    self._core.poller.watch_for(waiter)
+                    await waiter.wait(until)
             assert call.reply is not None
-            return plain(call.reply)
+            return call.reply if type(call.reply) is bytes else plain(call.reply)
         finally:
-            self._asking.leave(call)
+            self._leave(call)
 
     async def arequest_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
         """Like ``request_view``, for a task. If cancelled, the request may have been processed."""
         call = _Call(self._asking, waiter := task_waiter())
-        if isinstance(waiter, TrioWaiter):
+        if type(waiter) is TrioWaiter:
             await waiter.checkpoint_if_cancelled()
         try:
-            for until in self._converse(call, data, timeout):
+            begun = self._begin(call, data, timeout)
+            for until in self._converse(call, data, begun):
                 self._core.poller.watch_for(waiter)
                 await waiter.wait(until)
             assert call.reply is not None
             return view_of(call.reply)
         finally:
-            self._asking.leave(call)
+            self._leave(call)
 
     def loan(self, size: int, timeout: Timeout = DEFAULT) -> Loan:
         """Lend a writable buffer of ``size`` bytes for one request. Experimental.
@@ -198,100 +220,99 @@ class Req(Socket):
         seconds = self._send_timeout if isinstance(timeout, Default) else timeout
         return Loan(self._sharing if self._sharing.active else None, size, seconds)
 
-    def _placing(
-        self, header: bytes, data: Payload, waiter: Waiter, deadline: float | None
-    ) -> Generator[float, None, bytes]:
+    def _placing(self, call: _Call, data: Payload) -> Generator[float, None, bytes]:
         """Return the message, in shared memory if it belongs there; yield each time to wait until."""
         if (loan := Loan.of(data)) is not None:
             data = loan.message()
         found: list[Slot] = []
         if size := self._sharing.wants(data):
-            yield from self._sharing.finding(size, found, waiter, deadline)
-        return self._sharing.message(header, data, size, found)
+            yield from self._sharing.finding(size, found, call.waiter, call.deadline)
+        return self._sharing.message(call.header, data, size, found)
 
-    def _converse(
-        self, call: _Call, body: Payload, timeout: Timeout, *, at_once: bool = False
-    ) -> Iterator[float | None]:
-        """Send a request; yield each time to wait until; return at the reply.
+    def _begin(self, call: _Call, body: Payload, timeout: Timeout, *, at_once: bool = False) -> bool:
+        """Send a request if nothing has to be waited for first; return False otherwise. `_converse` goes on.
 
         ``at_once``: for a thread, which does nothing else meanwhile; requests of tasks are written together.
         """
-        seconds = self._recv_timeout if type(timeout) is Default else timeout
-        now = time.monotonic()
-        deadline = None if seconds is None else now + seconds
-        state, outbox = self._state, self._outbox
+        call.seconds = seconds = self._recv_timeout if type(timeout) is Default else timeout
+        now, state = time.monotonic(), self._state
+        if seconds is not None:
+            call.deadline = now + seconds
         if state.reason is not None:
             state.check_open()
-        header = call.header = self._asking.enter(call)
+        header = self._asking.enter(call)
         if self._sharing.active:
-            message = yield from self._placing(header, body, call.waiter, deadline)
-        else:
-            message = header + (body if type(body) is bytes else as_bytes(body))
-        try:
-            while True:
-                # Nothing is queued without a peer: the next peer would get it, however late.
+            return False
+        call.message = header + (body if type(body) is bytes else as_bytes(body))
+        # Nothing is queued without a peer: the next peer would get it, however late.
+        return bool(state.present) and self._queue(call, now, at_once)
+
+    def _queue(self, call: _Call, now: float, at_once: bool) -> bool:
+        """Queue a request for a peer; return False if there is no room."""
+        outbox, resend = self._outbox, self._resend
+        call.queued = True
+        call.resend_at = None if resend is None else now + resend
+        if resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
+            alarm.set(resend)
+        if at_once:
+            return outbox.send_now(call.message, call) or outbox.add(call.message)
+        return outbox.add_at_turn_end(call.message, call)
+
+    def _converse(self, call: _Call, body: Payload, begun: bool, *, at_once: bool = False) -> Iterator[float | None]:
+        """Send a request unless it has ``begun``; yield each time to wait until; return at the reply."""
+        state = self._state
+        if not call.message:
+            call.message = yield from self._placing(call, body)
+        while call.reply is None:
+            now = time.monotonic()
+            if begun and call.resend_at is not None and now >= call.resend_at and not call.queued:
+                self._resent += 1
+                begun = False
+            if not begun:
                 if not state.present:
                     if self._raises:
                         raise Lost(f"{self!r}: no peer is connected{self._last_cut()}", sent=False)
-                    yield from self._until(lambda: bool(state.present), state.peer_waiters, call, deadline, seconds)
-                call.queued = True
-                call.resend_at = None if self._resend is None else now + self._resend
-                if at_once:
-                    queued = outbox.send_now(message, call) or outbox.add(message)
-                else:
-                    queued = outbox.add_at_turn_end(message, call)
-                if not queued:
-                    add = partial(outbox.add, message) if at_once else partial(outbox.add_at_turn_end, message, call)
-                    yield from self._until(add, outbox.waiters, call, deadline, seconds)
-                if self._resend is not None and (alarm := self._alarm) is not None and not alarm.is_set:
-                    alarm.set(self._resend)
-                while call.reply is None:
-                    if call.resend_at is not None and now >= call.resend_at and not call.queued:
-                        break
-                    if state.reason is not None or (deadline is not None and now >= deadline):
-                        self._check(deadline, seconds, "no reply")
-                    if call.lost:
-                        call.queued, sent = False, not (call.queued and outbox.withdraw(message))
-                        why = "may have run" if sent else "was not sent"
-                        raise Lost(f"{self!r}: the peer left; the request {why}", sent=sent)
-                    yield deadline
-                    now = time.monotonic()
-                if call.reply is not None:
-                    return
-                self._resent += 1
-        finally:
-            if call.queued:
-                outbox.withdraw(message)
+                    yield from self._until(lambda: bool(state.present), state.peer_waiters, call)
+                yield from self._until(lambda: self._queue(call, time.monotonic(), at_once), self._outbox.waiters, call)
+                begun = True
+            if state.reason is not None or (call.deadline is not None and now >= call.deadline):
+                self._check(call, "no reply")
+            if call.lost:
+                call.queued, sent = False, not (call.queued and self._outbox.withdraw(call.message))
+                why = "may have run" if sent else "was not sent"
+                raise Lost(f"{self!r}: the peer left; the request {why}", sent=sent)
+            yield call.deadline
 
-    def _until(
-        self, done: Any, waiters: set[Any], call: _Call, deadline: float | None, seconds: float | None
-    ) -> Iterator[float | None]:
+    def _until(self, done: Callable[[], bool], waiters: set[Any], call: _Call) -> Iterator[float | None]:
         waiters.add(call.waiter)
         try:
             while not done():
-                what = "no peer has room" if self._state.present else "no peer is connected"
-                self._check(deadline, seconds, what)
-                yield deadline
+                self._check(call, "no peer has room" if self._state.present else "no peer is connected")
+                yield call.deadline
         finally:
             waiters.discard(call.waiter)
 
-    def _check(self, deadline: float | None, seconds: float | None, what: str) -> None:
+    def _leave(self, call: _Call) -> None:
+        """End a request, whatever it waits for."""
+        if call.queued:
+            self._outbox.withdraw(call.message)
+        self._asking.leave(call)
+
+    def _check(self, call: _Call, what: str) -> None:
         self._state.check_open()
-        if deadline is not None and time.monotonic() >= deadline:
+        if call.deadline is not None and time.monotonic() >= call.deadline:
             why = "" if self._state.present else self._last_cut()
-            raise TimedOut(f"{self!r}: {what} in {seconds} s{why}", seconds)
+            raise TimedOut(f"{self!r}: {what} in {call.seconds} s{why}", call.seconds)
 
     def _took(self, connection: Connection | None, messages: Sequence[bytes]) -> None:
         """Note that ``connection`` took requests or, if None, that they are queued again. Under the lock."""
-        find = self._asking.find
-        if self._asking.relay is not None:
-            self._asking.relay.took(connection, messages)
-        for message in messages:
-            call = find(int.from_bytes(message[:4], "big"))
-            if call is not None:
-                assert isinstance(call, _Call)
-                call.peer = connection
-                call.queued = connection is None
+        asking, queued = self._asking, connection is None
+        if asking.relay is not None:
+            asking.relay.took(connection, messages)
+        for call in asking.found(messages):
+            assert isinstance(call, _Call)
+            call.peer = connection
+            call.queued = queued
 
     def _peer(self, event: PeerEvent) -> None:
         """Resend the requests that a lost peer had taken, or tell their callers. On the thread that noticed."""

@@ -80,7 +80,7 @@ class Survey:
 
     def __init__(self, surveyor: Surveyor, waiter: Waiter, timeout: float | None, *, each: bool, early: bool) -> None:
         self.waiter = waiter
-        self.number = 0
+        self.header = b""
         self.dropped = 0
         """Replies dropped because ``recv_buffer`` replies or ``recv_window`` bytes were unread."""
         self._surveyor = surveyor

@@ -37,6 +37,9 @@ BURST_GAP: Final = 30e-6  # seconds between two sends of a burst: closer message
 TURN_GAP: Final = 100e-6  # seconds between two sends of tasks: closer ones are mostly of one turn of their loop
 FEW: Final = 16  # messages that are measured before all that may fit one write
 LARGE_CHUNK: Final = 256 * 1024  # bytes of large messages in one write, which are not copied
+# Seconds after which the messages of a loop's turn that takes long are written. Another thread waits as long for the
+# interpreter, and each look of it costs the loop as much as ten messages.
+TURN_DELAY: Final = 0.005
 FLUSH_OVERDUE: Final = 0.05  # seconds after which a loop that should have flushed is considered ended or stuck
 
 
@@ -71,7 +74,8 @@ class SendQueue:
         # time until which a flush at the end of a loop's turn is expected, and its peers
         self._due = 0.0
         self._due_peers: dict[Connection, None] = {}
-        self._flusher = Alarm(self._flush_late)
+        self._flusher = Alarm(self._flush_late)  # of a burst
+        self._watchdog = Alarm(self._flush_overdue)  # of a loop's turn
         self._seen = 0  # messages accepted at the alarm's last call
         self._last = 0.0
 
@@ -152,7 +156,8 @@ class SendQueue:
         """Write what tasks of the running loop send from now on together, at the end of the loop's turn."""
         self._due = perf_counter() + FLUSH_OVERDUE
         soon(self._flush_turn)
-        self._flusher.set(BURST_DELAY)  # in case the loop's turn takes long
+        if not self._watchdog.is_set:
+            self._watchdog.set(TURN_DELAY)
 
     def _flush_turn(self) -> None:
         self._due = 0.0
@@ -166,13 +171,20 @@ class SendQueue:
                         connection.write_on(now=True)
         state.notify()
 
+    def _flush_overdue(self) -> float | None:
+        """Write the messages of a loop that it has not written in time. On the alarm thread."""
+        if self._state.reason is None:
+            if due := self._due:
+                if (left := due - FLUSH_OVERDUE + TURN_DELAY - perf_counter()) > 0:
+                    return left
+            elif (sent := self.sent) != self._seen:
+                self._seen = sent
+                return TURN_DELAY  # more was sent meanwhile, and its loop is about to send again
+        return self._flush_late()
+
     def _flush_late(self) -> float | None:
-        """Write a burst, or a loop's messages, that nothing has written in time. On the alarm thread."""
+        """Write all that waits to be written together. On the alarm thread."""
         state = self._state
-        sent = self.sent
-        if sent != self._seen and state.reason is None and not self.burst:
-            self._seen = sent
-            return BURST_DELAY  # more was sent meanwhile, and its senders write
         with state.lock:
             if state.reason is None or state.lingers:
                 self._due = 0.0

@@ -157,6 +157,18 @@ class Deadlines:
 deadlines: Final = Deadlines()
 
 
+class _Woken:
+    """What a rescheduled task unwraps: as outcome.Value(None), which can be unwrapped once and takes long to make."""
+
+    __slots__ = ()
+
+    def unwrap(self) -> None:
+        """Return the value."""
+
+
+_WOKEN: Final[Any] = _Woken()
+
+
 class TrioWaiter:
     """The current trio task; ``loop`` is its run's token.
 
@@ -199,13 +211,13 @@ class TrioWaiter:
         self._set = True
         task, self._task = self._task, None
         if task is not None:
-            self._lowlevel.reschedule(task)
+            self._lowlevel.reschedule(task, _WOKEN)
 
     def release(self) -> None:
         """End the wait, in the waiter's own loop."""
         task, self._task = self._task, None
         if task is not None:
-            self._lowlevel.reschedule(task)
+            self._lowlevel.reschedule(task, _WOKEN)
 
     def checkpoint_if_cancelled(self) -> Awaitable[None]:
         """Raise a pending cancellation, when awaited."""
