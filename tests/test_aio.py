@@ -466,6 +466,7 @@ def test_a_loop_that_ends_with_open_objects_does_not_hang() -> None:
         import asyncio
         from nngkit.aio import ServiceDiscovery
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 30.0  # a busy machine is no fault
             discovery = ServiceDiscovery(listen="tcp://127.0.0.1:0")
             await discovery.__aenter__()
             asyncio.create_task(discovery.wait_for_peers())
@@ -484,6 +485,7 @@ def test_ctrl_c_ends_the_program() -> None:
         from nngkit.aio import Server
         async def echo(body): return body
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 30.0  # a busy machine is no fault
             async with Server("answer", echo):
                 threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
                 await asyncio.sleep(20)
