@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -29,6 +30,8 @@ settings.load_profile("nngkit")
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests of Ctrl-C would fail.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), f"nngkit-state-{os.getuid()}"))  # not the user's own
 
 IN_CI = os.environ.get("NNGKIT_CI") == "1"
 LIVE_ON = ("multiprocessing.resource_tracker", "tests/preloaded.py", "nngkit-guard")  # processes that end with this one

@@ -17,6 +17,7 @@ from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _service_discovery
 from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
+from nngkit.discovery.history import History
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Event, Provider, RoundFigures, Status
 from nngkit.discovery.questions.answering import OnQuestion
@@ -425,6 +426,7 @@ class Daemon(Blocking[_daemon.Daemon]):
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`
     trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
+    history    keeps the changes, and is read for callers; the daemon does not close it
     id         see ServiceDiscovery
 
     `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
@@ -442,10 +444,11 @@ class Daemon(Blocking[_daemon.Daemon]):
         on_round: Callable[[RoundFigures], object] | None = None,
         tls: TLS | None = None,
         trust: Choice | None = None,
+        history: History | None = None,
         id: str | None = None,
     ) -> None:
         super().__init__()
-        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, trust=trust, id=id)
+        self._inner = _daemon.Daemon(settings, on_round=on_round, tls=tls, trust=trust, history=history, id=id)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -530,6 +533,14 @@ class DaemonClient(Blocking[_client.DaemonClient]):
     def rounds(self, last: int = 16) -> queries.RoundsReply:
         """Return the figures of the last rounds and the daemon's counters."""
         return self._wait(_client.DaemonClient.rounds, last)
+
+    @on_behalf
+    def history(self, age: float, name: str | None = None) -> tuple[queries.ChangeRecord, ...]:
+        """Return the changes of the last `age` seconds, of one service or of all, the oldest first.
+
+        Raises Broken if the daemon keeps no history, or is too old to.
+        """
+        return self._wait(_client.DaemonClient.history, age, name)
 
     @on_behalf
     def ask(

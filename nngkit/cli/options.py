@@ -78,6 +78,18 @@ def parser_for(command: str, summary: str, epilog: str) -> Parser:
     )
 
 
+def age(text: str) -> float:
+    """Read a length of time, as 90s, 15m, 1h or 2d, in seconds."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:], 0.0)
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1.0)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time, as 90s, 15m, 1h or 2d")
+    return value
+
+
 def seconds(text: str) -> float:
     """Parse a number of seconds, 0 or more."""
     try:

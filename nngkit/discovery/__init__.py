@@ -12,6 +12,7 @@
     shells   service_discovery (survey_runner)                runs surveys, and resolves names
              service                                          answers surveys for one provider
              daemon                                           surveys periodically, answers callers
+             history                                          keeps the changes in a file
              client  resolver                                 queries one daemon; follows several
 
 The names below are imported lazily: a command that needs only the settings loads no event loop.
@@ -23,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.daemon import Daemon
+    from nngkit.discovery.history import History
     from nngkit.discovery.provider import Event, Provider, Reason, RoundFigures, State, Status
     from nngkit.discovery.questions.values import (
         INFO,
@@ -60,6 +62,7 @@ __all__ = [
     "DiscoveryStats",
     "Event",
     "Failure",
+    "History",
     "LivenessRules",
     "Provider",
     "Question",
@@ -87,6 +90,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
         {
             "client": "DaemonClient",
             "daemon": "Daemon",
+            "history": "History",
             "provider": "Event Provider Reason RoundFigures State Status",
             "questions.values": (
                 "INFO PING STATS Answer AskResult Bid Failure Question Reserved Until bids deadline first"

@@ -148,6 +148,22 @@ class DaemonClient(UnderTrio):
             raise self._unexpected(reply)
         return reply
 
+    async def history(self, age: float, name: str | None = None) -> tuple[queries.ChangeRecord, ...]:
+        """Return the changes of the last `age` seconds, of one service or of all, the oldest first.
+
+        Raises Broken if the daemon keeps no history, or is too old to.
+        """
+        query, found = queries.HistoryQuery(age, name), list[queries.ChangeRecord]()
+        started = time.monotonic()
+        while True:
+            reply = await self._ask(query)
+            if not isinstance(reply, queries.HistoryReply):
+                raise self._unexpected(reply)
+            found.extend(reply.changes)
+            if reply.after is None or reply.after <= query.after:
+                return tuple(found)
+            query = queries.HistoryQuery(age + time.monotonic() - started, name, reply.after)
+
     async def ask(
         self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
     ) -> AskResult:
@@ -182,7 +198,7 @@ class DaemonClient(UnderTrio):
         body = await self._request(WatchQuery(daemon, version, wait, changes).encode(), wait)
         return parse_watch_reply(body, self._clock(), self.address)
 
-    async def _ask(self, query: queries.DaemonQuery, name: str = "") -> queries.DaemonReply:
+    async def _ask(self, query: queries.DaemonQuery | queries.HistoryQuery, name: str = "") -> queries.DaemonReply:
         reply = queries.parse_daemon_reply(await self._request(query.encode()), self._clock(), self.address)
         if isinstance(reply, queries.RefusedReply):
             raise reply.error(name)

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,14 +32,24 @@ from nngkit.background import Background, UnderTrio
 from nngkit.discovery._ask_desk import AskDesk
 from nngkit.discovery._watch_desk import WatchDesk
 from nngkit.discovery.domains import domain_of, other_domain
+from nngkit.discovery.history import Change, History
 from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
-from nngkit.discovery.queries import RefusedReply, RoundsQuery, SnapshotQuery, parse_daemon_query
+from nngkit.discovery.queries import (
+    NO_HISTORY,
+    ChangeRecord,
+    HistoryQuery,
+    HistoryReply,
+    RefusedReply,
+    RoundsQuery,
+    SnapshotQuery,
+    parse_daemon_query,
+)
 from nngkit.discovery.questions.messages import is_ask_query
 from nngkit.discovery.service_discovery import ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
-from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
+from nngkit.errors import BadMessage, Closed, ConfigError, Full, NngkitError, TooLarge
 from nngkit.protocols import TLS, PeerEvent, Rep, Request
 from nngkit.protocols.own_host import check_guarded
 from nngkit.trust import OPEN, Choice, chosen
@@ -45,6 +57,7 @@ from nngkit.trust import OPEN, Choice, chosen
 log = logging.getLogger("nngkit.discovery")
 
 GATHER: Final = 0.001  # seconds, so that watchers that were answered together are read together
+STORE: Final = 0.5  # seconds between two additions to the history
 ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
 
 
@@ -54,6 +67,7 @@ class Daemon(UnderTrio):
     on_round   called with each round's figures, in the loop
     tls        for both sockets; default: the certificates of `settings`
     trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
+    history    keeps the changes, and is read for callers; the daemon does not close it
     id         see ServiceDiscovery
 
     `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
@@ -69,6 +83,7 @@ class Daemon(UnderTrio):
         on_round: Callable[[RoundFigures], object] | None = None,
         tls: TLS | None = None,
         trust: Choice | None = None,
+        history: History | None = None,
         id: str | None = None,
     ) -> None:
         self.settings = settings or DaemonSettings()
@@ -93,6 +108,7 @@ class Daemon(UnderTrio):
         self._old = False  # True once a caller of an older version has asked
         self._tls = tls
         self._trust = trust
+        self._history = history
         self._background = Background()
 
     async def __aenter__(self) -> Self:
@@ -118,6 +134,8 @@ class Daemon(UnderTrio):
         self._watches = WatchDesk(self.discovery, self._rep)
         self._background.start(self._watches.run)
         self._background.start(self._serve)
+        if self._history is not None:
+            self._background.start(self._keep, self._history)
         return self
 
     async def __aexit__(
@@ -155,6 +173,42 @@ class Daemon(UnderTrio):
                         log.exception("on_event failed")
         if (failure := self._background.failure) is not None:
             raise failure
+
+    async def _keep(self, history: History) -> None:
+        """Store the changes, those of a moment together. What cannot be stored is logged once, and left out."""
+        failed = ""
+        changes: list[Change] = []
+
+        def note(event: Event) -> None:
+            changes.append(_change(event, time.time() - self.discovery.now()))
+
+        async def follow() -> None:
+            while True:
+                with contextlib.suppress(Full):  # it begins again, with the present state
+                    async with aclosing(self.discovery.events()) as events:
+                        async for event in events:
+                            note(event)
+                    return
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            try:
+                while True:
+                    await trio.sleep(STORE)
+                    if not changes:
+                        continue
+                    stored = changes[:]
+                    del changes[:]
+                    try:
+                        await trio.to_thread.run_sync(history.add, stored)
+                        failed = ""
+                    except ConfigError as wrong:
+                        if str(wrong) != failed:
+                            failed = str(wrong)
+                            log.warning("changes are not kept: %s", failed)
+            finally:
+                with contextlib.suppress(ConfigError):
+                    history.add(changes)  # at the end, not in a thread: nothing waits for this loop any more
 
     # Callers
 
@@ -200,6 +254,8 @@ class Daemon(UnderTrio):
         except (BadMessage, TooLarge) as error:
             self.stats["bad requests"] += 1
             return RefusedReply(self.discovery.id, "bad message", str(error)).encode()
+        if isinstance(query, HistoryQuery):
+            return (await self._past(query)).encode()
         if not isinstance(query, RoundsQuery) and query.speaks < PROTOCOL_VERSION and not self._old:
             self._old = True
             log.warning("caller at %s speaks version 1: priorities are left out of its replies", peer)
@@ -207,6 +263,23 @@ class Daemon(UnderTrio):
             self.stats["snapshots"] += query.after is None
         return self.discovery.answer(query).encode(self.discovery.now())
 
+    async def _past(self, query: HistoryQuery) -> HistoryReply | RefusedReply:
+        if self._history is None:
+            return RefusedReply(self.discovery.id, "unavailable", NO_HISTORY)
+        now = time.time()
+        try:
+            read = partial(self._history.read, now - query.age, query.name, query.after)
+            changes, after = await trio.to_thread.run_sync(read)
+        except ConfigError as wrong:
+            return RefusedReply(self.discovery.id, "unavailable", str(wrong))
+        rows = tuple(ChangeRecord(max(0.0, now - each.at), *each[1:]) for each in changes)
+        return HistoryReply(self.discovery.id, rows, after)
+
     def _peer(self, event: PeerEvent) -> None:
         if event.kind == "left":  # on any thread
             self.discovery.wake()
+
+
+def _change(event: Event, wall: float) -> Change:
+    old, new, reason = event.old.value, event.new.value, event.reason.value
+    return Change(event.time + wall, event.name, event.provider.address, event.provider.id, old, new, reason)

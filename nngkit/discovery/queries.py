@@ -5,6 +5,7 @@
     SnapshotQuery(name, everything, after)  ->  SnapshotReply(daemon, rows, after)       a page of at most 256 providers
     ResolveQuery(name, preference)          ->  ResolveReply(daemon, provider)
     RoundsQuery(last)                       ->  RoundsReply(daemon, rounds, counters, silent)
+    HistoryQuery(age, name, after)          ->  HistoryReply(daemon, changes, after)     a page of at most 256 changes
     a query that cannot be answered         ->  RefusedReply(daemon, kind, message)
 
 All are CBOR maps with `v` and `type` (CDDL in docs/wire.md). Messages with records are of version 2, or of 1 for a
@@ -42,13 +43,14 @@ from nngkit.discovery.provider import (
 )
 from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
-from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
+from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Seconds, always
 
 PAGE: Final = 256
 """Statuses in one reply: at 2 KiB for the largest, half of a socket's default limit of 1 MiB."""
 REPLY_LIMIT: Final = 1024 * 1024
 MAX_ROUNDS: Final = 64
 MAX_COUNTERS: Final = 64
+NO_HISTORY: Final = "this daemon keeps no history"
 
 RefusalKind: TypeAlias = Literal["not found", "bad message", "unavailable"]
 
@@ -116,6 +118,18 @@ class RoundsQuery(Fields, frozen=True, tag="ask-rounds"):
         return QUERIES.encode(self)
 
 
+class HistoryQuery(Fields, frozen=True, tag="ask-history", omit_defaults=True):
+    """Query for the changes of the last `age` seconds, of `name` or of all services: the page after number `after`."""
+
+    age: Seconds
+    name: ServiceName | None = None
+    after: Natural63 = 0
+
+    def encode(self) -> bytes:
+        """Encode the message."""
+        return QUERIES.encode(self)
+
+
 DaemonQuery: TypeAlias = SnapshotQuery | ResolveQuery | RoundsQuery
 
 QUERIES: Final = Maps[Any](
@@ -123,15 +137,16 @@ QUERIES: Final = Maps[Any](
     SnapshotQuery,
     ResolveMessage,
     RoundsQuery,
+    HistoryQuery,
     version=FIRST_VERSION,
     reads=PROTOCOL_VERSION,
     version_what=VERSION_WHAT,
 )
 
 
-def parse_daemon_query(body: bytes, peer: str | None = None) -> DaemonQuery:
+def parse_daemon_query(body: bytes, peer: str | None = None) -> DaemonQuery | HistoryQuery:
     """Decode a query. Raises BadMessage or TooLarge."""
-    found: SnapshotQuery | ResolveMessage | RoundsQuery = QUERIES.parse(read(QUERIES, body, peer), peer)
+    found: SnapshotQuery | ResolveMessage | RoundsQuery | HistoryQuery = QUERIES.parse(read(QUERIES, body, peer), peer)
     if not isinstance(found, ResolveMessage):
         return found
     try:
@@ -183,6 +198,30 @@ class RoundsReply:
         return REPLIES.encode(RoundsMessage(self.daemon, rounds, dict(self.counters), self.silent))
 
 
+class ChangeRecord(Row, frozen=True):
+    """A change of a provider: ``age`` seconds ago its state was `was`, and became `state`, for `reason`."""
+
+    age: Seconds
+    name: ServiceName
+    address: Annotated[str, Meta(extra=ANY_TEXT)]
+    id: IdText
+    was: WordText
+    state: WordText
+    reason: WordText
+
+
+class HistoryReply(Fields, frozen=True, tag="history", omit_defaults=True):
+    """A page of changes, the oldest first. `after` requests the next page; unset on the last."""
+
+    daemon: IdText
+    changes: Annotated[tuple[ChangeRecord, ...], Meta(max_length=PAGE)]
+    after: Natural63 | None = None
+
+    def encode(self, now: float = 0.0) -> bytes:
+        """Encode the message."""
+        return REPLIES.encode(self)
+
+
 class RefusedReply(Fields, frozen=True, tag="refused"):
     """A refusal: "not found", "bad message" (of the query), or "unavailable" (retry, or use another daemon)."""
 
@@ -206,7 +245,7 @@ class RefusedReply(Fields, frozen=True, tag="refused"):
         return Broken(f"discovery daemon {self.daemon}: {self.message}")
 
 
-DaemonReply: TypeAlias = SnapshotReply | ResolveReply | RoundsReply | RefusedReply
+DaemonReply: TypeAlias = SnapshotReply | ResolveReply | RoundsReply | HistoryReply | RefusedReply
 
 
 class SnapshotMessage(Fields, frozen=True, tag="snapshot", omit_defaults=True):
@@ -267,6 +306,7 @@ REPLIES: Final = Maps[Any](
     SnapshotMessage,
     ResolvedMessage,
     RoundsMessage,
+    HistoryReply,
     RefusedReply,
     version=FIRST_VERSION,
     reads=PROTOCOL_VERSION,
@@ -290,8 +330,8 @@ def parse_daemon_reply(body: bytes, now: float, peer: str | None = None) -> Daem
                 rounds = tuple(row.figures(now) for row in found.rounds)
                 return RoundsReply(found.daemon, rounds, found.counts, found.silent)
             case _:
-                refused: RefusedReply = found
-                return refused
+                other: HistoryReply | RefusedReply = found
+                return other
     except ValueError as error:
         raise BadMessage(REPLIES.what, str(error), peer) from error
 
@@ -334,4 +374,6 @@ def answer_query_bytes(
         query = parse_daemon_query(body, peer)
     except (BadMessage, TooLarge) as error:
         return RefusedReply(daemon, "bad message", str(error)).encode()
+    if isinstance(query, HistoryQuery):
+        return RefusedReply(daemon, "unavailable", NO_HISTORY).encode()
     return answer_query(registry, query, daemon, rng, now).encode(now)

@@ -57,6 +57,7 @@ VARIABLES: Final = (
     Variable("NNGKIT_INTERVAL", "INTERVAL", "daemon", "2000", "ms", "pause after a round"),
     Variable("NNGKIT_TEXT", "", "daemon", "yes", "yes or no", "send the article's text query too"),
     Variable("NNGKIT_QUERY", "", "daemon, caller", "", "addresses", "query addresses; unset: the survey port + 1"),
+    Variable("NNGKIT_HISTORY", "", "daemon", "", "file", "`nngkit discoverd` keeps the changes here"),
     Variable("NNGKIT_DISCOVERY", "", "service", "", "addresses", "the daemons; takes precedence over host and port"),
     Variable("NNGKIT_DISCOVERY_HOST", "DISCOVERY_HOST", "service, caller", "127.0.0.1", "host", "host of the daemon"),
     Variable("NNGKIT_DISCOVERY_PORT", "DISCOVERY_PORT", "service, caller", "5555", "port", "survey port of the daemon"),

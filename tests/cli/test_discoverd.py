@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -303,6 +304,56 @@ def test_nngcat_can_be_the_daemon() -> None:
         )
         assert "answer|tcp://10.0.0.8:9000" in done.stdout
         assert provider.poll() is None
+
+
+def test_discover_since_prints_what_the_daemon_has_kept(tmp_path: Path) -> None:
+    file, changes = tmp_path / "history.sqlite", []
+    for provider in ("tcp://10.0.0.1:9000", "tcp://10.0.0.2:9000"):  # the daemon starts twice
+        with discoverd("--json", "--history", str(file)) as daemon:
+            with program("provider", "answer", provider, daemon.surveys):
+                assert daemon.change()["state"] == "up"
+            while daemon.change()["state"] != "down":
+                pass
+            until_kept(daemon.answers, provider)
+            lines = nngkit("discover", "--since", "1h", "answer", "--json", "--daemon", daemon.answers).stdout
+            changes = [valid(line, "discover-since.json") for line in lines.splitlines()]
+            text = nngkit("discover", "--since", "1h", "--daemon", daemon.answers).stdout
+            assert [LINE.fullmatch(line)[3] for line in text.splitlines(True)] == [  # type: ignore[index]
+                each["address"] for each in changes
+            ]
+            assert nngkit("discover", "--since", "1h", "other", "--daemon", daemon.answers).stdout == ""
+    assert [each["state"] for each in changes if each["state"] != "draining"] == ["up", "down"] * 2
+
+
+def until_kept(answers: str, address: str) -> None:
+    end = time.monotonic() + WAIT
+    while f"{address}  down" not in nngkit("discover", "--since", "60s", "--daemon", answers).stdout:
+        assert time.monotonic() < end
+
+
+def test_the_history_is_in_the_state_folder_and_off_where_that_cannot_be(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = "--listen", f"tcp://127.0.0.1:{port}", "--query", "tcp://127.0.0.1:0"
+    with discoverd(*where, XDG_STATE_HOME=str(tmp_path)):
+        assert (tmp_path / "nngkit" / f"discoverd-{port}.sqlite").exists()
+    with discoverd("--no-history", *where, XDG_STATE_HOME=str(tmp_path / "none")) as daemon:
+        assert daemon.warnings == []
+        done = nngkit("discover", "--since", "1h", "--daemon", daemon.answers)
+        assert_fails(done, 1, "this daemon keeps no history")
+    (tmp_path / "file").touch()
+    with discoverd(*where, XDG_STATE_HOME=str(tmp_path / "file")) as daemon:
+        assert len(daemon.warnings) == 1
+        assert "no history is kept" in daemon.warnings[0]
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("age", ["", "h", "-1h", "1w", "0", "nan"])
+def test_an_age_that_is_none_is_refused(age: str) -> None:
+    done = nngkit("discover", f"--since={age}")
+    assert done.returncode == 2
+    assert "is not a length of time, as 90s, 15m, 1h or 2d" in done.stderr
 
 
 def test_the_schemas_list_every_state() -> None:

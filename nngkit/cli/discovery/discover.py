@@ -12,15 +12,15 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
-from nngkit.cli.discovery.fields import rounds_fields, status_fields
-from nngkit.cli.streams.output import columns, json_line, out, span, state_text, wants_colour
+from nngkit.cli.discovery.fields import change_fields, rounds_fields, status_fields
+from nngkit.cli.streams.output import columns, json_line, out, span, state_text, utc, wants_colour
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, ServiceNotFound
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.client import DaemonClient
     from nngkit.discovery.provider import Status
-    from nngkit.discovery.queries import RoundsReply
+    from nngkit.discovery.queries import ChangeRecord, RoundsReply
     from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
 
@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_flag(output, "--all", "include unavailable providers: suspect, draining, down")
     options.add_flag(output, "--rounds", "print the daemons' last rounds and counters instead")
     options.add_flag(output, "--watch", "follow the changes: a live table, or lines in a pipe")
+    output.add_argument(
+        "--since", type=options.age, metavar="AGE", help="print the changes of the last 15m, 1h or 2d instead"
+    )
     options.add(parser, "prefer", "tag", "daemon", "timeout", "json")
     add_tls(parser)
 
@@ -50,8 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name is not None and arguments.rounds:
         raise ConfigError("--rounds", "takes no NAME")
     for option in ("prefer", "tag"):
-        if getattr(arguments, option) and (arguments.rounds or arguments.watch):
-            raise ConfigError(f"--{option}", f"conflicts with --{'rounds' if arguments.rounds else 'watch'}")
+        for other in ("rounds", "watch", "since"):
+            if getattr(arguments, option) and getattr(arguments, other):
+                raise ConfigError(f"--{option}", f"conflicts with --{other}")
     if arguments.watch:
         from nngkit.cli.discovery.live import show_live
 
@@ -59,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     zones = settings.prefer if arguments.prefer is None else options.zones(arguments.prefer)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
+    if arguments.since is not None:
+        return trio.run(_changes, settings, arguments, tls)
     if arguments.rounds:
         return trio.run(_rounds, settings, arguments, tls)
     return trio.run(_providers, settings, zones, arguments, tls)
@@ -126,6 +132,27 @@ async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: 
             out(json_line(rounds_fields(address, rounds, wall)))
         else:
             out(_rounds_text(address, rounds, colour))
+    return 0
+
+
+async def _changes(settings: ClientSettings, arguments: argparse.Namespace, tls: TLS | None) -> int:
+    """Print what the daemons have kept of their changes, in the order of time."""
+    from nngkit.cli.discovery.daemons import ask_and_say
+
+    async def ask(client: DaemonClient) -> tuple[float, tuple[ChangeRecord, ...]]:
+        changes = await client.history(arguments.since, arguments.name)
+        return time.time(), changes
+
+    answers = await ask_and_say(NAME, settings, arguments.timeout, ask, tls)
+    found = [(now - each.age, address, each) for address, (now, changes) in answers.items() for each in changes]
+    colour = wants_colour(sys.stdout)
+    for at, address, change in sorted(found, key=lambda one: one[0]):
+        if arguments.json:
+            out(json_line(change_fields(address, change, at)))
+        else:
+            which = f"  {address}" if len(answers) > 1 else ""
+            state = state_text(change.state, colour)
+            out(f"{utc(at)}  {change.name}  {change.address}  {state} ({change.reason}){which}")
     return 0
 
 

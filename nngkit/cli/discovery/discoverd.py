@@ -13,12 +13,15 @@ an overflow, a line on stderr says so, and the current view is printed again.
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import signal
 import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
@@ -27,11 +30,12 @@ from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.streams.output import json_line, state_text, utc, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import Full
+from nngkit.errors import ConfigError, Full
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cli.discovery.round_journal import RoundJournal
     from nngkit.discovery.daemon import Daemon
+    from nngkit.discovery.history import History
     from nngkit.discovery.provider import Event
     from nngkit.discovery.settings import DaemonSettings
     from nngkit.protocols import TLS
@@ -57,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
     options.add_partition(parser, "partition of the journal, one for each recorder", 0)
+    history = parser.add_mutually_exclusive_group()
+    history.add_argument(
+        "--history",
+        metavar="FILE",
+        help="keep the changes here, for `nngkit discover --since` (default: NNGKIT_HISTORY, or discoverd-PORT.sqlite"
+        " in $STATE_DIRECTORY, or in nngkit in the state folder of XDG)",
+    )
+    options.add_flag(history, "--no-history", "keep no changes")
     options.add(parser, "json")
     add_tls(parser)
 
@@ -94,18 +106,45 @@ async def _serve(settings: DaemonSettings, arguments: argparse.Namespace, tls: T
             journal = RoundJournal(
                 await opened.enter_async_context(Recorder(arguments.journal, partition=arguments.partition))
             )
-        return await _serve_and_record(settings, bool(arguments.json), journal, tls)
+        history = None if arguments.no_history else _history(arguments.history, settings.listen[0])
+        if history is not None:
+            opened.callback(history.close)
+        return await _serve_and_record(settings, bool(arguments.json), journal, history, tls)
+
+
+def _history(given: str | None, listen: str) -> History | None:
+    """Return the history to keep. One that was not asked for is left out where it cannot be."""
+    from nngkit.discovery.history import History
+
+    named = given or os.environ.get("NNGKIT_HISTORY")
+    if named:
+        return History(named)
+    place = re.sub(r"[^A-Za-z0-9]+", "-", listen.rpartition(":")[2]).strip("-")
+    if place == "0":
+        return None  # a daemon at another port each time has no past
+    name = f"discoverd-{place}.sqlite"
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    try:
+        if not folder:
+            state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+            folder = str(Path(state, "nngkit"))
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return History(Path(folder, name))
+    except (ConfigError, OSError, RuntimeError) as wrong:  # RuntimeError: there is no home
+        say(NAME, f"no history is kept: {wrong}")
+        return None
 
 
 async def _serve_and_record(
-    settings: DaemonSettings, as_json: bool, journal: RoundJournal | None, tls: TLS | None
+    settings: DaemonSettings, as_json: bool, journal: RoundJournal | None, history: History | None, tls: TLS | None
 ) -> int:
     import trio
 
     from nngkit.discovery.daemon import Daemon
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with Daemon(settings, on_round=None if journal is None else journal.round, tls=tls) as daemon:
+        on_round = None if journal is None else journal.round
+        async with Daemon(settings, on_round=on_round, tls=tls, history=history) as daemon:
             for warning in settings.warnings:
                 say(NAME, f"warning: {warning}")
             surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)

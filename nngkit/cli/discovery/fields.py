@@ -11,7 +11,7 @@ from nngkit.cli.streams.output import picked, provider_fields, utc
 
 if TYPE_CHECKING:
     from nngkit.discovery.provider import Event, RoundFigures, Status
-    from nngkit.discovery.queries import RoundsReply
+    from nngkit.discovery.queries import ChangeRecord, RoundsReply
 
 
 def status_fields(status: Status, wall: float) -> dict[str, Any]:
@@ -46,6 +46,11 @@ def round_fields(each: RoundFigures, wall: float) -> dict[str, Any]:
         "took": round(each.ended - each.started, 6),
         **picked(each, "asked answered due missed held"),
     }
+
+
+def change_fields(daemon: str, change: ChangeRecord, at: float) -> dict[str, Any]:
+    """Return a change that a daemon has kept, at `at` seconds since 1970; docs/schemas/discover-since.json."""
+    return {"time": utc(at), "daemon": daemon, **picked(change, "name address id was state reason")}
 
 
 def event_fields(event: Event, at: float) -> dict[str, Any]:

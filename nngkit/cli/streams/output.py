@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from nngkit.cli.streams.stderr import escaped
 
 if TYPE_CHECKING:  # --help loads no discovery
-    from nngkit.discovery.provider import Provider, State
+    from nngkit.discovery.provider import Provider
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 FIRST: Final = -62_135_596_800_000_000  # microseconds since 1970: the year 1, and the end of 9999
@@ -40,9 +40,9 @@ def coloured(text: str, code: str, colour: bool) -> str:
     return f"\033[{code}m{text}\033[0m" if colour and code else text
 
 
-def state_text(state: State, colour: bool) -> str:
+def state_text(state: str, colour: bool) -> str:
     """Return the name of a provider's state, in its colour."""
-    return coloured(state.value, _COLOURS[state.value], colour)
+    return coloured(str(state), _COLOURS[state], colour) if state in _COLOURS else str(state)
 
 
 def utc(timestamp: float) -> str:
