@@ -282,8 +282,8 @@ class Connection(Owner):
         try:
             self.peer = self._state.identity.of(self.address, self.stream, self.tls)
         except AccessDenied as denied:
-            if self.dialer is None and not self.address.web:
-                self.machine.to_send = [refusal(str(denied))]  # in place of the hello: `close` sends it
+            told = self.dialer is None and not self.address.web  # in place of the hello: `close` sends it
+            self.machine.to_send = [refusal(str(denied))] if told else []
             self.fault = denied
             return False
         return True

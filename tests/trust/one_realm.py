@@ -14,7 +14,7 @@ class OneRealm:
     """Passes of one realm, all beside one policy. Without `policy` there is none."""
 
     def __init__(self, path: Path, realm: Realm = FARM) -> None:
-        self._folder = Folder(path, realm)
+        self.folder = Folder(path, realm)
         self._version = 0
         self._made: list[Trust] = []
         path.mkdir(parents=True, exist_ok=True)
@@ -26,9 +26,9 @@ class OneRealm:
 
     def file(self, name: str) -> Path:
         """Return the file of a pass."""
-        path = self._folder.path / f"{name}.pass"
+        path = self.folder.path / f"{name}.pass"
         if not path.exists():
-            passes.write(path, self._folder.realm.issue(name))
+            passes.write(path, self.folder.realm.issue(name))
         return path
 
     def policy(self, *roles: str) -> None:
@@ -37,12 +37,12 @@ class OneRealm:
         All trusts have read it then, as sockets have them do within two seconds.
         """
         self._version += 1
-        lines = [f'realm = "{self._folder.realm.name}"', f"version = {self._version}", "revoked = []"]
+        lines = [f'realm = "{self.folder.realm.name}"', f"version = {self._version}", "revoked = []"]
         for number, role in enumerate(roles):
             names, *grants = (each.strip() for each in role.split("|"))
             listed = ", ".join(f'"{name}"' for name in names.split())
             lines += [f"[role.r{number}]", f"names = [{listed}]", *grants]
-        (self._folder.path / "policy.toml").write_text("\n".join(lines) + "\n")
-        self._folder.sign()
+        (self.folder.path / "policy.toml").write_text("\n".join(lines) + "\n")
+        self.folder.sign()
         for trust in self._made:
             trust.refresh(now=True)

@@ -17,18 +17,20 @@ from nngkit.errors import AccessDenied
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from nngkit.trust import Trust
-from tests.trust.realms import ANY, WAIT, Farm
+from tests.trust.one_realm import OneRealm
+from tests.trust.rooms import ANY, WAIT
 
-HOST = {"names": ["host.*"], "offer": ["pay"]}
-
-
-def desks(*calls: str) -> dict[str, object]:
-    return {"names": ["desk.*"], "call": list(calls)}
+HOST = 'host.* | offer = ["pay"]'
+HEADS = 'head | call = ["pay"]'
+CHARGING = 'desk.* | call = ["pay/charge"]'
+PAYING = 'desk.* | call = ["pay"]'
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path, host=HOST, desk=desks("pay/charge"), head={"names": ["head"], "call": ["pay"]})
+def farm(tmp_path: Path) -> OneRealm:
+    realm = OneRealm(tmp_path)
+    realm.policy(HOST, HEADS, CHARGING)
+    return realm
 
 
 @asynccontextmanager
@@ -55,8 +57,8 @@ def client(server: Server, trust: Trust | None, codec: Codec | None = "cbor", **
 
 
 @pytest.mark.parametrize("codec", ["cbor", "json"])
-async def test_a_caller_may_call_what_is_granted_and_hears_what_is_not(farm: Farm, codec: Codec) -> None:
-    async with paying(farm.own("host.a"), codec) as server, client(server, farm.own("desk.ada"), codec) as desk:
+async def test_a_caller_may_call_what_is_granted_and_hears_what_is_not(farm: OneRealm, codec: Codec) -> None:
+    async with paying(farm.trust("host.a"), codec) as server, client(server, farm.trust("desk.ada"), codec) as desk:
         assert await desk.request(1, method="charge") == "desk.ada"
         for method in ("refund", "", "list", "none"):
             with pytest.raises(AccessDenied) as denied:
@@ -68,30 +70,32 @@ async def test_a_caller_may_call_what_is_granted_and_hears_what_is_not(farm: Far
         assert desk.stats.retried == 0
 
 
-async def test_streams_too(farm: Farm) -> None:
+async def test_streams_too(farm: OneRealm) -> None:
     async with (
-        paying(farm.own("host.a")) as server,
-        client(server, farm.own("desk.ada")) as desk,
-        client(server, farm.own("head")) as head,
+        paying(farm.trust("host.a")) as server,
+        client(server, farm.trust("desk.ada")) as desk,
+        client(server, farm.trust("head")) as head,
     ):
         assert [part async for part in head.stream(1, method="list")] == ["head"]
         with pytest.raises(AccessDenied, match=r"host\.a refused desk\.ada: it may not call pay/list"):
             await anext(desk.stream(1, method="list"))
 
 
-async def test_a_service_stands_for_its_methods(farm: Farm) -> None:
-    async with paying(farm.own("host.a")) as server, client(server, farm.own("head")) as head:
+async def test_a_service_stands_for_its_methods(farm: OneRealm) -> None:
+    async with paying(farm.trust("host.a")) as server, client(server, farm.trust("head")) as head:
         for method in ("charge", "refund", ""):
             assert await head.request(1, method=method) == "head"
 
 
 @pytest.mark.parametrize("codec", ["cbor", None])
-async def test_a_caller_that_may_call_nothing_is_not_let_in_and_does_not_wait(farm: Farm, codec: Codec | None) -> None:
-    farm.grant(host=HOST, head={"names": ["head"], "call": ["pay"]}, desk=desks("quotes"))
+async def test_a_caller_that_may_call_nothing_is_not_let_in_and_does_not_wait(
+    farm: OneRealm, codec: Codec | None
+) -> None:
+    farm.policy(HOST, HEADS, 'desk.* | call = ["quotes"]')
     async with (
-        paying(farm.own("host.a"), codec) as server,
-        client(server, farm.own("head"), codec) as head,
-        client(server, farm.own("desk.ada"), codec) as desk,
+        paying(farm.trust("host.a"), codec) as server,
+        client(server, farm.trust("head"), codec) as head,
+        client(server, farm.trust("desk.ada"), codec) as desk,
     ):
         began = trio.current_time()
         with pytest.raises(AccessDenied, match=r"^right: desk\.ada may not call pay \(at tls\+tcp://"):
@@ -105,8 +109,8 @@ async def test_a_caller_that_may_call_nothing_is_not_let_in_and_does_not_wait(fa
         assert server.stats.socket.joined == 1
 
 
-async def test_threads_hear_of_it_too(farm: Farm) -> None:
-    async with paying(farm.own("host.a")) as server, client(server, farm.own("desk.ada")) as desk:
+async def test_threads_hear_of_it_too(farm: OneRealm) -> None:
+    async with paying(farm.trust("host.a")) as server, client(server, farm.trust("desk.ada")) as desk:
 
         def ask() -> None:
             assert desk.request_blocking(1, method="charge") == "desk.ada"
@@ -116,30 +120,30 @@ async def test_threads_hear_of_it_too(farm: Farm) -> None:
         await trio.to_thread.run_sync(ask)
 
 
-async def test_a_policy_that_is_read_again_holds_for_the_next_call(farm: Farm) -> None:
-    async with paying(farm.own("host.a")) as server, client(server, farm.own("desk.ada")) as desk:
+async def test_a_policy_that_is_read_again_holds_for_the_next_call(farm: OneRealm) -> None:
+    async with paying(farm.trust("host.a")) as server, client(server, farm.trust("desk.ada")) as desk:
         assert await desk.request(1, method="charge") == "desk.ada"
-        farm.grant(host=HOST, desk=desks("pay/refund"))
+        farm.policy(HOST, 'desk.* | call = ["pay/refund"]')
         with pytest.raises(AccessDenied, match="it may not call pay/charge"):
             await desk.request(1, method="charge")
         assert await desk.request(1, method="refund") == "desk.ada"
-        farm.grant(host=HOST, desk=desks("pay/charge"))
+        farm.policy(HOST, CHARGING)
         assert await desk.request(1, method="charge") == "desk.ada"
         assert server.stats.socket.left == 0
 
 
 @pytest.mark.parametrize("codec", ["cbor", None])
 async def test_a_caller_whose_last_right_is_taken_leaves_and_comes_back_with_it(
-    farm: Farm, codec: Codec | None
+    farm: OneRealm, codec: Codec | None
 ) -> None:
-    farm.grant(host=HOST, desk=desks("pay"))
-    async with paying(farm.own("host.a"), codec) as server, client(server, farm.own("desk.ada"), codec) as desk:
+    farm.policy(HOST, PAYING)
+    async with paying(farm.trust("host.a"), codec) as server, client(server, farm.trust("desk.ada"), codec) as desk:
         assert await desk.request(b"x") == ("desk.ada" if codec else b"desk.ada")
-        farm.grant(host=HOST)
+        farm.policy(HOST)
         with pytest.raises(AccessDenied):
             await desk.request(b"x", idempotent=True)
         await aeventually(lambda: server.stats.socket.left == 1)
-        farm.grant(host=HOST, desk=desks("pay"))
+        farm.policy(HOST, PAYING)
         await desk_is_back(desk)
         assert await desk.request(b"x") == ("desk.ada" if codec else b"desk.ada")
 
@@ -155,21 +159,21 @@ async def desk_is_back(desk: Client) -> None:
                 return
 
 
-async def test_a_client_of_an_older_version_reads_the_reply_as_an_error(farm: Farm) -> None:
-    async with paying(farm.own("host.a")) as server, Req(dial=server.address, trust=farm.own("desk.ada")) as raw:
+async def test_a_client_of_an_older_version_reads_the_reply_as_an_error(farm: OneRealm) -> None:
+    async with paying(farm.trust("host.a")) as server, Req(dial=server.address, trust=farm.trust("desk.ada")) as raw:
         body = CallRequest("1", 1, "refund", WAIT).encode("cbor")
         reply = parse_reply(await raw.arequest(body, timeout=WAIT), "cbor", limit=1 << 20)
         assert reply == ErrorReply("access denied", "desk.ada: it may not call pay/refund", ran=False)
 
 
-async def test_on_this_machine_callers_are_named_by_their_place_and_without_a_trust_by_nothing(farm: Farm) -> None:
+async def test_on_this_machine_callers_are_named_by_their_place_and_without_a_trust_by_nothing(farm: OneRealm) -> None:
     async def who(body: Any, calling: Calling) -> Any:
         return calling.who
 
     plain = "tcp://127.0.0.1:0"
-    farm.grant(local={"names": ["@local"], "call": ["pay"], "offer": ["pay"]})
-    async with Server("pay", who, listen=plain, trust=farm.own("host.a"), codec="cbor", discovery=()) as server:
-        for trust in (None, farm.own("desk.ada")):
+    farm.policy('@local | call = ["pay"] | offer = ["pay"]')
+    async with Server("pay", who, listen=plain, trust=farm.trust("host.a"), codec="cbor", discovery=()) as server:
+        for trust in (None, farm.trust("desk.ada")):
             async with client(server, trust) as desk:
                 assert await desk.request(1) == "@local"
     async with Server("pay", who, listen=plain, codec="cbor", discovery=()) as server, client(server, None) as desk:

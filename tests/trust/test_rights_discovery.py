@@ -19,23 +19,26 @@ from nngkit.errors import AccessDenied, ConfigError, ServiceNotFound
 from nngkit.protocols import Respondent, Surveyor
 from nngkit.testing import aeventually
 from nngkit.trust import Trust
-from tests.trust.realms import ANY, WAIT, Farm
+from tests.trust.one_realm import OneRealm
+from tests.trust.rooms import ANY, WAIT
 
 HONEST = "tls+tcp://127.0.0.1:9000"
 FALSE = "tls+tcp://127.0.0.1:6666"
-PAY = {"names": ["pay.*"], "offer": ["pay"]}
-OTHER = {"names": ["desk.*"], "offer": ["desk"]}
-RELAY = {"names": ["relay.*"], "carry": ["discovery"]}
+PAY = 'pay.* | offer = ["pay"]'
+OTHER = 'desk.* | offer = ["desk"]'
+RELAY = 'relay.* | carry = ["discovery"]'
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path, pay=PAY, other=OTHER, relay=RELAY)
+def farm(tmp_path: Path) -> OneRealm:
+    realm = OneRealm(tmp_path)
+    realm.policy(PAY, OTHER, RELAY)
+    return realm
 
 
 @asynccontextmanager
-async def surveys(farm: Farm) -> AsyncIterator[ServiceDiscovery]:
-    async with ServiceDiscovery(listen=ANY, interval=0.05, deadline=0.5, trust=farm.own("daemon")) as discovery:
+async def surveys(farm: OneRealm) -> AsyncIterator[ServiceDiscovery]:
+    async with ServiceDiscovery(listen=ANY, interval=0.05, deadline=0.5, trust=farm.trust("daemon")) as discovery:
         yield discovery
 
 
@@ -71,17 +74,17 @@ async def later_rounds(discovery: ServiceDiscovery, n: int = 3) -> None:
     await aeventually(lambda: bool(discovery.rounds) and discovery.rounds[-1].number >= last + n)
 
 
-async def test_no_peer_repeats_drains_or_replaces_the_provider_of_another(farm: Farm) -> None:
+async def test_no_peer_repeats_drains_or_replaces_the_provider_of_another(farm: OneRealm) -> None:
     async with (
         surveys(farm) as discovery,
-        Service("pay", HONEST, discovery=discovery.address, trust=farm.own("pay.a"), sigterm=False),
+        Service("pay", HONEST, discovery=discovery.address, trust=farm.trust("pay.a"), sigterm=False),
     ):
         real = await pay_is_up(discovery)
         assert real.id.startswith("pay.a:")
         repeated = Provider(*real.key, draining=True)
         own = Provider("pay", FALSE, "desk.eve:1", 1, priority=1)
         other = Provider("pay", FALSE, "pay.b:1", 1, priority=1)
-        async with says(farm.own("desk.eve"), discovery.address, *map(reply, (repeated, own, other))):
+        async with says(farm.trust("desk.eve"), discovery.address, *map(reply, (repeated, own, other))):
             await aeventually(lambda: discovery.stats.refused.get("binding", 0) >= 4)
             assert discovery.stats.refused["right"] >= 2
             await later_rounds(discovery)
@@ -90,43 +93,43 @@ async def test_no_peer_repeats_drains_or_replaces_the_provider_of_another(farm: 
         assert discovery.resolve("pay") == real
 
 
-async def test_each_member_offers_what_is_granted_as_instances_of_its_name(farm: Farm) -> None:
+async def test_each_member_offers_what_is_granted_as_instances_of_its_name(farm: OneRealm) -> None:
     mine = Provider("pay", HONEST, "pay.a", 1), Provider("pay", "tls+tcp://127.0.0.1:9001", "pay.a:2", 1)
-    async with surveys(farm) as discovery, says(farm.own("pay.a"), discovery.address, reply(*mine)):
+    async with surveys(farm) as discovery, says(farm.trust("pay.a"), discovery.address, reply(*mine)):
         await aeventually(lambda: discovery.snapshot() == {"pay": frozenset(mine)})
         assert not discovery.stats.refused
 
 
-async def test_a_relay_states_providers_of_others_that_may_offer_them_if_it_may_carry(farm: Farm) -> None:
+async def test_a_relay_states_providers_of_others_that_may_offer_them_if_it_may_carry(farm: OneRealm) -> None:
     pay, desk = Provider("pay", HONEST, "pay.a:1", 1), Provider("pay", FALSE, "desk.eve:1", 1)
     async with surveys(farm) as discovery:
-        async with says(farm.own("relay.x"), discovery.address, reply(pay, desk, relay=True)):
+        async with says(farm.trust("relay.x"), discovery.address, reply(pay, desk, relay=True)):
             assert await pay_is_up(discovery) == pay
             await later_rounds(discovery)
             assert discovery.snapshot() == {"pay": frozenset({pay})}
             assert set(discovery.stats.refused) == {"right"}
         await aeventually(lambda: not discovery.snapshot())
-        async with says(farm.own("desk.eve"), discovery.address, reply(pay, relay=True)):
+        async with says(farm.trust("desk.eve"), discovery.address, reply(pay, relay=True)):
             await aeventually(lambda: "binding" in discovery.stats.refused)
             assert not discovery.snapshot()
 
 
-async def test_a_policy_that_is_read_again_takes_a_provider_out_and_brings_it_back(farm: Farm) -> None:
+async def test_a_policy_that_is_read_again_takes_a_provider_out_and_brings_it_back(farm: OneRealm) -> None:
     async with (
         surveys(farm) as discovery,
-        Service("pay", HONEST, discovery=discovery.address, trust=farm.own("pay.a"), sigterm=False),
-        Service("desk", HONEST, discovery=discovery.address, trust=farm.own("desk.ada"), sigterm=False),
+        Service("pay", HONEST, discovery=discovery.address, trust=farm.trust("pay.a"), sigterm=False),
+        Service("desk", HONEST, discovery=discovery.address, trust=farm.trust("desk.ada"), sigterm=False),
     ):
         await aeventually(lambda: set(discovery.snapshot()) == {"pay", "desk"})
-        farm.grant(other=OTHER)
+        farm.policy(OTHER)
         await aeventually(lambda: set(discovery.snapshot()) == {"desk"})
         with pytest.raises(ServiceNotFound):
             discovery.resolve("pay")
-        farm.grant(other=OTHER, pay=PAY)
+        farm.policy(OTHER, PAY)
         await aeventually(lambda: set(discovery.snapshot()) == {"pay", "desk"})
 
 
-async def test_questions_go_to_those_that_may_offer_the_service_and_only_their_answers_count(farm: Farm) -> None:
+async def test_questions_go_to_those_that_may_offer_the_service_and_only_their_answers_count(farm: OneRealm) -> None:
     def answers(question: Question) -> bytes:
         return b"mine"
 
@@ -134,11 +137,11 @@ async def test_questions_go_to_those_that_may_offer_the_service_and_only_their_a
     async with (
         surveys(farm) as discovery,
         Service(
-            "pay", HONEST, discovery=discovery.address, trust=farm.own("pay.a"), on_question=answers, sigterm=False
+            "pay", HONEST, discovery=discovery.address, trust=farm.trust("pay.a"), on_question=answers, sigterm=False
         ),
     ):
         real = await pay_is_up(discovery)
-        eve, silent = farm.own("desk.eve"), farm.own("desk.mute")
+        eve, silent = farm.trust("desk.eve"), farm.trust("desk.mute")
         takes = reply(real, relay=True), reply(real, sender="second")
         async with (
             says(eve, discovery.address, *takes, asked=stolen),
@@ -151,7 +154,7 @@ async def test_questions_go_to_those_that_may_offer_the_service_and_only_their_a
         assert stolen == []
 
 
-async def test_the_articles_services_need_a_pass_and_get_an_id_of_its_name(farm: Farm) -> None:
+async def test_the_articles_services_need_a_pass_and_get_an_id_of_its_name(farm: OneRealm) -> None:
     text = TextReply("pay", HONEST).encode()
 
     @asynccontextmanager
@@ -161,7 +164,7 @@ async def test_the_articles_services_need_a_pass_and_get_an_id_of_its_name(farm:
                 if query.body == TEXT_QUERY:
                     await query.areply(text)
 
-        async with Respondent(dial=address, trust=farm.own(name)) as respondent, trio.open_nursery() as nursery:
+        async with Respondent(dial=address, trust=farm.trust(name)) as respondent, trio.open_nursery() as nursery:
             nursery.start_soon(answer, respondent)
             yield
             nursery.cancel_scope.cancel()
@@ -177,10 +180,10 @@ async def test_the_articles_services_need_a_pass_and_get_an_id_of_its_name(farm:
             assert result.elapsed < WAIT / 2
 
 
-async def test_a_service_answers_no_daemon_under_the_name_of_another(farm: Farm) -> None:
+async def test_a_service_answers_no_daemon_under_the_name_of_another(farm: OneRealm) -> None:
     async with (
-        Surveyor(listen=ANY, trust=farm.own("desk.eve")) as false,
-        Service("pay", HONEST, discovery=false.address, trust=farm.own("pay.a"), sigterm=False) as service,
+        Surveyor(listen=ANY, trust=farm.trust("desk.eve")) as false,
+        Service("pay", HONEST, discovery=false.address, trust=farm.trust("pay.a"), sigterm=False) as service,
     ):
         await false.await_for_peers(1, WAIT)
         await false.astart(SurveyQuery("daemon", 1).encode(), timeout=None)
@@ -191,8 +194,8 @@ async def test_a_service_answers_no_daemon_under_the_name_of_another(farm: Farm)
         assert service.stats.answers == 1
 
 
-def test_an_id_of_another_is_an_error_at_once(farm: Farm) -> None:
-    pay, daemon = farm.own("pay.a"), farm.own("daemon")
+def test_an_id_of_another_is_an_error_at_once(farm: OneRealm) -> None:
+    pay, daemon = farm.trust("pay.a"), farm.trust("daemon")
     for other in ("pay.b", "pay.b:1", "pay.a:", "x"):
         with pytest.raises(ConfigError, match=r"neither 'pay\.a', which the pass says, nor pay\.a:WORD"):
             Service("pay", HONEST, discovery="tcp://127.0.0.1:9", id=other, trust=pay)
@@ -203,13 +206,13 @@ def test_an_id_of_another_is_an_error_at_once(farm: Farm) -> None:
     assert ServiceDiscovery(listen=ANY, trust=daemon).id.startswith("daemon:")
 
 
-async def test_rounds_tell_how_many_records_were_refused(farm: Farm) -> None:
+async def test_rounds_tell_how_many_records_were_refused(farm: OneRealm) -> None:
     settings = DaemonSettings(listen=(ANY,), query=(ANY,), interval=0.05, deadline=0.5)
     own = Provider("pay", FALSE, "desk.eve:1", 1)
     async with (
-        Daemon(settings, trust=farm.own("daemon")) as daemon,
-        says(farm.own("desk.eve"), daemon.addresses[0], reply(own)),
-        DaemonClient(daemon.query_addresses[0], timeout=WAIT, trust=farm.own("desk.ada")) as client,
+        Daemon(settings, trust=farm.trust("daemon")) as daemon,
+        says(farm.trust("desk.eve"), daemon.addresses[0], reply(own)),
+        DaemonClient(daemon.query_addresses[0], timeout=WAIT, trust=farm.trust("desk.ada")) as client,
     ):
         await aeventually(lambda: daemon.discovery.stats.refused.get("right", 0) > 0)
         assert (await client.rounds()).counters["refused: right"] > 0
@@ -223,16 +226,16 @@ async def echo(body: object) -> object:
     return body
 
 
-async def test_a_provider_without_the_right_gets_no_request_whatever_a_daemon_says(farm: Farm) -> None:
-    farm.grant(pay={**PAY}, desk={"names": ["desk.*"], "call": ["pay"]})
-    false, ada = farm.own("desk.eve"), farm.own("desk.ada")
+async def test_a_provider_without_the_right_gets_no_request_whatever_a_daemon_says(farm: OneRealm) -> None:
+    farm.policy(PAY, 'desk.* | call = ["pay"]')
+    false, ada = farm.trust("desk.eve"), farm.trust("desk.ada")
     async with Server("pay", echo, listen=ANY, trust=false, discovery=()) as impostor:
         async with Client("pay", addresses=impostor.address, trust=ada, timeout=1.0) as client:
             with pytest.raises(AccessDenied, match=r"right: desk\.eve may not offer pay"):
                 await client.request(b"secret")
             assert client.stats.denied["right"] >= 1
         async with (
-            Server("pay", echo, listen=ANY, trust=farm.own("pay.a"), discovery=()) as honest,
+            Server("pay", echo, listen=ANY, trust=farm.trust("pay.a"), discovery=()) as honest,
             Client("pay", addresses=[impostor.address, honest.address], trust=ada, timeout=WAIT) as client,
         ):
             for _ in range(10):
@@ -241,15 +244,15 @@ async def test_a_provider_without_the_right_gets_no_request_whatever_a_daemon_sa
         assert impostor.stats.socket.joined == 0
 
 
-async def test_a_plain_address_of_another_machine_is_not_dialed(farm: Farm) -> None:
+async def test_a_plain_address_of_another_machine_is_not_dialed(farm: OneRealm) -> None:
     stripped = Provider("pay", "tcp://192.0.2.1:9000", "pay.a:1", 1)
     settings = DaemonSettings(listen=(ANY,), query=(ANY,), interval=0.05, deadline=0.5)
     async with (
-        Daemon(settings, trust=farm.own("daemon")) as daemon,
-        says(farm.own("pay.a"), daemon.addresses[0], reply(stripped)),
+        Daemon(settings, trust=farm.trust("daemon")) as daemon,
+        says(farm.trust("pay.a"), daemon.addresses[0], reply(stripped)),
     ):
         await aeventually(lambda: "pay" in daemon.discovery.snapshot())
-        async with Client("pay", daemons=daemon.query_addresses, trust=farm.own("desk.ada"), timeout=0.5) as client:
+        async with Client("pay", daemons=daemon.query_addresses, trust=farm.trust("desk.ada"), timeout=0.5) as client:
             await aeventually(lambda: client.stats.unusable == 1)
             with pytest.raises(ServiceNotFound):
                 await client.request(b"secret")
