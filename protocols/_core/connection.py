@@ -268,6 +268,7 @@ class Connection(Owner):
                 tls.shake()
             except NngkitError as wrong:
                 self.fault = wrong  # `close` sends the alert
+                self._state.identity.refused(self.where(), wrong)
                 return False
             if tls.open and not self._let_in():
                 return False
@@ -280,7 +281,7 @@ class Connection(Owner):
     def _let_in(self) -> bool:
         """Decide on a peer by its pass, before it hears anything; return False if it is refused."""
         try:
-            self.peer = self._state.identity.of(self.address, self.stream, self.tls)
+            self.peer = self._state.identity.of(self.address, self.stream, self.tls, self._where)
         except AccessDenied as denied:
             told = self.dialer is None and not self.address.web  # in place of the hello: `close` sends it
             self.machine.to_send = [refusal(str(denied))] if told else []
@@ -1078,7 +1079,7 @@ class Connection(Owner):
             pid = self.link.pid
         dialed = self.dialer is not None
         if self.peer is None:
-            self.peer = self._state.identity.of(address, self.stream, self.tls)
+            self.peer = self._state.identity.of(address, self.stream, self.tls, where)
         shown, who = Certificate() if self.tls is None else self.tls.certificate(), self.peer
         of = shown.common, shown.names, shown.verified
         return Pipe(self.number, where, dialed, *of, pid, path, origin, shown.uris, shown.ips, who.name, who.serial)

@@ -138,7 +138,10 @@ class Guard:
             if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
                 self.cut(connection.where(), f"no handshake in {limits.handshake} s")
                 state.lose(connection, "no handshake")
-        elif connection.peer is not None and (denied := state.identity.objection(connection.peer)) is not None:
+        elif (
+            connection.peer is not None
+            and (denied := state.identity.objection(connection.where(), connection.peer)) is not None
+        ):
             connection.fault = denied
             state.lose(connection)
         elif limits.idle:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -20,12 +21,14 @@ from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.trust.choice import OPEN, Choice, chosen
 from nngkit.trust.names import ANYONE, LOCAL, matches, uid
 from nngkit.trust.policy import Policy
-from nngkit.trust.trust import Trust
+from nngkit.trust.refusals import code_of
+from nngkit.trust.trust import Decision, Trust
 
 log = logging.getLogger("nngkit.protocols")
 
 Check = Callable[["str | None"], object]  # of a name, which raises AccessDenied
 
+ROOM: Final = "connections"  # of what is told to the watchers of a trust
 EARLY: Final = 0.1  # part of a pass's life by which its connections end earlier, spread, so that not all end at once
 
 
@@ -59,8 +62,31 @@ class Identity:
         if self.trust is None and not self._may_be_open and (why := exposed(address, self._tls)) is not None:
             log.warning("%s: %s", bound, why)
 
-    def of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
-        """Return the name of a peer. Raises AccessDenied, whose text begins with a code, for one that is not let in."""
+    def of(self, address: Address, stream: Any, tls: Layer | None, where: str) -> Peer:
+        """Return the name of a peer. Raises AccessDenied, whose text begins with a code, for one that is not let in.
+
+        Either is told to the watchers of the trust.
+        """
+        try:
+            peer = self._of(address, stream, tls)
+        except AccessDenied as denied:
+            self.refused(where, denied)
+            raise
+        self._tell(where, peer.name, "")
+        return peer
+
+    def refused(self, where: str, reason: Exception) -> None:
+        """Tell the watchers of the trust that a peer is not let in, or must leave."""
+        if self.trust is not None:
+            text = str(reason)
+            said = _SAID.match(text)
+            self._tell(where, said[1] if said is not None else "", code_of(text))
+
+    def _tell(self, where: str, name: str | None, refused: str) -> None:
+        if self.trust is not None:
+            self.trust.tell(Decision(time.time(), ROOM, name or "", f"connect {where}", refused))
+
+    def _of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
         if tls is None:
             peer = Peer(_by_place(address, stream))
         elif self.trust is None:
@@ -82,8 +108,14 @@ class Identity:
         elif self._peers and not any(matches(peer.name or "", pattern) for pattern in self._peers):
             raise AccessDenied(f"right: {peer.name} is none of the peers {', '.join(self._peers)}")
 
-    def objection(self, peer: Peer) -> AccessDenied | None:
-        """Return why a peer that was let in must leave; None if it may stay."""
+    def objection(self, where: str, peer: Peer) -> AccessDenied | None:
+        """Return why a peer that was let in must leave, and tell the watchers of the trust; None if it may stay."""
+        denied = self._objection(peer)
+        if denied is not None:
+            self.refused(where, denied)
+        return denied
+
+    def _objection(self, peer: Peer) -> AccessDenied | None:
         if self.trust is None:
             return None
         if peer.serial and time.time() >= peer.until:
@@ -112,6 +144,9 @@ class Peer:
         self.serial = serial
         self.until = until
         self.policy: Policy | None = None
+
+
+_SAID = re.compile(r"(?:right|revoked|expired): (?:the pass of )?(\S+)")
 
 
 def _by_place(address: Address, stream: Any) -> str:

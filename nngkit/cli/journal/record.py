@@ -31,6 +31,7 @@ from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from nngkit.cli.journal.decisions import Decisions
     from nngkit.journal.recorder import Recorder
     from nngkit.protocols import TLS, Socket
     from nngkit.recording import DocumentRecorder
@@ -43,16 +44,18 @@ A stream is 'NAME=PROTOCOL WORD ...', with NAME the topic of its records:
   words=rep listen=tcp://127.0.0.1:7003 plain  a record for each request
   notes=documents dial=tcp://host:4711 only=minutes/*
                                              a record for each edit of documents
-Protocols: sub pull bus pair rep documents. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all), sequence
-(sub: count gaps), batch (sub, pull, bus, pair), plain (rep), join=URL discovery=URL only=PATTERN (documents; as for
-`nngkit doc`). SIGUSR1 prints statistics. docs/journal.md has the guarantees."""
+  audit=trust                                a record for each peer of the streams: let in, or refused and why
+Protocols: sub pull bus pair rep documents trust. Words: listen=URL dial=URL subscribe=TEXT (sub; default: all),
+sequence (sub: count gaps), batch (sub, pull, bus, pair), plain (rep), join=URL discovery=URL only=PATTERN (documents;
+as for `nngkit doc`). SIGUSR1 prints statistics. docs/journal.md has the guarantees."""
 NAME: Final = "nngkit record"
 LEASE: Final = 10.0  # seconds without a touch after which the lease lapses
 STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
 MOST_BUFFER: Final = 8192  # messages queued while the disk or the loop is busy: the most that a socket can hold
 CLASSES: Final = {"sub": "Sub", "pull": "Pull", "bus": "Bus", "pair": "Pair0", "rep": "Rep"}
 DOCUMENTS: Final = "documents"  # recorded by a document peer, not a socket
-PLACES: Final = {DOCUMENTS: ("listen", "dial", "join", "discovery")}
+TRUST: Final = "trust"  # decisions of the program's own trust
+PLACES: Final = {DOCUMENTS: ("listen", "dial", "join", "discovery"), TRUST: ()}
 
 
 @dataclass(slots=True)
@@ -78,11 +81,12 @@ def stream(text: str) -> StreamOptions:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a stream: {error}") from None
     topic, _, protocol = first.partition("=")
-    if not topic or protocol not in (*CLASSES, DOCUMENTS):
-        known = ", ".join((*CLASSES, DOCUMENTS))
+    if not topic or protocol not in (*CLASSES, DOCUMENTS, TRUST):
+        known = ", ".join((*CLASSES, DOCUMENTS, TRUST))
         raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=PROTOCOL, one of {known}")
     wanted = StreamOptions(topic, protocol)
-    flags = {"sub": {"sequence", "batch"}, "rep": {"plain"}, DOCUMENTS: set[str]()}.get(protocol, {"batch"})
+    none = set[str]()
+    flags = {"sub": {"sequence", "batch"}, "rep": {"plain"}, DOCUMENTS: none, TRUST: none}.get(protocol, {"batch"})
     places = PLACES.get(protocol, ("listen", "dial"))
     for word in words:
         name, equals, value = word.partition("=")
@@ -96,7 +100,7 @@ def stream(text: str) -> StreamOptions:
             wanted.flags.add(word)
         else:
             raise argparse.ArgumentTypeError(f"{text!r}: {word!r} is not a word of a {protocol} stream")
-    if not any(getattr(wanted, name) for name in places):
+    if places and not any(getattr(wanted, name) for name in places):
         raise argparse.ArgumentTypeError(f"{text!r} neither listens nor dials")
     return wanted
 
@@ -162,6 +166,16 @@ def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None)
     return socket
 
 
+def _decisions(wanted: StreamOptions, recorder: Recorder, tls: TLS | None) -> Decisions:
+    from nngkit.cli.journal.decisions import Decisions
+    from nngkit.trust import Trust, chosen
+
+    trust = chosen(None, tls)
+    if not isinstance(trust, Trust):
+        raise ConfigError("--stream", f"{wanted.topic}={TRUST}: needs a pass: --trust, or NNGKIT_TRUST")
+    return Decisions(trust, recorder, wanted.topic)
+
+
 def _peer(
     wanted: StreamOptions, arguments: argparse.Namespace, recorder: Recorder, tls: TLS | None
 ) -> DocumentRecorder:
@@ -189,6 +203,7 @@ async def _record(arguments: argparse.Namespace) -> int:
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.writing.partition import Retention
 
+    arguments.stream.sort(key=lambda wanted: wanted.protocol != TRUST)  # it hears of the peers of the others
     places = [
         url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery
     ]
@@ -242,20 +257,22 @@ async def _record(arguments: argparse.Namespace) -> int:
                     working.cancel_scope.cancel()
 
                 async with contextlib.AsyncExitStack() as opened:
-                    sources: list[Socket | DocumentRecorder] = []
+                    sources: list[Socket | DocumentRecorder | Decisions] = []
                     for wanted in arguments.stream:
                         if wanted.protocol == DOCUMENTS:
                             peer = _peer(wanted, arguments, recorder, tls)
                             sources.append(await opened.enter_async_context(peer))
+                        elif wanted.protocol == TRUST:
+                            sources.append(opened.enter_context(_decisions(wanted, recorder, tls)))
                         else:
                             sources.append(opened.enter_context(_open(wanted, arguments, tls)))
                     say(NAME, _where(arguments, recorder, sources))
                     async with trio.open_nursery() as streams:
                         for wanted, source in zip(arguments.stream, sources, strict=True):
-                            if wanted.protocol != DOCUMENTS:
+                            if wanted.protocol in CLASSES:
                                 streams.start_soon(_one, recorder, source, wanted.topic, "plain" in wanted.flags)
-                        if any(wanted.protocol == DOCUMENTS for wanted in arguments.stream):
-                            streams.start_soon(trio.sleep_forever)  # peers run by themselves
+                        if any(wanted.protocol not in CLASSES for wanted in arguments.stream):
+                            streams.start_soon(trio.sleep_forever)  # these run by themselves
                         helpers.start_soon(printed)
                         working.start_soon(handle_signals)
                         if arguments.lease is not None:
@@ -283,12 +300,18 @@ def _age(path: str) -> float:
         return LEASE
 
 
-def _where(arguments: argparse.Namespace, recorder: Recorder, sources: list[Socket | DocumentRecorder]) -> str:
+def _where(
+    arguments: argparse.Namespace, recorder: Recorder, sources: list[Socket | DocumentRecorder | Decisions]
+) -> str:
+    from nngkit.cli.journal.decisions import Decisions
     from nngkit.protocols import Socket
 
     stats = recorder.stats
     words = [f"{arguments.journal}, partition {stats.partition}, from offset {stats.end} on"]
     for wanted, source in zip(arguments.stream, sources, strict=True):
+        if isinstance(source, Decisions):
+            words.append(f"{wanted.topic} ({TRUST}) of {source.trust.name}")
+            continue
         # with a token, the address of the BUS is secret too
         ways = [] if wanted.token else [f"listens at {address}" for address in source.addresses]
         if not isinstance(source, Socket):
