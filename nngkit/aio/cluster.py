@@ -263,6 +263,7 @@ class Endpoint(Node[E]):
         Raises:
             ConfigError: An unusable value.
             TooLarge: The payload is over the host's limit.
+            AccessDenied: The policy of a trust does not let this node ``submit`` jobs of the kind.
             Closed: The node was closed.
         """
         calls, _ = self._open_object()
@@ -339,7 +340,8 @@ class Endpoint(Node[E]):
         tasks may drain at once. A work function cannot drain its own node, as it would wait for its own end: start the
         call in a task or a thread beside it. For another node: return once the host has passed it on.
 
-        Raises NotFound, TimedOut, Closed, and RuntimeError in a work function of this node.
+        Raises NotFound, TimedOut, Closed, RuntimeError in a work function of this node, and, for another node,
+        AccessDenied if a trust's policy does not let this one ``vote``.
         """
         await self._drained(id, timeout)
 

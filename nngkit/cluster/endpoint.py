@@ -53,6 +53,7 @@ from nngkit.cluster.node.node import Node
 from nngkit.cluster.node.questions import Answered, DrainOrdered
 from nngkit.cluster.node.values import ContentChanged, DialRefused, NodeConfig
 from nngkit.cluster.node.voting import Store, VotingEvent
+from nngkit.cluster.rights import RIGHT
 from nngkit.cluster.shell.asking import Asking
 from nngkit.cluster.shell.discovery import announce, seek
 from nngkit.cluster.shell.disk import VoterDisk
@@ -575,6 +576,7 @@ class Endpoint(UnderTrio):
         Raises:
             ConfigError: An unusable value.
             TooLarge: The payload is over the host's limit.
+            AccessDenied: The policy of a trust does not let this node ``submit`` jobs of the kind.
             Closed: The node was closed.
         """
         self._check_open()
@@ -666,14 +668,15 @@ class Endpoint(UnderTrio):
         tasks may drain at once. A work function cannot drain its own node, as it would wait for its own end: start the
         call in a task or a thread beside it. For another node: return once the host has passed it on.
 
-        Raises NotFound, TimedOut, Closed, and RuntimeError in a work function of this node.
+        Raises NotFound, TimedOut, Closed, RuntimeError in a work function of this node, and, for another node,
+        AccessDenied if a trust's policy does not let this one ``vote``.
         """
         if id is None or id == self.id:
             await self._leave()
             return
         answer = await self._asking.ask("drain", check_id(id), timeout)
         if answer.why is not None:
-            raise NotFound(answer.why)
+            raise AccessDenied(answer.why) if answer.why.startswith(RIGHT) else NotFound(answer.why)
 
     # ---- life
 

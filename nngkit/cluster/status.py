@@ -63,6 +63,7 @@ class ClusterStatus(Fields, frozen=True):
         voters: The configured voters.
         jobs: Counts, first of all kinds, then by kind.
         counters: Counters of the host's parts, by name.
+        refused: What the host has refused to other nodes under a trust, by code: "binding", "right".
     """
 
     cluster: str
@@ -74,6 +75,7 @@ class ClusterStatus(Fields, frozen=True):
     voters: tuple[VoterState, ...] = ()
     jobs: tuple[JobCounts, ...] = ()
     counters: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
@@ -87,7 +89,10 @@ class ClusterStatus(Fields, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the content of an answer, for `parse`."""
-        return _STATUS.pack(self)
+        packed = _STATUS.pack(self)
+        if not self.refused:  # earlier versions say nothing of it
+            del packed["refused"]
+        return packed
 
 
 class ClusterTree(Fields, frozen=True):

@@ -93,7 +93,7 @@ def test_without_a_timeout_rows_are_as_before_there_was_one_and_later_fields_are
     assert parse(row, "ada") == submit
     row = pack(grant)
     assert len(row[2][0]) == 8
-    row[2][0] += [None, "later"]
+    row[2][0] += [None, None, "later"]
     assert parse(row, "ada") == grant
 
 
@@ -113,7 +113,7 @@ def test_bytes_of_version_0_1_are_read_and_written() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_further_items_of_a_later_version_are_ignored(message: Message) -> None:
-    left_out: dict[int, list[Any]] = {8: [None], 4: [0]}
+    left_out: dict[int, list[Any]] = {8: [None, None], 9: [None], 4: [0]}
     row = pack(message)
     for at, item in enumerate(row):
         if type(item) is list and item and type(item[0]) is list:

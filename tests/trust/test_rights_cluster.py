@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from nngkit.cluster import ClusterMessage, Host, Member
+from nngkit.cluster import ClusterMessage, Host, JobRun, Member
 from nngkit.cluster.frames import Channel, local_frame, pack_body, routed_frame
+from nngkit.cluster.jobs.messages import Finished, Holding, Ref, Results, pack
 from nngkit.cluster.tree.messages import KINDS, Alive, Members
 from nngkit.cluster.tree.messages import Member as MemberRow
 from nngkit.discovery import Bid, Daemon, DaemonSettings, Service
-from nngkit.errors import AccessDenied, ConfigError
+from nngkit.errors import AccessDenied, ConfigError, TimedOut
 from nngkit.mesh.wire import data_frame, key_of
 from nngkit.protocols import TLS
 from nngkit.testing import aeventually
@@ -24,7 +25,7 @@ from tests.trust.one_realm import OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
 WAIT = 15.0
-SHORT = 1.0  # seconds in which an honest node has long joined
+SHORT = 0.6  # seconds in which an honest node has long joined
 VOTERS = 'voter.* | vote = ["farm"] | carry = ["cluster:farm"]'
 WORKERS = 'render.* | join = ["farm"] | work = ["farm/render"]'
 SHOPS = 'shop.* | join = ["farm"] | submit = ["farm/render"]'
@@ -152,8 +153,8 @@ async def test_a_stranger_in_an_open_discovery_sees_no_applicant_and_runs_no_job
     ):
 
         @worker.work("render")
-        async def render(job: object) -> bytes:
-            ran.append(job.payload)  # type: ignore[attr-defined]
+        async def render(job: JobRun) -> bytes:
+            ran.append(job.payload)
             return b"done"
 
         await worker.joined(WAIT)
@@ -188,3 +189,209 @@ async def test_a_workers_pass_as_an_absent_voter_is_refused_by_both_others(realm
             await trio.sleep(SHORT)
             assert forger.role == "joining"
         assert {node.host for node in nodes.values()} == {"voter.a"}
+
+
+# ---- rights ----------------------------------------------------------------------------------------------------------
+
+
+def rendering(node: Member, ran: list[str | None], kind: str = "render") -> None:
+    """Have a node do jobs, and note whose they are."""
+
+    @node.work(kind)
+    async def render(job: JobRun) -> bytes:
+        ran.append(job.submitter)
+        return job.payload
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shop.w1", ""),
+        ("voter.b", ""),
+        ("guest.ada", r"right: guest\.ada may not join farm"),
+    ],
+)
+async def test_joining_takes_the_right_to(realm: OneRealm, name: str, says: str) -> None:
+    async with host(realm) as node, Member("farm", dial=node.address, trust=realm.trust(name)) as applicant:
+        if says:
+            with pytest.raises(AccessDenied, match=says):
+                await applicant.joined(SHORT)
+            assert node.refused == {"right": node.refused["right"]}
+        else:
+            await applicant.joined(WAIT)
+            assert applicant.host == "voter.a"
+
+
+async def test_a_member_leaves_a_host_that_may_not_be_one(realm: OneRealm, tmp_path: Path) -> None:
+    other = OneRealm(tmp_path / "other")  # a host with a policy of its own making
+    other.policy('* | vote = ["farm"] | join = ["farm"] | carry = ["cluster:farm"]')
+    async with (
+        Host("farm", listen=ANY, trust=other.trust("render.w1")) as node,
+        Member("farm", dial=node.address, trust=realm.trust("render.w2")) as applicant,
+    ):
+        with pytest.raises(AccessDenied, match=r"right: render\.w1 may not carry cluster:farm"):
+            await applicant.joined(SHORT)
+        realm.policy(WORKERS, 'render.w1 | carry = ["cluster:farm"]')
+        with pytest.raises(AccessDenied, match=r"right: render\.w1 may not vote farm"):
+            await applicant.joined(SHORT)
+        assert applicant.refused["right"] >= 2
+
+
+async def test_jobs_go_from_a_submitter_with_the_right_to_a_worker_with_the_right(realm: OneRealm) -> None:
+    ran: list[str | None] = []
+    wrong: list[str | None] = []
+    async with (
+        host(realm) as node,
+        member(realm, "render.w1", node.address) as worker,
+        member(realm, "shop.w1", node.address) as shop,
+    ):
+        rendering(worker, ran)
+        rendering(shop, wrong)
+        results = [result async for result in shop.map("render", [b"%d" % each for each in range(20)])]
+        assert results == [b"%d" % each for each in range(20)]
+        assert set(ran) == {shop.id}
+        assert len(ran) == 20
+        assert wrong == []
+        with pytest.raises(AccessDenied, match=r"right: shop\.w1 may not submit farm/thumb"):
+            await shop.submit("thumb", b"")
+        with pytest.raises(AccessDenied, match=r"right: render\.w1 may not submit farm/render"):
+            await worker.submit("render", b"")
+        with pytest.raises(AccessDenied, match=r"right: voter\.a may not submit farm/render"):
+            await node.submit("render", b"")
+        assert (await shop.status()).refused == node.refused
+
+
+async def test_a_policy_takes_work_away_and_gives_it_back(realm: OneRealm) -> None:
+    ran: list[str | None] = []
+    async with (
+        host(realm) as node,
+        member(realm, "render.w1", node.address) as worker,
+        member(realm, "shop.w1", node.address) as shop,
+    ):
+        rendering(worker, ran)
+        assert await (await shop.submit("render", b"1")).result(WAIT) == b"1"
+        realm.policy(VOTERS, SHOPS, 'render.* | join = ["farm"]')
+        await trio.sleep(0.2)  # for grants that are on their way
+        waiting = await shop.submit("render", b"2")
+        with pytest.raises(TimedOut):
+            await waiting.result(0.5)
+        assert len(ran) == 1
+        realm.policy(VOTERS, WORKERS, SHOPS)
+        assert await waiting.result(WAIT) == b"2"
+        realm.policy(VOTERS, WORKERS, 'shop.* | join = ["farm"]')
+        with pytest.raises(AccessDenied, match=r"right: shop\.w1 may not submit farm/render"):
+            await shop.submit("render", b"3")
+
+
+async def test_a_policy_takes_a_member_out_and_lets_it_come_back(realm: OneRealm) -> None:
+    async with host(realm) as node, member(realm, "render.w1", node.address) as worker:
+        realm.policy(VOTERS, SHOPS)
+        await aeventually(lambda: not worker.path)
+        with pytest.raises(AccessDenied, match=r"right: render\.w1 may not join farm"):
+            await worker.joined(SHORT)
+        realm.policy(VOTERS, SHOPS, WORKERS)
+        await worker.joined(WAIT)
+
+
+async def test_having_children_takes_the_right_to_carry(realm: OneRealm) -> None:
+    realm.policy(VOTERS, WORKERS, SHOPS, 'inner.* | join = ["farm"] | carry = ["cluster:farm"]')
+    ran: list[str | None] = []
+    async with (
+        Host("farm", listen=ANY, trust=realm.trust("voter.a"), fanout=2) as node,
+        member(realm, "inner.a", node.address, ANY) as inner,
+        member(realm, "render.w1", node.address, ANY) as first,
+        member(realm, "render.w2", node.address) as second,
+        member(realm, "shop.w1", node.address) as shop,
+    ):
+        assert first.children == ()
+        assert {second.parent, shop.parent} <= {"voter.a", inner.id}
+        assert inner.children
+        rendering(second, ran)
+        heard: list[bytes] = []
+
+        @node.on("chat")
+        async def hear(message: ClusterMessage) -> None:
+            heard.append(message.body)
+
+        await second.send("chat", b"to all")
+        await second.send("chat", b"to one", to=node.id)
+        assert await (await shop.submit("render", b"deep")).result(WAIT) == b"deep"
+        await aeventually(lambda: sorted(heard) == [b"to all", b"to one"])
+        assert ran == [shop.id]
+        assert (node.refused, inner.refused) == ({}, {})
+        realm.policy(VOTERS, WORKERS, SHOPS, 'inner.* | join = ["farm"]')
+        await aeventually(lambda: not inner.children and inner.id not in (second.path + shop.path))
+
+
+async def test_a_forged_result_or_answer_counts_for_nothing(realm: OneRealm) -> None:
+    started, going_on = trio.Event(), trio.Event()
+    async with (
+        host(realm) as node,
+        member(realm, "render.w1", node.address) as worker,
+        member(realm, "shop.w1", node.address) as shop,
+        member(realm, "shop.x", node.address) as forger,
+    ):
+
+        @worker.work("render")
+        async def render(job: JobRun) -> bytes:
+            started.set()
+            await going_on.wait()
+            return b"true"
+
+        job = await shop.submit("render", b"1")
+        await started.wait()
+        run = next(iter(worker._node.work.crew._running.values()))
+        grant = Ref(run.serial, run.term, run.fence, run.attempt)
+        before = sum(node.refused.values())
+        of_work = [
+            Results(worker.id, run.term, [run.serial], [run.fence], [b"forged"], [1], []),
+            Results(forger.id, run.term, [run.serial], [run.fence], [b"forged"], [1], []),
+            Holding([grant]),
+        ]
+        forge(forger, *(local_frame(Channel.WORK, pack(each)) for each in of_work))
+        finished = pack(Finished(shop.epoch, [job.number], [b"forged"], []))
+        drain = [0, 1, "drain", worker.id]
+        forge(
+            forger,
+            routed_frame(Channel.WORK, shop.id, forger.id, forger.epoch, finished),
+            routed_frame(Channel.WORK, shop.id, node.id, node.epoch, finished),
+            routed_frame(Channel.QUERY, worker.id, forger.id, forger.epoch, drain),
+        )
+        await aeventually(lambda: sum(node.refused.values()) == before + 4)
+        await aeventually(lambda: shop.refused == {"right": 1} and worker.refused == {"right": 1})
+        with pytest.raises(AccessDenied, match=r"right: shop\.x may not vote farm"):
+            await forger.drain(worker.id)
+        going_on.set()
+        assert await job.result(WAIT) == b"true"
+        assert worker.role == "member"
+
+
+async def test_without_a_policy_all_names_may_do_all_under_their_own(tmp_path: Path) -> None:
+    realm = OneRealm(tmp_path)
+    ran: list[str | None] = []
+    async with (
+        host(realm) as node,
+        member(realm, "any.worker", node.address, ANY) as worker,
+        member(realm, "any.shop", worker.address or "") as shop,
+    ):
+        rendering(worker, ran)
+        assert await (await shop.submit("render", b"1")).result(WAIT) == b"1"
+        assert ran == [shop.id]
+        assert node.refused == worker.refused == shop.refused == {}
+
+
+async def test_nodes_of_this_machine_without_a_pass_may_join_where_they_may_carry(tmp_path: Path) -> None:
+    realm = OneRealm(tmp_path)
+    plain = "tcp://127.0.0.1:0"
+    async with (
+        Host("farm", listen=plain, trust=realm.trust("voter.a")) as node,
+        Member("farm", dial=node.address, id="of no realm") as stranger,
+        Member("farm", dial=node.address, trust=realm.trust("render.w1")) as worker,
+    ):
+        await stranger.joined(WAIT)
+        await worker.joined(WAIT)
+        realm.policy(VOTERS, WORKERS)
+        await aeventually(lambda: not stranger.path and not worker.path)
+        realm.policy(VOTERS, WORKERS, '@local | vote = ["farm"] | carry = ["cluster:farm"]')
+        await stranger.joined(WAIT)
+        await worker.joined(WAIT)

@@ -47,7 +47,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from nngkit.cluster.jobs import messages
@@ -69,7 +69,11 @@ DOUBLINGS: Final = 8  # of that at most: 64 s
 
 
 class Crew:
-    """State of one node. `decide` divides jobs between the node and its children."""
+    """State of one node. `decide` divides jobs between the node and its children.
+
+    `may_do`: returns True if the child of a link, or for None the node itself, may do jobs of a kind; without it all
+    may.
+    """
 
     def __init__(
         self,
@@ -79,7 +83,9 @@ class Crew:
         slots: int = 0,
         limits: CrewLimits | None = None,
         decide: Decide = evenly,
+        may_do: Callable[[int | None, str], bool] | None = None,
     ) -> None:
+        self._may_do = may_do
         self.limits = limits or CrewLimits()
         self.stats = CrewStats()
         self.term = 0
@@ -225,6 +231,15 @@ class Crew:
         elif isinstance(message, messages.Parts | messages.Progress) and self._attached:
             self._up.append(message)
 
+    def at(self, link: int, serial: int, term: int, fence: int) -> bool:
+        """Return True if a grant is listed as at a child."""
+        return self._passed.link(serial, term, fence) == link
+
+    def _able(self, link: int | None, kinds: frozenset[str]) -> frozenset[str]:
+        """Return the kinds that a child, or the node itself, may do."""
+        may_do = self._may_do
+        return kinds if may_do is None else frozenset(kind for kind in kinds if may_do(link, kind))
+
     def from_host(self, message: messages.Message) -> None:
         """Forget results that the host has taken."""
         if isinstance(message, messages.Taken):
@@ -265,7 +280,8 @@ class Crew:
                         start = end
         if start == count:
             return
-        if block.kind in self.kinds and not self._draining and not self._places.narrow:
+        mine = block.kind in self.kinds and (self._may_do is None or self._may_do(None, block.kind))
+        if mine and not self._draining and not self._places.narrow:
             # the credit was withdrawn meanwhile: it is taken; with narrow kinds, whose credit is for more than `slots`
             # in all, it might wait long
             self._hand_over(term, block, start, count, None, None, now)
@@ -278,15 +294,18 @@ class Crew:
         """Return the room for a kind: of one group, or of all groups with that kind."""
         offers: list[Offer] = []
         groups: list[Credit | None] = []
-        own = self._places.groups.get(kind)
-        if own is not None and kinds in (None, own):
+        own = self._able(None, self._places.groups.get(kind, frozenset()))
+        if kind in own and kinds in (None, own):
             room, idle = self._room(kind)
             if room > 0:
                 offers.append(Offer(None, room, self._places.slots_of(kind), idle))
                 groups.append(None)
         for link, child in self._children.items():
             for credit in child.values():
-                if credit.jobs > 0 and kind in credit.kinds and kinds in (None, credit.kinds):
+                if not (credit.jobs > 0 and kind in credit.kinds):
+                    continue
+                able = self._able(link, credit.kinds)
+                if kind in able and kinds in (None, able):
                     offers.append(Offer(link, credit.jobs, credit.slots, credit.idle))
                     groups.append(credit)
         return offers, groups
@@ -303,13 +322,17 @@ class Crew:
     ) -> None:
         kind, visibility, stream, timeout = block.kind, block.visibility, block.stream, block.timeout
         serials, fences, attempts, payloads = block.serials, block.fences, block.attempts, block.payloads
+        submitters = block.submitters
         if end - start < len(serials):
             serials, fences = serials[start:end], fences[start:end]
             attempts, payloads = attempts[start:end], payloads[start:end]
+            submitters = submitters and submitters[start:end]
         if link is None:
             self.stats.granted += end - start
-            for serial, fence, attempt, payload in zip(serials, fences, attempts, payloads, strict=True):
-                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload, timeout)
+            names = [None] * len(serials) if submitters is None else submitters
+            rows = zip(serials, fences, attempts, payloads, names, strict=True)
+            for serial, fence, attempt, payload, name in rows:
+                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload, timeout, name)
                 job.renewed = now
                 if self._alone is not None:
                     self._return([job])  # it was on its way
@@ -324,7 +347,9 @@ class Crew:
         credit.use(end - start)
         self.stats.passed += end - start
         self._passed.hand(link, term, serials, fences, attempts)
-        passed = messages.Block(credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout)
+        passed = messages.Block(
+            credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout, submitters
+        )
         self._effects.down.append((link, messages.Grant(term, [passed])))
 
     def _take_alone(self, job: CrewJob, now: float) -> None:
@@ -622,14 +647,17 @@ class Crew:
     def _demand(self) -> list[messages.Wanted]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], Credit] = {}
-        for kind, group in self._places.groups.items():
-            if group not in wanted:
+        for kind, all_kinds in self._places.groups.items():
+            group = self._able(None, all_kinds)
+            if group and group not in wanted:
                 room, idle = self._room(kind)
                 wanted[group] = Credit(group, 0, room, 0 if self._draining else self._places.slots_of(kind), idle)
-        for groups in self._children.values():
+        for link, groups in self._children.items():
             for credit in groups.values():
-                if (total := wanted.get(credit.kinds)) is None:
-                    total = wanted[credit.kinds] = Credit(credit.kinds)
+                if not (kinds := self._able(link, credit.kinds)):
+                    continue
+                if (total := wanted.get(kinds)) is None:
+                    total = wanted[kinds] = Credit(kinds)
                 total.add(credit.jobs, credit.slots, max(0, credit.idle))
         return self._asked.changes(wanted)
 

@@ -32,10 +32,11 @@ PLACING: Final = 1.0  # seconds that a worker may take to say that it has a job 
 
 
 class HostGrants:
-    """Grants of one term, and the reports about them."""
+    """Grants of one term, and the reports about them. `names`: they say whose jobs they are."""
 
-    def __init__(self, jobs: JobStates) -> None:
+    def __init__(self, jobs: JobStates, *, names: bool = False) -> None:
         self._jobs = jobs
+        self.names = names
         self._links: dict[int, dict[int, Credit]] = {}
         self._to_record: list[Job] = []
         self._recording = 0  # jobs whose start is proposed
@@ -185,8 +186,10 @@ class HostGrants:
         if due < self._jobs.wake_at:
             self._jobs.wake_at = due
         self._jobs.stats.granted += len(serials)
+        jobs = self._jobs.table.jobs
+        submitters = [jobs[serial].source.origin for serial in serials] if self.names else None
         return used, messages.Block(
-            group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout
+            group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout, submitters
         )
 
     def holding(self, link: int, refs: Iterable[messages.Ref], now: float) -> None:

@@ -26,6 +26,7 @@ term and fence: the fence counts the grants of the job in the term.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
@@ -64,8 +65,10 @@ Numbers: TypeAlias = Annotated[list[Natural], ROWS]
 Blobs: TypeAlias = Annotated[list[bytes], ROWS]
 if TYPE_CHECKING:
     OneOr: TypeAlias = list[int]  # once it is read
+    Submitters: TypeAlias = list[str]
 else:
     OneOr = Natural | Numbers
+    Submitters = Name | Annotated[list[Name], ROWS]
 
 
 class Message(Row, frozen=True):
@@ -344,7 +347,11 @@ class Starting(_Refs, frozen=True, tag=27):
 
 
 class Block(Row, frozen=True):
-    """Granted jobs of one kind for the credit of one group: columns. ``timeout``: None is left out of a row."""
+    """Granted jobs of one kind for the credit of one group: columns.
+
+    ``timeout``: None is left out of a row. ``submitters``: ids of the nodes that the jobs come from; None, where no
+    names are proven, is left out of a row too.
+    """
 
     group: Natural
     kind: Kind
@@ -355,10 +362,13 @@ class Block(Row, frozen=True):
     attempts: OneOr
     payloads: Blobs
     timeout: Span | None = None
+    submitters: Submitters | None = None
 
     def check(self) -> None:
         """Raise ValueError unless the columns are of one length."""
         _spread(self, len(self.serials), "fences", "attempts", "payloads")
+        if self.submitters is not None:
+            _spread(self, len(self.serials), "submitters")
 
 
 class Grant(Message, frozen=True, tag=30):
@@ -404,7 +414,11 @@ def pack(message: Message) -> list[Any]:
         case 30:
             for block in row[2]:
                 block[5], block[6] = _uniform(block[5]), _uniform(block[6])
-                _trim(block, 8)
+                if block[9] is None:
+                    del block[9]
+                    _trim(block, 8)
+                else:
+                    block[9] = _uniform(block[9])
     return row
 
 
@@ -429,7 +443,7 @@ def _spread(row: Row, count: int, *names: str) -> None:
     """Make columns of values that stand for equal ones. Raises ValueError for a column of another length."""
     for name in names:
         column = getattr(row, name)
-        if type(column) is int:
+        if type(column) in (int, str):
             force_setattr(row, name, [column] * count)
         elif len(column) != count:
             raise ValueError(f"field {name!r} has {len(column)} values instead of {count}")
@@ -440,6 +454,18 @@ class _Job(Spec, frozen=True, tag=0):
 
 
 _JOBS: Final = Rows[_Job]("job", _Job)
+
+
+def grants_in(message: Message) -> Iterator[tuple[int, int, int]]:
+    """Yield serial, term and fence of the grants that a child's message is about."""
+    match message:
+        case Results(term=term, serials=serials, fences=fences, failures=failures):
+            yield from zip(serials, repeat(term), fences)
+            yield from ((failed.serial, term, failed.fence) for failed in failures)
+        case _Refs(refs=refs):
+            yield from ((ref.serial, ref.term, ref.fence) for ref in refs)
+        case Parts(rows=rows) | Progress(rows=rows):
+            yield from ((row.serial, row.term, row.fence) for row in rows)
 
 
 def batches(rows: list[T], most: int = MOST_ROWS) -> Iterator[list[T]]:

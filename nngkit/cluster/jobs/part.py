@@ -21,6 +21,7 @@ from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded, Submitter
 from nngkit.cluster.jobs.table import JobTable
 from nngkit.cluster.jobs.values import CrewJob, JobEnd
 from nngkit.cluster.log_clock import NEVER, LogClock
+from nngkit.cluster.rights import NodeRights
 
 _TO_HOST = (messages.Submit, messages.Received, messages.Cancel, messages.Waiting)
 _TO_SUBMITTER = (
@@ -75,7 +76,11 @@ class WorkNodeEffects:
 
 
 class WorkPart:
-    """Jobs of one run of a node. `wall` returns seconds since 1970 for a monotonic time."""
+    """Jobs of one run of a node. `wall` returns seconds since 1970 for a monotonic time.
+
+    With `rights` submissions need theirs, and what a host says has to come from a node that may host. `may_do`: see
+    Crew. `screen`: returns the message of a child as far as it may say it, or None.
+    """
 
     def __init__(
         self,
@@ -87,10 +92,14 @@ class WorkPart:
         decide: Decide,
         rng: RandomSource,
         wall: Callable[[float], float],
+        rights: NodeRights | None = None,
+        may_do: Callable[[int | None, str], bool] | None = None,
+        screen: Callable[[int, messages.Message], messages.Message | None] | None = None,
     ) -> None:
         self.id = id
+        self._rights, self._screen = rights, screen
         self.submitter = Submitter(id, epoch)
-        self.crew = Crew(id, kinds=kinds, slots=slots, decide=decide)
+        self.crew = Crew(id, kinds=kinds, slots=slots, decide=decide, may_do=may_do)
         self.host: WorkHost | None = None
         self._rng = rng
         self._wall = wall
@@ -108,7 +117,16 @@ class WorkPart:
         """Begin the queue of a term, from what the log has."""
         wall = self._wall(now)
         time = clock.lead(table.clock, now, wall)
-        self.host = WorkHost(self.id, term=term, table=table, now=now, wall=time, ahead=wall - time, rng=self._rng)
+        self.host = WorkHost(
+            self.id,
+            term=term,
+            table=table,
+            now=now,
+            wall=time,
+            ahead=wall - time,
+            rng=self._rng,
+            names=self._rights is not None,
+        )
 
     def deposed(self) -> None:
         """End the queue: another node has it, or none."""
@@ -146,7 +164,7 @@ class WorkPart:
             return
         if from_parent:
             self.crew.from_parent(message, now)
-        else:
+        elif self._screen is None or (message := self._screen(link, message)) is not None:
             self.crew.from_child(link, message, now)
 
     def from_node(self, sender: str, row: list[Any], now: float) -> None:
@@ -156,11 +174,35 @@ class WorkPart:
     def _message(self, sender: str, message: messages.Message | None, now: float) -> None:
         if isinstance(message, _TO_HOST):
             if self.host is not None:
-                self.host.unicast(sender, message, now)
+                self._to_host(self.host, sender, message, now)
+        elif self._rights is not None and sender != self.id and not self._rights.may_host(sender):
+            pass  # it is counted there
         elif isinstance(message, _TO_SUBMITTER):
             self.submitter.receive(message, now)
         elif isinstance(message, messages.Taken):
             self.crew.from_host(message)
+
+    def _to_host(self, host: WorkHost, sender: str, message: messages.Message, now: float) -> None:
+        """Have the queue take in a submitter's message; refuse the jobs that it may not submit."""
+        if self._rights is not None and isinstance(message, messages.Submit):
+            message = self._permitted(self._rights, sender, message, now)
+        host.unicast(sender, message, now)
+
+    def _permitted(self, rights: NodeRights, sender: str, message: messages.Submit, now: float) -> messages.Submit:
+        groups, rows = [], []
+        for group in message.groups:
+            if rights.may_submit(sender, group.spec.kind):
+                groups.append(group)
+            else:
+                why = rights.refused_job(sender, group.spec.kind)
+                rows += [messages.NotAccepted(number, why) for number in group.numbers]
+        for some in messages.batches(rows):
+            refused = messages.Refused(message.epoch, some)
+            if sender == self.id:
+                self.submitter.receive(refused, now)
+            else:
+                self._effects.nodes.append((sender, messages.pack(refused)))
+        return messages.Submit(message.epoch, message.floor, groups)
 
     # ---- time and effects
 
@@ -187,7 +229,7 @@ class WorkPart:
         submitted = self.submitter.take(now)
         for message in submitted.sends:
             if host is not None:
-                host.unicast(self.id, message, now)
+                self._to_host(host, self.id, message, now)
                 moved = True
             else:
                 out.nodes.append(("", messages.pack(message)))

@@ -58,7 +58,11 @@ LOCAL: Final = -1
 
 
 class WorkHost:
-    """The queue of one term. `wall`: the log's clock at `now`, in seconds; `ahead`: the wall clock's lead over it."""
+    """The queue of one term.
+
+    `wall`: the log's clock at `now`, in seconds; `ahead`: the wall clock's lead over it; `names`: ids of submitters are
+    proven, and grants say them.
+    """
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class WorkHost:
         rng: RandomSource,
         limits: values.WorkLimits | None = None,
         ahead: float = 0.0,
+        names: bool = False,
     ) -> None:
         self.id, self.term, self.table = id, term, table
         self.limits = limits or values.WorkLimits()
@@ -82,7 +87,7 @@ class WorkHost:
         self._operations: list[Op] = []
         self._intake = Intake(term, table, self.limits, self.stats, self._operations)
         self._jobs = JobStates(table, term=term, now=now, wall=wall, limits=self.limits, stats=self.stats)
-        self._grants = HostGrants(self._jobs)
+        self._grants = HostGrants(self._jobs, names=names)
         self._pauses: list[tuple[Job, int]] = []  # failed starts to be recorded, and when the next may follow
         self._failed: dict[int, str] = {}  # their workers, by serial, until that is committed
         self._results: list[tuple[Job, bytes]] = []  # to be proposed

@@ -54,6 +54,7 @@ from nngkit.cluster.frames import (
     parse_routed,
     routed_frame,
 )
+from nngkit.cluster.jobs import messages as work_messages
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
@@ -77,7 +78,7 @@ from nngkit.mesh.wire import DATA
 HEARTBEAT: Final = 0.4  # seconds between heartbeats of links: three are missed before one is dropped
 MOST_KINDS_BYTES: Final = 300  # of the kinds in a node's facts, which have 512
 MOST_BAD: Final = 100  # unreadable frames of one link after which it is cut off: an honest neighbour sends none
-POLICY: Final = 1.0  # seconds between two looks whether the policy has changed
+POLICY: Final = 0.5  # seconds between two looks whether the policy has changed
 ROUNDS: Final = 1000  # of carrying effects between the parts: a handful happen, more is an endless exchange
 
 
@@ -130,7 +131,16 @@ class Node:
         self.mesh = MeshState(config.id, epoch, now, config.mesh, voices=voices)
         self.letters = Letters(epoch, config.letters)
         self.work = WorkPart(
-            config.id, epoch, kinds=config.kinds, slots=config.slots, decide=config.decide, rng=rng, wall=self.wall
+            config.id,
+            epoch,
+            kinds=config.kinds,
+            slots=config.slots,
+            decide=config.decide,
+            rng=rng,
+            wall=self.wall,
+            rights=self.rights,
+            may_do=None if self.rights is None else self._may_do,
+            screen=None if self.rights is None else self._screened,
         )
         self.voting: VotingPart | None = None
         if is_voter:
@@ -161,6 +171,7 @@ class Node:
             stats=self.stats,
             post=self.post,
             report=self.report,
+            rights=self.rights,
         )
         self.place.join(now)
 
@@ -350,6 +361,33 @@ class Node:
             self.rights.judge.misspeaks(there.who, sender)
         return fine
 
+    def _may_do(self, link: int | None, kind: str) -> bool:
+        """Return True if the child of a link, or this node, may do jobs of a kind. With others below, a child may."""
+        assert self.rights is not None
+        if link is None:
+            return self.rights.works_on(self.id, kind)
+        there = self.greetings.opened(link)
+        return there is not None and (self.place.carries(link) or self.rights.works_on(there.id, kind))
+
+    def _screened(self, link: int, message: work_messages.Message) -> work_messages.Message | None:
+        """Return a child's message about jobs if it may say that; else None."""
+        rights, there, crew = self.rights, self.greetings.opened(link), self.work.crew
+        if rights is None or there is None:
+            return None
+        if isinstance(message, work_messages.Results) and not self._spoken(there, message.worker):
+            return None
+        if self.place.carries(link):
+            return message
+        if isinstance(message, work_messages.Demand):
+            for kind in {kind for row in message.rows for kind in row.kinds or ()}:
+                rights.may_work(there.id, kind)  # counted; no job follows, see `_may_do`
+        elif not rights.works(there.id) and not all(
+            crew.at(link, *grant) for grant in work_messages.grants_in(message)
+        ):
+            rights.may_work(there.id, "*")
+            return None
+        return message
+
     def _look_at_policy(self, rights: NodeRights, now: float) -> None:
         """Apply a policy that has changed to the neighbours."""
         self._policy_at = now + POLICY
@@ -445,6 +483,9 @@ class Node:
 
     def set_work(self, kinds: Mapping[str, int], slots: int, now: float) -> None:
         """Change the kinds of jobs that the node does, how many of each at a time, and how many in all."""
+        if self.rights is not None:
+            for kind in kinds:
+                self.rights.may_work(self.id, kind)  # told here, where the program is
         self.work.crew.set_work(kinds, slots, now)
         self.place.set_facts(self._facts(), now)
 

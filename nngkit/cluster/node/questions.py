@@ -15,6 +15,7 @@ from nngkit.cluster.frames import Channel, Kind
 from nngkit.cluster.jobs.part import WorkPart
 from nngkit.cluster.log_clock import NEVER
 from nngkit.cluster.node.values import NodeConfig, NodeStats
+from nngkit.cluster.rights import RIGHT, NodeRights, name_of
 from nngkit.cluster.status import ClusterMember, ClusterStatus, ClusterTree, JobCounts, VoterState
 from nngkit.cluster.tree.place import Place
 from nngkit.mesh.wire import MOST_ORIGIN
@@ -69,7 +70,7 @@ class Questions:
     """Questions of one node, and those of others to it, which it answers from its parts.
 
     `voter_link`: returns the link to a voter; `grants`: returns True if this host may grant work now; `post`: sends a
-    row to one node; `report`: tells the program.
+    row to one node; `report`: tells the program. `rights`: answers, and orders to leave, come from nodes that may host.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Questions:
         grants: Callable[[float], bool],
         post: Callable[[Channel, str, Sequence[object], float], object],
         report: Callable[[Answered | DrainOrdered], None],
+        rights: NodeRights | None = None,
     ) -> None:
+        self._rights = rights
         self.wake_at = NEVER
         self._config = config
         self._place, self._work, self._stats = place, work, stats
@@ -128,18 +131,34 @@ class Questions:
                 if (answer := self._answer(question, sender, now)) is not None:
                     self._send(sender, answer, now)
             case Answer(number, content):
-                if self._waiting.pop(number, None) is not None:
+                if self._answers(number, sender):
                     self._report(Answered(number, content, sender))
             case Denial(number, why):
-                if self._waiting.pop(number, None) is not None:
+                if self._answers(number, sender):
                     self._report(Answered(number, None, sender, why))
             case None:
                 pass
+
+    def _answers(self, number: int, sender: str) -> bool:
+        """Return True if a node may answer the question of this number, which is then over."""
+        if number not in self._waiting or self._unfit(sender, self._waiting[number][0]):
+            return False
+        del self._waiting[number]
+        return True
+
+    def _unfit(self, sender: str, asked: str = "") -> bool:
+        """Return True if a node is neither the one that was asked nor one that may be host."""
+        own = sender in (asked, self._config.id)
+        return self._rights is not None and not own and not self._rights.may_host(sender)
 
     def _answer(self, question: Question, sender: str, now: float) -> Answer | Denial | None:
         number, what, argument = question.number, question.what, question.argument
         place = self._place
         if what == "drain":
+            if self._unfit(sender):
+                return Denial(
+                    number, f"{RIGHT}{name_of(sender)} may not vote {self._config.cluster}: it may drain itself"
+                )
             if argument == self._config.id:
                 self._report(DrainOrdered())
                 return Answer(number, {})
@@ -181,6 +200,7 @@ class Questions:
             voters=tuple(VoterState(name, at, name in connected) for name, at in sorted(config.voters.items())),
             jobs=tuple(JobCounts(*row) for row in self._work.counts()),
             counters={**counters, **asdict(self._stats), **self._work.counters()},
+            refused={} if config.judge is None else dict(config.judge.refusals),
         )
 
     def tree(self) -> ClusterTree:

@@ -145,6 +145,7 @@ class JobRun:
         try_number: 1 for the first try.
         fence: Term and number: higher for each later grant of the job. Pass it to a store that refuses a lower one than
             it has seen, and no late try overwrites the work of a later one.
+        submitter: Id of the node that it comes from; None without a trust.
     """
 
     def __init__(self, node: JobNode, job: CrewJob) -> None:
@@ -153,6 +154,7 @@ class JobRun:
         self.payload = job.payload
         self.try_number = job.attempt
         self.fence = job.term, job.fence
+        self.submitter = job.submitter
         self._node = node
         self._job = job
 

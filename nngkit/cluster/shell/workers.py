@@ -26,9 +26,10 @@ from nngkit.cluster.jobs.part import JobStart, JobStop, RoomForJobs
 from nngkit.cluster.jobs.submitter import JobAccepted, JobEnded
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.cluster.node.node import Node
+from nngkit.cluster.rights import RIGHT
 from nngkit.cluster.shell.jobs import Job, JobRun
 from nngkit.cluster.shell.map import Ahead
-from nngkit.errors import ConfigError, Full, JobFailed, TooLarge
+from nngkit.errors import AccessDenied, ConfigError, Full, JobFailed, TooLarge
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -387,7 +388,7 @@ class Workers:
                 return job
 
     async def submit(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
-        """Submit a job, and wait until it is accepted. Raises ConfigError, TooLarge, Closed."""
+        """Submit a job, and wait until it is accepted. Raises ConfigError, TooLarge, AccessDenied, Closed."""
         job = await self.begin(kind, payload, key, options)
         accepted = self._accepting[job.number] = trio.Event()
         self._shell._act_soon()
@@ -417,7 +418,8 @@ class Workers:
             return
         failure: Exception | None = None
         if event.outcome == "refused":
-            failure = ConfigError("job", event.text)
+            right = event.text.startswith(RIGHT)
+            failure = AccessDenied(event.text) if right else ConfigError("job", event.text)
             job.refused = True
         elif event.outcome != "result":
             text = event.text or event.outcome if event.error in OF_THE_HOST else f"{event.error}: {event.text}"
