@@ -1,4 +1,4 @@
-"""What the nodes of a cluster may call themselves, and do, where connections prove names. Pure.
+"""Names and rights of the nodes of a cluster, where connections prove names. Pure.
 
 The decisions come from a `Judge`, as nngkit.trust.Rights is one; here is what is asked for, of which name:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from nngkit.mesh.wire import data_frame, key_of
 from nngkit.protocols import TLS
 from nngkit.testing import aeventually
 from nngkit.trust.realm import Realm
+from tests.cli.commands import nngkit
 from tests.trust.one_realm import OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
@@ -395,3 +397,27 @@ async def test_nodes_of_this_machine_without_a_pass_may_join_where_they_may_carr
         realm.policy(VOTERS, WORKERS, '@local | vote = ["farm"] | carry = ["cluster:farm"]')
         await stranger.joined(WAIT)
         await worker.joined(WAIT)
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_commands_are_told_what_they_may_not(realm: OneRealm) -> None:
+    async def fails(*arguments: str, name: str, words: str) -> None:
+        own = ("--trust", str(realm.file(name)))
+        done = await trio.to_thread.run_sync(lambda: nngkit(*arguments, *own))
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert words in done.stderr
+
+    async with host(realm) as node, member(realm, "render.w1", node.address) as worker:
+        rendering(worker, [])
+        to = ("farm", "--dial", node.address)
+        await fails("join", *to, name="guest.ada", words="right: guest.ada may not join farm")
+        await fails("submit", *to, "--kind", "render", "x", name="render.w2", words="may not submit farm/render")
+        await fails("cluster", "drain", *to[:1], worker.id, *to[1:], name="shop.w1", words="shop.w1 may not vote farm")
+        own = ("--trust", str(realm.file("shop.w1")))
+        status = await trio.to_thread.run_sync(lambda: nngkit("cluster", "status", *to, "--json", *own))
+        assert json.loads(status.stdout)["refused"]["right"] >= 3
+        shown = await trio.to_thread.run_sync(lambda: nngkit("cluster", "status", *to, *own))
+        assert "refused: " in shown.stdout

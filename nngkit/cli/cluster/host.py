@@ -103,8 +103,6 @@ def _voters(arguments: argparse.Namespace) -> dict[str, str] | None:
     for name, url in arguments.voter:
         if voters.setdefault(name, url) != url:
             raise ConfigError("--voter", f"{name} has two addresses", name)
-    if voters and arguments.id is None:
-        raise ConfigError("--id", "is required with --voter: which of them is this node?")
     return voters or None
 
 
@@ -114,6 +112,7 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
     from nngkit.cluster import Host
     from nngkit.discovery.settings import ClientSettings
     from nngkit.journal.recorder import Recorder
+    from nngkit.trust import Trust, chosen
 
     names = list(voters or {})
     token, urls = joining([arguments.listen, *(voters or {}).values()], arguments.token, "--listen")
@@ -125,6 +124,8 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
         del settings["id"]
     certificates = ClientSettings.from_environment().certificates
     settings["tls"] = one_tls(arguments, certificates, [arguments.listen], [*urls[1:], *arguments.discovery])
+    if voters and arguments.id is None and not isinstance(chosen(None, settings["tls"]), Trust):
+        raise ConfigError("--id", "is required with --voter: which of them is this node?")
 
     async with AsyncExitStack() as opened:
         recorder: Any = None

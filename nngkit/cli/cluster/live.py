@@ -115,6 +115,8 @@ def status_lines(status: ClusterStatus, colour: bool) -> list[str]:
     if counts:
         names = ("JOBS", "WAITING", "RUNNING", "DONE", "FAILED", "DEAD", "CANCELLED")
         lines += ["", *columns(names, counts, colour).splitlines()]
+    if status.refused:
+        lines += ["", "refused: " + ", ".join(f"{count} {code}" for code, count in sorted(status.refused.items()))]
     return lines
 
 
