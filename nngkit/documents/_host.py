@@ -120,7 +120,6 @@ class PeerHost:
             replica,
             _Content(document, self.engine),
             log=document_log,
-            token=self.options.token,
             relay=self.options.relay,
             refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
             cut=self.exchange.cut,
@@ -221,7 +220,7 @@ class PeerHost:
         """Wait until `peers` peers have the current content on disk. Raises TimedOut, EditRefused, AccessDenied."""
         versions = dict(self.open_documents[document.name].copy.replica.versions)
         refused: dict[EditStream, EditRefused] = {}
-        request = Have(self.me, self.options.token, document.name, versions, True, HAVE)
+        request = Have(self.me, None, document.name, versions, True, HAVE)
         done: set[EditStream] = set()
         asked: set[EditStream] = set()
         with trio.move_on_after(float("inf") if timeout is None else timeout):

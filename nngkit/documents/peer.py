@@ -254,7 +254,7 @@ class DocumentPeer(UnderTrio):
     @property
     def addresses(self) -> tuple[str, ...]:
         """The BUS addresses that this peer listens on."""
-        return tuple(self._exchange.bus.addresses)
+        return self._exchange.addresses
 
     @property
     def address(self) -> str:

@@ -73,7 +73,7 @@ def copy(drive: Drive) -> None:
     trips, disk = RoundTrips(), Disk()
     replica = Replica("d", ME, rng=Random(seed), settings=settings, askable=seed % 3 > 0, round_trips=trips)
     made = LocalCopy(
-        replica, Content(drive), log=disk if seed % 2 else None, relay=seed % 4 == 1, token="t" if seed else None,
+        replica, Content(drive), log=disk if seed % 2 else None, relay=seed % 4 == 1,
         refused=lambda *why: drive.note("refused", why), cut=lambda peer: drive.note("cut", peer),
     )  # fmt: skip
     asked: list[Any] = []

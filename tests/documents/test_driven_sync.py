@@ -57,7 +57,7 @@ class Peer:
             DOC, self.me, rng=Random(epoch), settings=settings, askable=self.askable, round_trips=self.trips
         )
         self.copy = LocalCopy(
-            replica, self.content, log=self.disk, relay=number == 1, token="t" if number == 2 else None,
+            replica, self.content, log=self.disk, relay=number == 1,
             refused=lambda peer, why: drive.note(number, "refused", peer, why),
             cut=lambda peer: drive.note(number, "cut", peer),
         )  # fmt: skip

@@ -32,7 +32,7 @@ ME, ADA, BOB = (EditStream(bytes([n]) * 8, n) for n in range(3))
 class World:
     """A copy, and other authors of the same document."""
 
-    def __init__(self, *, relay: bool = False, token: str | None = None, askable: bool = True) -> None:
+    def __init__(self, *, relay: bool = False, askable: bool = True) -> None:
         self.saw: dict[Name, frozenset[Name]] = {}
         self.content = Plain(self.saw)
         self.disk = Disk()
@@ -42,7 +42,6 @@ class World:
             self.replica,
             self.content,
             log=self.disk,
-            token=token,
             relay=relay,
             refused=lambda peer, why: self.refusals.append((peer, why)),
         )
@@ -171,18 +170,18 @@ def test_edit_in_our_name_is_reported() -> None:
     assert world.refusals == [(ADA, "it claims to be this peer")]
 
 
-def test_requests_carry_the_token_and_our_versions() -> None:
-    world = World(token="secret")
+def test_requests_carry_our_versions() -> None:
+    world = World()
     world.copy.heard(world.write(ADA, 1), ADA, world.now)
     world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2}), BOB, world.now)
     world.step()
     ((ask, request),) = world.step(0.02).ask
     assert isinstance(ask, AskEdits)
-    assert request == Nack(ME, "secret", "minutes", (Range(*BOB, 1, 2),))
+    assert request == Nack(ME, None, "minutes", (Range(*BOB, 1, 2),))
     world.copy.heard(DocumentHeartbeat("minutes", None, None, {BOB: 2000}), BOB, world.now)
     world.copy.replied(ask, Resent(BOB, "minutes", (), True), world.now)
     ((_, request),) = world.step(2.0).ask
-    assert request == Want(ME, "secret", "minutes", world.content.state(), {ADA: 1})
+    assert request == Want(ME, None, "minutes", world.content.state(), {ADA: 1})
 
 
 def test_equal_versions_with_other_content_are_requested_from_scratch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,21 +13,27 @@ import trio
 import trio.lowlevel
 
 from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
-from nngkit.documents.sync import exchange
+from nngkit.documents.sync import exchange, proofs
 from nngkit.documents.sync.addresses import with_token
 from nngkit.documents.sync.messages import (
     Aware,
+    Diff,
     DocumentHeartbeat,
+    Introduction,
+    Invitation,
     Manifest,
     Nack,
+    Proof,
+    Prove,
     Range,
     Updates,
     Want,
+    Welcome,
 )
-from nngkit.documents.sync.wire import decode_reply, encode
+from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import Edit
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut
-from nngkit.protocols import Bus, Req
+from nngkit.protocols import Bus, Rep, Req
 from nngkit.testing import aeventually
 from tests.documents.greetings import heartbeat, hello
 
@@ -572,10 +579,87 @@ async def test_request_for_another_store_is_refused_before_the_token_is_checked(
                 reply = await ask(req, hello(STRANGER, token, store=b"another_"))
                 assert (reply.code, reply.why) == ("store", "another store is served here now")
             reply = await ask(req, hello(STRANGER, "secret", store=peer.me.origin))
-            assert reply.sender == peer.me
-            assert reply.about.bus
-            reply = await ask(req, hello(STRANGER, "wrong", store=peer.me.origin))
+            assert isinstance(reply, Prove)  # the token itself counts for nothing
+            reply = await ask(req, proof(reply, "wrong"))
             assert reply.code == "token"
+
+
+def proof(asked: Prove, token: str, **about: Any) -> Proof:
+    own = secrets.token_bytes(32)
+    tag = proofs.mac(token, proofs.ASKING, asked.nonce, own, STRANGER)
+    return Proof(STRANGER, asked.nonce, own, tag, Introduction(**about))
+
+
+async def test_a_token_is_proven_on_each_connection_and_by_both_ends() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
+        peer.open("minutes").text("body").insert(0, "hello")
+        want = Want(STRANGER, "secret", "minutes", None, {})
+        with Req(dial=peer.repair_addresses[0]) as req, Req(dial=peer.repair_addresses[0]) as other:
+            asked = await ask(req, hello(STRANGER))
+            assert await ask(req, want) == asked
+            proven = proof(asked, "secret")
+            welcome = await ask(req, proven)
+            assert welcome.about.mac == proofs.mac("secret", proofs.ASKED, proven.nonce, proven.own, STRANGER)
+            assert welcome.about.bus == peer.addresses
+            assert isinstance(await ask(req, want), Diff)
+            assert (await ask(other, proven)).code == "token"  # it was used
+            assert isinstance(await ask(other, want), Prove)
+
+
+async def test_a_session_has_a_path_of_its_own_for_one_connection() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
+        with Req(dial=peer.repair_addresses[0]) as req:
+            welcome = await ask(req, proof(await ask(req, hello(STRANGER)), "secret", session=True))
+            other = await ask(req, hello(STRANGER, session=True))  # proven now
+        (url,), (second,) = welcome.about.bus, other.about.bus
+        base, _, session = url.partition("?")
+        assert peer.address.startswith(base)
+        assert (len(session), url != second) == (32, True)
+        for wrong in (base, f"{base}?", f"{base}?{'0' * 32}"):
+            with Bus(dial=wrong) as bus, pytest.raises(TimedOut):
+                await bus.await_for_peers(1, timeout=0.3)
+        with Bus(dial=url) as bus, Bus(dial=second) as another:
+            for each in (bus, another):
+                await each.await_for_peers(1, timeout=PATIENCE)
+            with Bus(dial=url) as again, pytest.raises(TimedOut):
+                await again.await_for_peers(1, timeout=0.3)
+
+
+async def test_a_peer_that_does_not_have_the_token_is_not_joined() -> None:
+    """It asks for a proof, and answers with a welcome of its own."""
+    with Rep(listen="ws://127.0.0.1:0/repair") as rep:
+
+        async def answer() -> None:
+            async for question in rep:
+                request = decode_request(question.body)
+                reply = Welcome(STRANGER, Invitation(1, mac=b"x" * 32))
+                asked = isinstance(request, Proof)
+                await question.areply(encode(reply if asked else Prove(STRANGER, b"n" * 32)))
+
+        async with trio.open_nursery() as nursery, DocumentPeer(join=rep.address, token="secret") as peer:
+            nursery.start_soon(answer)
+            with pytest.raises(AccessDenied, match="does not prove the token"):
+                await peer.wait_for_peers(1, PATIENCE)
+            nursery.cancel_scope.cancel()
+
+
+def test_challenges_and_sessions_end_in_ten_seconds_and_are_bounded() -> None:
+    gate = proofs.Gate("secret")
+    asked = Prove(STRANGER, gate.challenge(1, b"n" * 32, 0.0))
+    assert gate.check(proof(asked, "secret"), 10.1) is None
+    assert not gate.has_proven(1)
+    assert gate.challenge(1, b"n" * 32, 0.0) == gate.challenge(1, b"o" * 32, 5.0) == b"n" * 32
+    assert gate.challenge(2, b"p" * 32, 0.0) != gate.challenge(2, b"o" * 32, 5.1)
+    assert gate.check(proof(asked, "secret"), 10.0) is not None
+    assert gate.has_proven(1)
+    old, new = gate.session(b"a" * 16, 0.0), gate.session(b"b" * 16, 0.0)
+    assert not gate.enter(old, 10.1)
+    assert gate.enter(new, 10.0)
+    assert not gate.enter(new, 10.0)
+    first = gate.session(b"c" * 16, 0.0)
+    for number in range(proofs.MOST):
+        gate.session(number.to_bytes(16, "big"), 0.0)
+    assert not gate.enter(first, 0.0)
 
 
 # ---- the end

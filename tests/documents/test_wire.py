@@ -86,13 +86,17 @@ def manifests(draw: st.DrawFn) -> m.Manifest:
     return m.Manifest(draw(exactly(16)), size, chunk, draw(exactly(32)), hashes)
 
 
+INTRODUCTION = st.builds(
+    m.Introduction, st.just(1), st.none() | LINE, some(DOC), st.none() | exactly(ORIGIN), st.booleans()
+)
 REQUESTS = st.one_of(
     st.builds(
         m.Hello,
         STREAM,
         TOKEN,
-        st.builds(m.Introduction, st.just(1), st.none() | LINE, some(DOC), st.none() | exactly(ORIGIN)),
+        INTRODUCTION,
     ),
+    st.builds(m.Proof, STREAM, exactly(32), exactly(32), exactly(32), INTRODUCTION),
     st.builds(m.Nack, STREAM, TOKEN, DOC, some(ranges(), 1)),
     st.builds(m.Want, STREAM, TOKEN, DOC, st.none() | BLOB, VERSIONS),
     st.builds(m.Pull, STREAM, TOKEN, exactly(16), some(INDEX, 1, m.CHUNKS)),
@@ -103,13 +107,22 @@ REPLIES = st.one_of(
     st.builds(
         m.Welcome,
         STREAM,
-        st.builds(m.Invitation, st.integers(1, EPOCHS), st.just(1), some(ADDRESS), some(DOC), st.none() | LINE),
+        st.builds(
+            m.Invitation,
+            st.integers(1, EPOCHS),
+            st.just(1),
+            some(ADDRESS),
+            some(DOC),
+            st.none() | LINE,
+            st.none() | exactly(32),
+        ),
     ),
     st.builds(m.Resent, STREAM, DOC, some(UPDATES), st.booleans()),
     st.builds(m.Diff, STREAM, DOC, BLOB | manifests(), VERSIONS),
     st.builds(m.Chunks, STREAM, exactly(16), some(st.builds(m.Chunk, INDEX, BLOB), 0, m.CHUNKS)),
     st.builds(m.Given, STREAM, DOC, VERSIONS),
     st.builds(m.Has, STREAM, DOC, st.booleans()),
+    st.builds(m.Prove, STREAM, exactly(32)),
     st.builds(m.Refused, STREAM, LINE, LINE),
 )
 
@@ -226,6 +239,11 @@ PINNED: dict[str, tuple[Any, str]] = {
         "840b82486f726967696e424202676d696e757465738183486f726967696e41410105",
     ),
     "has": (m.Has(OTHER, "minutes", True), "840d82486f726967696e424202676d696e75746573f5"),
+    "prove": (m.Prove(OTHER, b"n" * 32), f"830e82486f726967696e4242025820{'6e' * 32}"),
+    "proof": (
+        m.Proof(ME, b"n" * 32, b"o" * 32, b"m" * 32, m.Introduction(session=True)),
+        (f"861082486f726967696e4141015820{'6e' * 32}5820{'6f' * 32}5820{'6d' * 32}a26176016773657373696f6ef5"),
+    ),
     "refused": (
         m.Refused(OTHER, "token", "it is wrong"),
         "840f82486f726967696e42420265746f6b656e6b69742069732077726f6e67",

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -28,6 +31,7 @@ from nngkit.documents.sync.decisions import Ask, AskAll, Offer
 from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.local_copy import LocalCopy, Step
 from nngkit.documents.sync.members import Member, Members
+from nngkit.documents.sync.proofs import Gate
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.refused import RefusedEdit
 from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServer, ask
@@ -93,6 +97,8 @@ class Exchange:
         self._pace = Pace(*heartbeat)
         self._relay = relay
         self._token = token
+        self._gate = None if token is None else Gate(token)
+        self._sessions: list[str] = []  # BUS addresses that take connections of sessions only
         self._name = name
         self._tls = tls
         self._trust = trust
@@ -111,7 +117,7 @@ class Exchange:
             send_buffer=QUEUE,
             tls=tls,
             trust=trust,
-            admit=admit,
+            admit=admit if token is None else partial(self._admits, addresses.with_token("", token), admit),
             linger=LINGER,
         )
         try:
@@ -125,7 +131,7 @@ class Exchange:
             self.rep,
             host,
             self.members,
-            token=token,
+            gate=self._gate,
             welcome=self._welcome,
             find_copy=self._find_copy,
             step=self.wake,
@@ -164,6 +170,8 @@ class Exchange:
         beside = []
         for url in listen:
             bound = self.bus.listen(url if self._token is None else addresses.with_token(url, self._token))
+            if self._token is not None:
+                self._sessions.append(self.bus.listen(addresses.without_path(bound)))
             beside.append(addresses.repair_beside(bound if self._token is None else addresses.without_path(bound)))
         if not beside:
             found = (addresses.repair_for_dialer(url, self.me.origin.hex()) for url in (*dial, *join))
@@ -172,6 +180,20 @@ class Exchange:
             self.rep.listen(url)
         for url in dial:
             self.dial(url)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The BUS addresses at which other peers connect."""
+        return tuple(url for url in self.bus.addresses if url not in self._sessions)
+
+    def _admits(self, secret: str, admit: Callable[[Pipe], bool] | None, pipe: Pipe) -> bool:
+        # called on any thread
+        if admit is not None and not admit(pipe):
+            return False
+        path, _, session = (pipe.path or "").partition("?")
+        if pipe.dialed or path.endswith(secret):
+            return True
+        return self._gate is not None and self._gate.enter(session, time.monotonic())
 
     def start(self, background: Background, join: Iterable[str]) -> None:
         """Start the tasks."""
@@ -524,8 +546,11 @@ class Exchange:
 
     # ------------------------------------------------------------------ for requests of others
 
-    def _welcome(self, who: str | None) -> messages.Welcome:
-        bus = tuple(addresses.advertised(url) for url in self.bus.addresses)
+    def _welcome(self, who: str | None, session: bool) -> messages.Welcome:
+        bus = tuple(addresses.advertised(url) for url in self.addresses)
+        if session and self._gate is not None:
+            paths = (self._gate.session(secrets.token_bytes(16), time.monotonic()) for _ in self._sessions)
+            bus = tuple(f"{addresses.advertised(url)}?{path}" for url, path in zip(self._sessions, paths, strict=True))
         names = self._copies if self._rights is None else self._rights.visible(who, self._copies)
         docs = tuple(sorted(names))[: messages.MANY_DOCUMENTS]
         invitation = messages.Invitation(messages.REQUEST_LIMIT, messages.VERSION, bus, docs, self._name)
@@ -562,7 +587,7 @@ class Exchange:
                     dial=address, resend=None, tls=self._tls, trust=self._trust, linger=0.0, name="document join"
                 ) as req:
                     about = messages.Introduction(messages.VERSION, self._name, tuple(self._copies))
-                    reply = await ask(req, messages.Hello(self.me, self._token, about), REPLY_TIMEOUT)
+                    reply = await ask(req, messages.Hello(self.me, None, about), REPLY_TIMEOUT, token=self._token)
                 if not isinstance(reply, messages.Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)

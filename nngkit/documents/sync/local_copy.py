@@ -72,7 +72,7 @@ class Step:
 
 @dataclass(eq=False, repr=False)
 class LocalCopy:
-    """One document. `token` goes into its requests; `relay`: received edits are published again, for other peers.
+    """One document. `relay`: received edits are published again, for other peers.
 
     `refused` is called with (peer, reason) for rejected input, `cut` with a peer whose update damaged the engine.
     """
@@ -208,18 +208,18 @@ class LocalCopy:
         me = self.replica.me
         match ask:
             case AskEdits(_, ranges):
-                return messages.Nack(me, self.token, self.name, ranges)
+                return messages.Nack(me, None, self.name, ranges)
             case AskAll(_, whole):
                 versions: Versions = {} if whole else self.replica.history.shared_versions()
-                return messages.Want(me, self.token, self.name, None if whole else self.content.state(), versions)
+                return messages.Want(me, None, self.name, None if whole else self.content.state(), versions)
             case Offer(peer, whole):
                 edits, brought, needed = (
                     ([], {}, {}) if whole else self.replica.missing_at_peer(peer, GIVEN, MANY_GIVEN)
                 )
                 if found := [edit for edit in edits if edit]:  # rejected edits are stored as empty
-                    return messages.Give(me, self.token, self.name, self.content.merge(found), brought, needed)
+                    return messages.Give(me, None, self.name, self.content.merge(found), brought, needed)
                 return messages.Give(
-                    me, self.token, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
+                    me, None, self.name, self.content.changes_since(None), self.replica.history.shared_versions()
                 )
 
     def replied(self, ask: Ask, reply: object, now: float, *, body: bytes | None = None) -> None:

@@ -1,9 +1,9 @@
 """Messages between the peers of a document. Pure; docs/wire.md is the protocol, `wire.py` encodes and decodes.
 
 On the BUS, which may lose messages: `Updates`, `Heartbeat`, `Aware`, `Bye`. Over REQ/REP, which is reliable: `Hello`,
-`Nack`, `Want`, `Pull`, `Give`, `Have`, and their replies `Welcome`, `Resent`, `Diff`, `Chunks`, `Given`, `Has` and
-`Refused`. All but `Updates` begin with `sender`, the stream of the sending peer. Sender and receiver both enforce the
-limits below.
+`Nack`, `Want`, `Pull`, `Give`, `Have`, `Proof`, and their replies `Welcome`, `Resent`, `Diff`, `Chunks`, `Given`,
+`Has`, `Prove` and `Refused`. All but `Updates` begin with `sender`, the stream of the sending peer. Sender and receiver
+both enforce the limits below.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ Text: TypeAlias = Annotated[str, Meta(max_length=TEXT, extra=ANY_TEXT)]
 """Text for people, of a peer: `envelope.shown` makes a printable line of it."""
 Version: TypeAlias = Annotated[int, Meta(ge=1, le=VERSION)]
 Token: TypeAlias = Text | None
+"""Null, and ignored: of earlier versions, which sent the token itself."""
+Nonce: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Heads: TypeAlias = Annotated[WireVersions, Meta(extra={"check": _check_heads})]
 TransferId: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Sha256: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -159,12 +161,16 @@ class Bye(Row, frozen=True, tag=3):
 
 
 class Introduction(Fields, frozen=True, omit_defaults=True):
-    """Description of the sender in a hello. `store`: the origin that has to answer, None: any."""
+    """Description of the sender in a hello. `store`: the origin that has to answer, None: any.
+
+    `session`: it wants BUS addresses for one connection within 10 s each.
+    """
 
     v: Version = always(VERSION)
     name: Text | None = None
     docs: Annotated[tuple[Doc, ...], Meta(max_length=DOCUMENTS)] = field(name="documents", default=())
     store: Origin | None = None
+    session: bool = False
 
 
 class Hello(Row, frozen=True, tag=4):
@@ -225,14 +231,28 @@ class Have(Row, frozen=True, tag=12):
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
+class Proof(Row, frozen=True, tag=16):
+    """Prove the token, after a Prove with `nonce`; the reply is a Welcome. `own`: random; `mac`: see proofs.py."""
+
+    sender: EditStream
+    nonce: Nonce
+    own: Nonce
+    mac: Sha256
+    about: Introduction
+
+
 class Invitation(Fields, frozen=True, omit_defaults=True):
-    """`bus`: addresses to dial; `docs`: documents of the sender; `max_update`: bytes accepted in a Give."""
+    """`bus`: addresses to dial; `docs`: documents of the sender; `max_update`: bytes accepted in a Give.
+
+    `mac`: the sender has the token too; in reply to a Proof.
+    """
 
     max_update: Annotated[int, Meta(ge=1)]
     v: Version = always(VERSION)
     bus: Addresses = always(())
     docs: Annotated[tuple[Doc, ...], Meta(max_length=MANY_DOCUMENTS)] = always((), name="documents")
     name: Text | None = None
+    mac: Sha256 | None = None
 
 
 class Welcome(Row, frozen=True, tag=4):
@@ -306,6 +326,13 @@ class Has(Row, frozen=True, tag=13):
     yes: bool
 
 
+class Prove(Row, frozen=True, tag=14):
+    """Reply to a request on a connection that has not proven the token: a `Proof` of `nonce` has to come first."""
+
+    sender: EditStream
+    nonce: Nonce
+
+
 class Refused(Row, frozen=True, tag=15):
     """Refusal of a request, with the reason.
 
@@ -322,5 +349,5 @@ VERSION_WHAT: Final = "documents protocol version"
 """`what` of the BadMessage for a newer protocol version."""
 
 BusMessage = Updates | Heartbeat | Aware | Bye
-SyncRequest = Hello | Nack | Want | Pull | Give | Have
-SyncReply = Welcome | Resent | Diff | Chunks | Given | Has | Refused
+SyncRequest = Hello | Nack | Want | Pull | Give | Have | Proof
+SyncReply = Welcome | Resent | Diff | Chunks | Given | Has | Prove | Refused

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
-from nngkit.documents.sync import messages
+from nngkit.documents.sync import messages, proofs
 from nngkit.documents.sync.local_copy import LocalCopy
 from nngkit.documents.sync.members import Members
 from nngkit.documents.sync.transfers import Assembly, Transfers
@@ -30,6 +33,7 @@ from nngkit.trust import Choice
 log = logging.getLogger("nngkit.documents")
 
 PULLS: Final = 4  # concurrent requests for chunks: 8 MiB in flight, which fills the round trip of a fast network
+PROOFS: Final = 8  # connections of one socket on which the token is proven in turn: as many as there may be addresses
 OPEN: Final = 1024  # requests being answered at once; further ones are refused as busy
 _REFUSALS: Final = {
     "token": AccessDenied,
@@ -60,6 +64,7 @@ class RepairClient:
     def __post_init__(self) -> None:
         self._places: dict[EditStream, tuple[str, ...]] = {}
         self._sockets: dict[EditStream, Req] = {}
+        self._proving: defaultdict[EditStream, trio.Lock] = defaultdict(trio.Lock)
 
     def add_peer(self, peer: EditStream, places: tuple[str, ...]) -> None:
         """Set the REP addresses of `peer`. The first request connects."""
@@ -70,6 +75,7 @@ class RepairClient:
     def remove_peer(self, peer: EditStream) -> None:
         """Disconnect from a peer that left; its pending requests fail."""
         self._places.pop(peer, None)
+        self._proving.pop(peer, None)
         if (socket := self._sockets.pop(peer, None)) is not None:
             socket.close(0.0)
 
@@ -99,7 +105,15 @@ class RepairClient:
                 linger=0.0,
                 name="document repair",
             )
-        return await ask(socket, request, timeout, expects=peer, count_bytes=self.count_bytes)
+        return await ask(
+            socket,
+            request,
+            timeout,
+            expects=peer,
+            count_bytes=self.count_bytes,
+            token=self.token,
+            proving=self._proving[peer],
+        )
 
     async def body(self, peer: EditStream, diff: messages.Diff, timeout: float) -> bytes:
         """Return the update of a Diff, assembled from chunks if needed; `timeout` is for each request."""
@@ -115,9 +129,7 @@ class RepairClient:
             async def pull(indexes: tuple[int, ...]) -> None:
                 async with limiter:
                     try:
-                        reply = await self.ask(
-                            peer, messages.Pull(self.me, self.token, manifest.transfer, indexes), timeout
-                        )
+                        reply = await self.ask(peer, messages.Pull(self.me, None, manifest.transfer, indexes), timeout)
                         if not isinstance(reply, messages.Chunks) or not reply.chunks:
                             raise BadMessage("reply", "no chunks of the transfer", str(peer))
                         assembly.take(reply)
@@ -139,17 +151,35 @@ async def ask(
     timeout: float,
     expects: EditStream | None = None,
     count_bytes: Callable[[int], None] | None = None,
+    token: str | None = None,
+    proving: trio.Lock | None = None,
 ) -> messages.SyncReply:
-    """Send one request and return the reply. `expects`: the peer that must reply. Raises as `RepairClient.ask`."""
-    question = encode(request)
-    if count_bytes is not None:
-        count_bytes(len(question))
-    data = await req.arequest(question, timeout)
-    if count_bytes is not None:
-        count_bytes(len(data))
-    reply = decode_reply(data)
-    if expects is not None and reply.sender != expects:
-        raise Broken(f"{expects} has left: {reply.sender} replied")
+    """Send one request and return the reply. `expects`: the peer that must reply. Raises as `RepairClient.ask`.
+
+    If that peer needs the `token`, it is proven first on each connection; `proving` has one of several requests do so.
+    """
+
+    async def exchange(request: messages.SyncRequest) -> messages.SyncReply:
+        question = encode(request)
+        if count_bytes is not None:
+            count_bytes(len(question))
+        data = await req.arequest(question, timeout)
+        if count_bytes is not None:
+            count_bytes(len(data))
+        reply = decode_reply(data)
+        if expects is not None and reply.sender != expects:
+            raise Broken(f"{expects} has left: {reply.sender} replied")
+        return reply
+
+    reply = await exchange(request)
+    for _ in range(PROOFS):
+        if not isinstance(reply, messages.Prove):
+            break
+        if token is None:
+            raise AccessDenied(f"{reply.sender}: the token is wrong or missing")
+        waited = proving is not None and proving.locked()
+        async with proving or nullcontext():
+            reply = await exchange(request) if waited else await _prove(exchange, request, reply, token)
     if isinstance(reply, messages.Refused):
         why = shown(reply.why)
         if reply.code == "refused":
@@ -158,6 +188,25 @@ async def ask(
             raise _REFUSALS[reply.code](f"{reply.sender}: {why}")
         raise BadMessage("request", f"refused ({shown(reply.code)}): {why}", str(reply.sender))
     return reply
+
+
+async def _prove(
+    exchange: Callable[[messages.SyncRequest], Awaitable[messages.SyncReply]],
+    request: messages.SyncRequest,
+    asked: messages.Prove,
+    token: str,
+) -> messages.SyncReply:
+    """Prove the token, have the other peer prove it, and return the reply to the request then."""
+    own = secrets.token_bytes(proofs.NONCE)
+    tag = proofs.mac(token, proofs.ASKING, asked.nonce, own, request.sender)
+    about = request.about if isinstance(request, messages.Hello) else messages.Introduction()
+    answer = await exchange(messages.Proof(request.sender, asked.nonce, own, tag, about))
+    if not isinstance(answer, messages.Welcome):
+        return answer
+    wanted = proofs.mac(token, proofs.ASKED, asked.nonce, own, request.sender)
+    if not secrets.compare_digest(answer.about.mac or b"", wanted):
+        raise AccessDenied(f"{answer.sender} does not prove the token")
+    return answer if isinstance(request, messages.Hello) else await exchange(request)
 
 
 class ExchangeHost(Protocol):
@@ -206,8 +255,8 @@ class RepairServer:
     host: ExchangeHost
     members: Members
     _: KW_ONLY
-    token: str | None
-    welcome: Callable[[str | None], messages.Welcome]
+    gate: proofs.Gate | None
+    welcome: Callable[[str | None, bool], messages.Welcome]
     find_copy: Callable[[str, str | None], LocalCopy | None]
     step: Callable[[str], None]
     refusal: Callable[[messages.SyncRequest, str | None], tuple[str, str] | None] | None = None
@@ -215,7 +264,7 @@ class RepairServer:
     def __post_init__(self) -> None:
         self._open = 0
         self.transfers = Transfers()
-        self.answered = dict.fromkeys(("Hello", "Nack", "Want", "Pull", "Give", "Have"), 0)
+        self.answered = dict.fromkeys(("Hello", "Nack", "Want", "Pull", "Give", "Have", "Proof"), 0)
 
     async def serve(self) -> None:
         """Serve until the socket is closed."""
@@ -253,21 +302,29 @@ class RepairServer:
                 code = "too-large"
             self.host.record_refusal(where, "request", str(error))
             return messages.Refused(me, code, str(error)[:200])
-        if isinstance(request, messages.Hello) and request.about.store not in (None, me.origin):
+        if isinstance(request, messages.Hello | messages.Proof) and request.about.store not in (None, me.origin):
             # checked before the token, which belongs to the other store and would be wrong
             self.host.record_refusal(where, "request", "it is for another store")
             return messages.Refused(me, "store", "another store is served here now")
-        if self.token is not None and not secrets.compare_digest((request.token or "").encode(), self.token.encode()):
-            self.host.record_refusal(where, "request", "the token is wrong or missing")
-            return messages.Refused(me, "token", "the token is wrong or missing")
+        tag: bytes | None = None
+        if isinstance(request, messages.Proof):
+            tag = None if self.gate is None else self.gate.check(request, trio.current_time())
+            if tag is None:
+                self.host.record_refusal(where, "request", "the token is wrong or missing")
+                return messages.Refused(me, "token", "the token is wrong or missing")
+        elif self.gate is not None and (question.pipe is None or not self.gate.has_proven(question.pipe.id)):
+            nonce = secrets.token_bytes(proofs.NONCE)
+            pipe = -1 if question.pipe is None else question.pipe.id
+            return messages.Prove(me, self.gate.challenge(pipe, nonce, trio.current_time()))
         if self.refusal is not None and (denied := self.refusal(request, who)) is not None:
             self.host.record_refusal(who or where, denied[1].partition(":")[0], denied[1], level=logging.DEBUG)
             return messages.Refused(me, *denied)
         if self.members.has_cut(request.sender):
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
-        if isinstance(request, messages.Hello):
-            return self.welcome(who)
+        if isinstance(request, messages.Hello | messages.Proof):
+            welcome = self.welcome(who, request.about.session)
+            return welcome if tag is None else replace(welcome, about=replace(welcome.about, mac=tag))
         try:
             if isinstance(request, messages.Pull):
                 chunks = self.transfers.chunks(request.transfer, request.indexes, trio.current_time())

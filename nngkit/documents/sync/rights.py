@@ -139,7 +139,7 @@ class DocumentRights:
         """Return code and reason of the refusal of a request; None if it is not refused."""
         if (why := self.introduce(who, request.sender.origin)) is not None:
             return BINDING, why
-        if isinstance(request, messages.Hello | messages.Pull):
+        if isinstance(request, messages.Hello | messages.Proof | messages.Pull):
             return None  # a transfer has a random name, which only the reply to a want tells
         if isinstance(request, messages.Give):
             if not self.writes(who, request.doc) and (why := self._denied(who, "edit", request.doc)) is not None:

@@ -26,6 +26,7 @@ from nngkit.documents.sync.messages import (
     Give,
     Heartbeat,
     Hello,
+    Proof,
     SyncReply,
     SyncRequest,
     Welcome,
@@ -68,7 +69,7 @@ def decode_reply(data: bytes, *, peer: str | None = None) -> SyncReply:
 def _decode(data: bytes, family: Rows[M], limit: int, peer: str | None) -> M:
     row = envelope.decode(data, what=family.what, limit=limit, peer=peer)
     kind = family.kinds.get(row[0]) if type(row) is list and row and type(row[0]) is int else None
-    if kind in (Heartbeat, Hello, Welcome):  # the version first: a newer one may have other fields
+    if kind in (Heartbeat, Hello, Welcome, Proof):  # the version first: a newer one may have other fields
         at = kind.__struct_fields__.index("about") + 1
         if len(row) > at and type(row[at]) is dict:
             envelope.check_version(row[at], VERSION, what=VERSION_WHAT, peer=peer)

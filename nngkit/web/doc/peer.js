@@ -6,13 +6,14 @@
 //     const room = await peer.open("minutes", keep);        // edit room.ydoc; room.presence has the other people
 //     peer.start();
 //
-// A hello with the token gets the address of the BUS, which is secret: the BUS admits any peer that knows it. replica.js makes
-// all decisions of the protocol; clocks, timers and sockets are here.
+// A hello gets a question: the token is proven, not sent. Then the welcome has an address of the BUS for one connection, within
+// 10 s. replica.js makes all decisions of the protocol; clocks, timers and sockets are here.
 
 import * as Y from "yjs";
 import { Engine, REMOTE } from "./engine.js";
 import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
 import { Presence } from "./presence.js";
+import { ASKED, ASKING, NONCE, mac } from "./proof.js";
 import { Replica } from "./replica.js";
 import { hex, streamName, streamParts, unhex, versionsDigest } from "./versions.js";
 import { BadMessage, REQUEST_LIMIT, decodeBus, decodeReply, encodeAwareness, encodeHeartbeat, encodeBye, encodeRequest } from "./wire.js";
@@ -127,7 +128,7 @@ export class Peer {
       const sure = await beforeJoining();
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
-      const welcome = decodeReply(await requests.ask(this.#hello(), CONNECTING));
+      const welcome = await this.#welcome(requests);
       if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
       if (sure === false && this.home && hex(streamParts(this.home.stream)[0]) !== hex(streamParts(welcome.stream)[0])) {
@@ -154,10 +155,21 @@ export class Peer {
     return undefined;
   }
 
-  #hello() {
-    const { store } = this.#options;
-    const request = { kind: "hello", name: this.name, documents: [...this.rooms.keys()], store: store && unhex(store) };
-    return encodeRequest(this.stream, this.token, request);
+  /** Send a hello and, if it is asked for, the proof of the token; return the reply. */
+  async #welcome(requests) {
+    const { store, random } = this.#options;
+    const about = { name: this.name, documents: [...this.rooms.keys()], store: store && unhex(store) };
+    const ask = async (request) => decodeReply(await requests.ask(encodeRequest(this.stream, request), CONNECTING));
+    const reply = await ask({ kind: "hello", ...about });
+    if (reply.kind !== "prove") return reply;
+    const { nonce } = reply;
+    if (!this.token) return { kind: "refused", code: "token", why: "the token is wrong or missing" };
+    const own = Uint8Array.from({ length: NONCE }, () => Math.floor(random() * 256));
+    const welcome = await ask({ kind: "proof", nonce, own, mac: mac(this.token, ASKING, nonce, own, this.stream), ...about });
+    if (welcome.kind === "welcome" && (!welcome.mac || hex(welcome.mac) !== hex(mac(this.token, ASKED, nonce, own, this.stream)))) {
+      return { kind: "refused", code: "token", why: "the peer does not know this key" };
+    }
+    return welcome;
   }
 
   #enter(room) {
@@ -220,13 +232,17 @@ export class Peer {
     const requests = this.#requests;
     let reply = null;
     try {
-      reply = decodeReply(await requests.ask(encodeRequest(this.stream, this.token, request), request.kind === "nack" ? REPLYING : BULK));
+      reply = decodeReply(await requests.ask(encodeRequest(this.stream, request), request.kind === "nack" ? REPLYING : BULK));
     } catch (error) {
       if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;
     }
     if (requests !== this.#requests) return; // of a lost connection; the replica has been notified
     if (reply?.kind === "refused" && reply.code === "token") {
       this.#lost("refused", reply.why, reply.code);
+      return;
+    }
+    if (reply?.kind === "prove") { // it has forgotten this connection
+      this.#lost("offline", "the key has to be proven again");
       return;
     }
     room.homeRefusal = reply?.kind === "refused" && !(request.kind === "give" && room.replica.own.length) ? reply : null;
@@ -265,7 +281,7 @@ export class Peer {
     const requests = this.#requests;
     this.#probing = true;
     try {
-      await requests.ask(this.#hello(), CONNECTING);
+      await this.#welcome(requests);
       this.#lastReceived = this.#options.now();
     } catch {
       if (requests === this.#requests) this.#lost("offline", "the peer is silent");
@@ -284,7 +300,7 @@ export class Peer {
     let yes = false;
     try {
       const request = { kind: "have", doc: room.doc, versions: replica.versions, durable: true, wait: SAVING };
-      const reply = decodeReply(await requests.ask(encodeRequest(this.stream, this.token, request), SAVING + REPLYING));
+      const reply = decodeReply(await requests.ask(encodeRequest(this.stream, request), SAVING + REPLYING));
       yes = reply.kind === "has" && reply.yes;
     } catch (error) {
       if (!(error instanceof LinkLost || error instanceof BadMessage)) throw error;

@@ -27,7 +27,7 @@ const MOST_ADDRESSES = 8;
 const MOST_TRANSFER = 1024 * 1024 * 1024; // bytes that a manifest may announce
 const KIND = {
   update: 0, heartbeat: 1, awareness: 2, bye: 3, hello: 4, nack: 5, want: 6, diff: 7,
-  pull: 8, chunks: 9, give: 10, given: 11, have: 12, has: 13, refused: 15,
+  pull: 8, chunks: 9, give: 10, given: 11, have: 12, has: 13, prove: 14, refused: 15, proof: 16,
 };
 const READING = {
   strict: true, // shortest numbers
@@ -229,6 +229,7 @@ export function decodeReply(bytes) {
         bus: is.array(about.get("bus"), 0, MOST_ADDRESSES, "bus").map((address) => is.text(address, "address")),
         documents: is.array(about.get("documents"), 0, MOST_OFFERED, "documents").map(is.doc),
         maxUpdate: is.whole(about.get("max_update"), "max_update", 1),
+        mac: is.optional(about, "mac", (mac) => is.bytes(mac, "mac", 32), null),
       };
     }
     case KIND.nack:
@@ -256,6 +257,9 @@ export function decodeReply(bytes) {
     case KIND.has:
       sized(4);
       return { kind: "has", ...common(), doc: is.doc(value[2]), yes: is.flag(value[3], "answer") };
+    case KIND.prove:
+      sized(3);
+      return { kind: "prove", ...common(), nonce: is.bytes(value[2], "nonce", 32) };
     case KIND.refused:
       sized(4);
       return { kind: "refused", ...common(), code: is.text(value[2], "code"), why: is.text(value[3], "reason") };
@@ -298,16 +302,14 @@ export function encodeAwareness(stream, doc, clock, state) {
 
 export const encodeBye = (stream) => speaker("bye", stream);
 
-/** Encode a request of a replica (replica.js), with its sender and token. */
-export function encodeRequest(stream, token, request) {
-  const write = (...rest) => speaker(request.kind, stream, token, ...rest);
+/** Encode a request of a replica (replica.js), with its sender; null stands where earlier versions sent the token. */
+export function encodeRequest(stream, request) {
+  const write = (...rest) => speaker(request.kind, stream, null, ...rest);
   switch (request.kind) {
-    case "hello": {
-      const about = new Map([["v", VERSION], ["documents", request.documents]]);
-      if (request.name) about.set("name", request.name);
-      if (request.store) about.set("store", request.store);
-      return write(about);
-    }
+    case "hello":
+      return write(introduction(request));
+    case "proof": // nonce: of the prove; own: random; mac: proof.js
+      return speaker("proof", stream, request.nonce, request.own, request.mac, introduction(request));
     case "nack": // ranges: [{ stream, first, last }]
       return write(request.doc, request.ranges.map((range) => [...streamParts(range.stream), range.first, range.last]));
     case "want": // state: the engine's state vector, null if the document is empty
@@ -321,4 +323,12 @@ export function encodeRequest(stream, token, request) {
     default:
       throw new Error(`unknown request ${request.kind}`);
   }
+}
+
+/** `session`: the page wants BUS addresses for one connection each. */
+function introduction({ name, documents, store }) {
+  const about = new Map([["v", VERSION], ["documents", documents], ["session", true]]);
+  if (name) about.set("name", name);
+  if (store) about.set("store", store);
+  return about;
 }

@@ -43,7 +43,7 @@ class Page {
       const { bus, ask } = this.replica.evaluate(now);
       sent.push(...bus);
       if (!ask) return sent;
-      this.replica.answered(decodeReply(home.answer(encodeRequest(this.stream, null, ask))), now);
+      this.replica.answered(decodeReply(home.answer(encodeRequest(this.stream, ask))), now);
     }
   }
   join(home, now = 0) {
@@ -71,7 +71,7 @@ test("a chunk with a wrong hash is refused, and the transfer succeeds when reque
   const page = new Page(1);
   page.replica.connected(home.stream, MAX_UPDATE, 0);
   for (const spoil of [false, true]) {
-    const reply = decodeReply(home.answer(encodeRequest(page.stream, null, page.replica.evaluate(0).ask)));
+    const reply = decodeReply(home.answer(encodeRequest(page.stream, page.replica.evaluate(0).ask)));
     if (spoil) reply.chunks[3].data = Uint8Array.from(reply.chunks[3].data, (byte) => byte ^ 1);
     page.replica.answered(reply, 0);
   }
@@ -118,7 +118,7 @@ test("an edit waits for its deps, which are requested", () => {
   assert.equal(ben.replica.evaluate(1).ask, null);
   const { ask } = ben.replica.evaluate(2);
   assert.deepEqual(ask.ranges, [{ stream: home.stream, first: 1, last: 1 }]);
-  ben.replica.answered(decodeReply(home.answer(encodeRequest(ben.stream, null, ask))), 2);
+  ben.replica.answered(decodeReply(home.answer(encodeRequest(ben.stream, ask))), 2);
   assert.equal(ben.text.toString(), "one two");
 });
 
@@ -149,7 +149,7 @@ test("edits lost on the BUS are given, and no others", () => {
   assert.equal(page.replica.evaluate(1.3).ask, null);
   const { ask } = page.replica.evaluate(1.6);
   assert.deepEqual([ask.kind, ask.versions], ["give", new Map([[page.stream, 3]])]);
-  page.replica.answered(decodeReply(home.answer(encodeRequest(page.stream, null, ask))), 1.6);
+  page.replica.answered(decodeReply(home.answer(encodeRequest(page.stream, ask))), 1.6);
   assert.equal(home.ydoc.getText("body").toString(), "abc");
   assert.deepEqual([page.replica.own.length, page.replica.inSync], [0, true]);
 });
@@ -262,7 +262,7 @@ for (let seed = 1; seed <= 150; seed++) {
         const { bus, ask } = page.replica.evaluate(now);
         bus.forEach((bytes) => post(home, bytes));
         if (!ask) continue;
-        const answer = lossy && random() < 0.3 ? null : home.answer(encodeRequest(page.stream, null, ask));
+        const answer = lossy && random() < 0.3 ? null : home.answer(encodeRequest(page.stream, ask));
         if (answer === null || (lossy && random() < 0.2)) page.replica.failed(now);
         else page.replica.answered(decodeReply(answer), now);
       }

@@ -123,7 +123,7 @@ class Page {
         throw new Error(`no command is called ${line.do}`);
     }
     const { bus: sent, ask, wake } = this.replica.evaluate(line.now);
-    if (ask) this.#asked = { id: ++this.#ids, message: hex(encodeRequest(this.stream, null, ask)) };
+    if (ask) this.#asked = { id: ++this.#ids, message: hex(encodeRequest(this.stream, ask)) };
     return { bus: [...sent, ...bus].map(hex), ask: ask ? [this.#asked] : [], wake, ...more };
   }
 

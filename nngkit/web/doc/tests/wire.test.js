@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { encode } from "cborg";
-import { streamName, unhex, versionsDigest } from "../versions.js";
+import { ASKED, ASKING, mac } from "../proof.js";
+import { hex, streamName, unhex, versionsDigest } from "../versions.js";
 import * as wire from "../wire.js";
 
 const ORIGIN = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
@@ -44,21 +45,31 @@ test("awareness holds its state as a map inside bytes", () => {
   assert.throws(() => wire.encodeAwareness(ME, "d", 3, { client: 4, user: "x".repeat(17000) }), wire.BadMessage);
 });
 
-test("requests begin with their sender and its token", () => {
-  const written = (request) => wire.encodeRequest(ME, "t", request);
-  assert.deepEqual(written({ kind: "hello", name: null, documents: ["d"] }), bytes(`84 04 ${STREAM} 61 74 a2 61 76 01 69 646f63756d656e7473 81 61 64`));
-  assert.deepEqual(written({ kind: "hello", name: null, documents: [], store: ORIGIN }), bytes(`84 04 ${STREAM} 61 74 a3 61 76 01 65 73746f7265 48 0102030405060708 69 646f63756d656e7473 80`));
-  assert.deepEqual(written({ kind: "nack", doc: "d", ranges: [{ stream: ME, first: 2, last: 3 }] }), bytes(`85 05 ${STREAM} 61 74 61 64 81 84 48 0102030405060708 09 02 03`));
-  assert.deepEqual(written({ kind: "want", doc: "d", state: null, versions: new Map() }), bytes(`86 06 ${STREAM} 61 74 61 64 f6 80`));
-  assert.deepEqual(written({ kind: "give", doc: "d", update: Uint8Array.of(5), versions: new Map([[ME, 1]]) }), bytes(`86 0a ${STREAM} 61 74 61 64 41 05 81 83 48 0102030405060708 09 01`));
-  assert.deepEqual(written({ kind: "have", doc: "d", versions: new Map(), durable: true, wait: 0.5 }), bytes(`87 0c ${STREAM} 61 74 61 64 80 f5 f9 3800`));
+test("requests begin with their sender, and null in place of the token of earlier versions", () => {
+  const written = (request) => wire.encodeRequest(ME, request);
+  const session = "67 73657373696f6e f5";
+  assert.deepEqual(written({ kind: "hello", name: null, documents: ["d"] }), bytes(`84 04 ${STREAM} f6 a3 61 76 01 ${session} 69 646f63756d656e7473 81 61 64`));
+  assert.deepEqual(written({ kind: "hello", name: null, documents: [], store: ORIGIN }), bytes(`84 04 ${STREAM} f6 a4 61 76 01 65 73746f7265 48 0102030405060708 ${session} 69 646f63756d656e7473 80`));
+  const half = "58 20 " + "07".repeat(32);
+  const number = new Uint8Array(32).fill(7);
+  assert.deepEqual(Uint8Array.from(written({ kind: "proof", nonce: number, own: number, mac: number, name: null, documents: [] })), bytes(`86 10 ${STREAM} ${half} ${half} ${half} a3 61 76 01 ${session} 69 646f63756d656e7473 80`));
+  assert.deepEqual(written({ kind: "nack", doc: "d", ranges: [{ stream: ME, first: 2, last: 3 }] }), bytes(`85 05 ${STREAM} f6 61 64 81 84 48 0102030405060708 09 02 03`));
+  assert.deepEqual(written({ kind: "want", doc: "d", state: null, versions: new Map() }), bytes(`86 06 ${STREAM} f6 61 64 f6 80`));
+  assert.deepEqual(written({ kind: "give", doc: "d", update: Uint8Array.of(5), versions: new Map([[ME, 1]]) }), bytes(`86 0a ${STREAM} f6 61 64 41 05 81 83 48 0102030405060708 09 01`));
+  assert.deepEqual(written({ kind: "have", doc: "d", versions: new Map(), durable: true, wait: 0.5 }), bytes(`87 0c ${STREAM} f6 61 64 80 f5 f9 3800`));
+});
+
+test("a proof is the MAC that the other implementation makes", () => {
+  const [asked, own] = [new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)];
+  assert.equal(hex(mac("a key", ASKING, asked, own, ME)), "ab41b038ab770734a8dfcc54534c7052f7729c2679ddfebf0d8564009db66c80");
+  assert.notEqual(hex(mac("a key", ASKED, asked, own, ME)), hex(mac("a key", ASKING, asked, own, ME)));
 });
 
 test("versions are encoded sorted by origin and epoch, in any order of insertion", () => {
   const [a, b, c] = [streamName(new Uint8Array(8), 10), streamName(new Uint8Array(8), 9), ME];
   const shuffled = [new Map([[a, 1], [b, 2], [c, 3]]), new Map([[c, 3], [b, 2], [a, 1]])];
   assert.deepEqual(versionsDigest(shuffled[0]), versionsDigest(shuffled[1]));
-  const written = wire.encodeRequest(ME, null, { kind: "want", doc: "d", state: null, versions: shuffled[1] });
+  const written = wire.encodeRequest(ME, { kind: "want", doc: "d", state: null, versions: shuffled[1] });
   assert.deepEqual(written.slice(-37), bytes("83 83 48 0000000000000000 09 02 83 48 0000000000000000 0a 01 83 48 0102030405060708 09 03"));
 });
 
@@ -69,6 +80,7 @@ const REPLIES = {
   chunks: [9, [ORIGIN, 9], new Uint8Array(16), [[0, ORIGIN]]],
   given: [11, [ORIGIN, 9], "d", []],
   has: [13, [ORIGIN, 9], "d", true],
+  prove: [14, [ORIGIN, 9], new Uint8Array(32)],
   refused: [15, [ORIGIN, 9], "token", "no"],
 };
 for (const [kind, value] of Object.entries(REPLIES)) {
