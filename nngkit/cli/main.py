@@ -136,5 +136,10 @@ def _run(command: str, arguments: list[str]) -> int:
 
     parser = parser_for(command, COMMANDS[command], module.EPILOG)
     module.add_arguments(parser)
-    code: int = module.run(parser.parse_args(arguments))
+    given = parser.parse_args(arguments)
+    if getattr(given, "shared_files", False):
+        from nngkit.file_modes import share
+
+        share()
+    code: int = module.run(given)
     return code

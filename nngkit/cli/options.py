@@ -175,6 +175,9 @@ OPTIONS: Final = {
         metavar="PASS",
         help="prove names by this pass, or: open, then other machines need no proof (default: NNGKIT_TRUST)",
     ),
+    "shared-files": Option(
+        "--shared-files", action="store_true", help="new files have permissions by the umask, not for their owner only"
+    ),
     "max-size": Option(
         "--max-size",
         type=size,

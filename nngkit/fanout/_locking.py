@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import make_folder, mode
 
 
 def hold(path: Path, what: str, advice: str) -> int:
@@ -16,7 +17,7 @@ def hold(path: Path, what: str, advice: str) -> int:
     Raises ConfigError, with `advice` if another process has the lock.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         return _hold(path, what, advice)
     except OSError as error:
         raise ConfigError(what, f"{path.parent}: {error.strerror or error}", str(path)) from error
@@ -24,7 +25,7 @@ def hold(path: Path, what: str, advice: str) -> int:
 
 def _hold(path: Path, what: str, advice: str) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, mode())
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

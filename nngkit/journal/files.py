@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from nngkit.file_modes import opener
+
 JOURNAL: Final = "journal.json"
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "lock"
@@ -170,7 +172,7 @@ class LocalStorage(SetAside):
     def replace(self, name: str, data: bytes, tag: str | None = None) -> str | None:
         target = self._root / name
         scratch = target.with_name(target.name + SCRATCH)
-        with scratch.open("wb") as file:
+        with open(scratch, "wb", opener=opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

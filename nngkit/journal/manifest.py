@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from nngkit.errors import ConfigError, Damaged
+from nngkit.file_modes import make_folder
 from nngkit.journal.files import JOURNAL, MANIFEST, SCRATCH, Changed, Storage, folder_of
 from nngkit.journal.record import VERSION
 from nngkit.journal.segments import Block, Segment, Segments, decode_entries, encode_block, entry
@@ -257,7 +258,7 @@ def check_journal(storage: Storage, *, make: bool = False) -> None:
             ) from None
         try:
             if storage.folder is not None:
-                storage.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(storage.folder)
             storage.replace(JOURNAL, json.dumps({"format": FORMAT, "version": VERSION}).encode() + b"\n")
         except OSError as error:
             raise ConfigError("journal", f"{shown}: {error.strerror or error}", shown) from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError, Damaged
+from nngkit.file_modes import make_folder
 from nngkit.journal.files import folder_of
 from nngkit.lakehouse.formats import FORMAT_KEY, FORMATS, JOURNAL_KEY, VERSION, backend, check, kind_of
 from nngkit.lakehouse.placing import LOCK, locked, parse, place
@@ -80,7 +81,7 @@ def export(
         why = "is for Iceberg; for Delta, deltalake has DeltaTable.vacuum()" if kind == "delta" else "is less than 1"
         raise ConfigError("keep_snapshots", why, keep_snapshots)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with locked(folder):
             done = _persistent(opened, folder, kind, in_place=in_place, follow=follow_retention)
             if keep_snapshots is not None:

@@ -33,6 +33,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
 from nngkit.errors import ConfigError, Damaged, NotFound
+from nngkit.file_modes import make_file, make_folder, take_from_others
 from nngkit.journal.files import SCRATCH, sync_file, sync_folder
 from nngkit.lakehouse.placing import DATA
 from nngkit.lakehouse.plan import Commit
@@ -248,7 +249,7 @@ class _Folder(NoopCatalog):
         # Segments have no field ids, so readers find columns by name.
         mapping = metadata.schema().name_mapping.model_dump_json()
         metadata = metadata.model_copy(update={"properties": {**metadata.properties, NAME_MAPPING: mapping}})
-        self._metadata.mkdir(parents=True, exist_ok=True)
+        make_folder(self._metadata)
         self._publish(1, metadata)
         sync_folder(self._folder)
         return self.load()
@@ -273,14 +274,17 @@ class _Folder(NoopCatalog):
         snapshot = metadata.current_snapshot()
         if snapshot is None:
             return
+        take_from_others(snapshot.manifest_list)
         sync_file(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
             if manifest.added_snapshot_id == snapshot.snapshot_id:
+                take_from_others(manifest.manifest_path)
                 sync_file(manifest.manifest_path)
 
     def _publish(self, version: int, metadata: TableMetadata) -> None:
         path = self._path(version)
         scratch = path.with_name(path.name + SCRATCH)
+        make_file(scratch)
         scratch.write_text(metadata.model_dump_json())
         sync_file(scratch)
         try:
@@ -298,5 +302,6 @@ class _Folder(NoopCatalog):
         if hint.exists() and hint.read_text() == str(version):
             return
         scratch = hint.with_name(HINT + SCRATCH)
+        make_file(scratch)
         scratch.write_text(str(version))
         scratch.replace(hint)

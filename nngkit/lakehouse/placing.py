@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import make_folder, mode, opener
 from nngkit.journal.files import PENDING, SCRATCH, Storage, folder_of, opened, sync_file, sync_folder
 from nngkit.lakehouse.plan import File
 
@@ -54,12 +55,12 @@ def _placed(storage: Storage, segment: File, table: Path) -> str:
             raise ConfigError("target", why, str(target))
         return name
     if not target.parent.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         for each in (target.parent.parent, table):
             sync_folder(each)
     if storage.folder is None or not _linked(storage.folder / segment.path, target):
         scratch = target.with_name(target.name + SCRATCH)
-        with opened(storage, segment.path) as source, scratch.open("wb") as file:
+        with opened(storage, segment.path) as source, open(scratch, "wb", opener=opener) as file:
             shutil.copyfileobj(source, file, 1 << 20)
         sync_file(scratch)
         scratch.replace(target)
@@ -79,7 +80,7 @@ def _linked(source: Path, target: Path) -> bool:
 @contextlib.contextmanager
 def locked(table: Path) -> Iterator[None]:
     """Hold the lock of a table's folder, which ends with the process. Raises ConfigError if another export has it."""
-    descriptor = os.open(table / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(table / LOCK, os.O_RDWR | os.O_CREAT, mode())
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -106,7 +106,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--exec-timeout", LONGEST_RUN, "--exec: seconds after which the program is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that jobs in progress may take at the end")
     parser.add_argument("-v", "--verbose", action="store_true", help="also say which nodes join and leave")
-    options.add(parser, "json")
+    options.add(parser, "json", "shared-files")
     add_tls(parser)
 
 

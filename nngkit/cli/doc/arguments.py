@@ -142,6 +142,7 @@ ACTIONS: Final[dict[str, Action]] = {
             "discovery",
             "tls",
             "json",
+            "shared-files",
         ),
     ),
 }
@@ -152,5 +153,7 @@ def add(parser: argparse.ArgumentParser, action: Action) -> None:
     for name in action.takes:
         if name == "tls":
             add_tls(parser)
+        elif name == "shared-files":
+            options.add(parser, name)
         else:
             options.add(parser, name, options=OPTIONS)

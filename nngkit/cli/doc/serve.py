@@ -32,6 +32,7 @@ from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
+from nngkit.file_modes import make_folder
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.timeout = None
     given = settings(arguments)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise ConfigError("DIR", f"{folder}: {error.strerror or error}", arguments.dir) from error
     if given["token"] is None and not arguments.no_token:

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
     parser.add_argument("--count", **count, help="end after N records")
     options.add_seconds(parser, "--idle", None, "end when no record has come for S seconds", zero=True)
-    options.add(parser, "json")
+    options.add(parser, "json", "shared-files")
     add_tls(parser)
 
 

@@ -129,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)")
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
-    options.add(parser, "max-size", "json")
+    options.add(parser, "max-size", "json", "shared-files")
     add_tls(parser)
 
 

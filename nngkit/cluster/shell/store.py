@@ -42,6 +42,7 @@ from nngkit.cluster.election.messages import Epochs
 from nngkit.cluster.election.values import Persist, Restored, SaveEntries, SaveMeta, SaveSnapshot
 from nngkit.envelope import decode, encode
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
+from nngkit.file_modes import make_file, make_folder, mode
 from nngkit.journal.files import sync_file, sync_folder
 from nngkit.mesh.wire import MOST_ORIGIN
 from nngkit.messages import Natural, Row, Rows
@@ -97,7 +98,7 @@ class VoterStore:
         """
         self._meta, self._log = SaveMeta(0, 0, None, ()), ElectionLog()  # an earlier use may have failed in a write
         _make_folder(self.path)
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode())
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -202,6 +203,7 @@ class VoterStore:
             found = ""
         if not found:  # new, or of an nngkit that did not write it
             scratch = name.with_suffix(".new")
+            make_file(scratch)
             scratch.write_text(text, encoding="utf-8")
             sync_file(scratch)
             os.rename(scratch, name)
@@ -219,7 +221,7 @@ class VoterStore:
         name = self.path / _NAME
         scratch = name.with_suffix(".new")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        file = os.open(scratch, flags, 0o600)
+        file = os.open(scratch, flags, mode())
         try:
             _write_all(file, data)
             os.fsync(file)
@@ -291,7 +293,7 @@ def _make_folder(path: Path) -> None:
             sync_folder(path.parent)
         return
     _make_folder(path.parent)
-    path.mkdir(exist_ok=True)
+    make_folder(path)
     sync_folder(path.parent)
 
 

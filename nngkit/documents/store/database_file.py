@@ -47,6 +47,7 @@ from nngkit.documents.store.row_format import (
     unseal,
 )
 from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
+from nngkit.file_modes import make_file, mode
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
 LOG: Final = 4 << 20  # bytes of SQLite's log file that are kept for reuse: SQLite's own 1,000 pages
@@ -89,7 +90,7 @@ class Lock:
         self.path = f"{path}-lock"
         self._pid = os.getpid()
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode())
         except OSError as error:
             raise ConfigError("store", f"{self.path}: {error.strerror}", path) from error
         try:
@@ -141,6 +142,7 @@ def create(path: str, facts: Facts, rows: Iterable[tuple[Table, int, bytes]] = (
     try:
         for leftover in (making, f"{making}-wal", f"{making}-shm"):
             Path(leftover).unlink(missing_ok=True)
+        make_file(making)
         with closing(sqlite3.connect(making, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {PAGE}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -30,6 +30,7 @@ from typing import Any, Final
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, Damaged, TooLarge
 from nngkit.fanout._locking import hold
+from nngkit.file_modes import mode
 from nngkit.journal.files import SCRATCH, sync_folder
 from nngkit.journal.record import crc32c
 
@@ -106,7 +107,7 @@ class StateFile:
         """Replace the file by a snapshot, on disk when this returns. Raises OSError."""
         data = _MAGIC + b"".join(map(_framed, self._snapshot()))
         scratch = self.path.with_name(self.path.name + SCRATCH)
-        new = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        new = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode())
         try:
             view = memoryview(data)
             while view:

@@ -19,6 +19,7 @@ from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.fanout._locking import hold
+from nngkit.file_modes import mode
 from nngkit.journal.files import INDEX, logs_in, sync_folder
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.record import crc32c, encode_origin
@@ -119,7 +120,7 @@ class OutboxStore:
             if logs_in(self.folder) or read_head(self.folder) is not None:
                 raise Damaged(str(path), "the file is missing", advice=ADVICE) from None
             self.id, self.acknowledged = os.urandom(16), 0
-            self._position = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._position = os.open(path, os.O_RDWR | os.O_CREAT, mode())
             self.acknowledge(0)
             self.acknowledge(0)
             sync_folder(self.folder)

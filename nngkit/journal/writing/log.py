@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nngkit.errors import Closed, Full, NotStored, TooLarge
+from nngkit.file_modes import mode
 from nngkit.journal.files import HEAD, INDEX, log_name, sync_folder
 from nngkit.journal.logfile import ENTRY
 from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
@@ -124,7 +125,7 @@ class Log:
         self._changed = threading.Condition(threading.Lock())
         self._file: _File | None = None
         self._synced_at = 0.0
-        self._head = os.open(folder / HEAD, os.O_RDWR | os.O_CREAT, 0o644)
+        self._head = os.open(folder / HEAD, os.O_RDWR | os.O_CREAT, mode())
         try:
             self._move_head(Head(0, first, first, 0))
             os.fsync(self._head)
@@ -384,10 +385,10 @@ class _File:
         header = LogHeader(partition, self.salt, first, int(now * 1e6)).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
-            self._file = os.open(self.path, flags, 0o644)
+            self._file = os.open(self.path, flags, mode())
         except FileExistsError:
             self.set_aside()
-            self._file = os.open(self.path, flags, 0o644)
+            self._file = os.open(self.path, flags, mode())
         try:
             self.write(header)
             self.sync()
@@ -421,7 +422,7 @@ class _File:
         """Append index entries; return False if that fails. The index is a hint, so failure is harmless."""
         try:
             if self._index is None:
-                self._index = os.open(self.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                self._index = os.open(self.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode())
             os.write(self._index, entries)
         except OSError:
             return False

@@ -13,12 +13,13 @@ import socket
 from pathlib import Path
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import make_file, mode
 from nngkit.journal.files import LOCK, sync_file, sync_folder
 
 
 def lock_partition(folder: Path) -> int:
     """Lock the partition's folder; return the descriptor that holds the lock. Raises ConfigError, OSError."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, mode())
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -45,6 +46,7 @@ def owner_of(folder: Path, partition: int, *, shared: bool) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
     name = f"{socket.gethostname()}-{partition}-{os.urandom(4).hex()}"
+    make_file(path)
     path.write_text(name + "\n")
     sync_file(path)
     sync_folder(folder)

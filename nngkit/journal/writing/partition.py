@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
+from nngkit.file_modes import make_folder, opener
 from nngkit.journal.files import (
     ABSENT,
     BLOCK,
@@ -147,7 +148,7 @@ class Partition:
         check_journal(storage, make=True)
         folder = (storage.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             sync_folder(folder.parent)
             lock = lock_partition(folder)
         except OSError as error:
@@ -322,7 +323,7 @@ def _write_head(folder: Path, end: int) -> None:
     if read_head(folder) is not None:
         return
     scratch = folder / (HEAD + SCRATCH)
-    with scratch.open("wb") as file:
+    with open(scratch, "wb", opener=opener) as file:
         file.write(Head(0, end, end, 0).encode())
         file.flush()
         os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.errors import Damaged
+from nngkit.file_modes import make_file
 from nngkit.journal.files import segment_name
 from nngkit.journal.logfile import open_log
 from nngkit.journal.record import crc32c, decode_origin
@@ -39,6 +40,7 @@ def segment_writer(target: Path, first: int, end: int, merged: int = 0) -> parqu
 
     from nngkit.journal.schema import SCHEMA
 
+    make_file(target)
     metadata = {METADATA: b"1", FIRST: b"%d" % first, END: b"%d" % end}
     return parquet.ParquetWriter(
         target,

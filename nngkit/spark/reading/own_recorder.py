@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import Broken, ConfigError
+from nngkit.file_modes import make_folder
 from nngkit.journal.files import shown
 from nngkit.spark.reading.options import RecorderOptions
 
@@ -65,7 +66,7 @@ class OwnRecorder:
 
         Raises Broken with the recorder's last lines if it cannot run, ConfigError if its options are invalid.
         """
-        self._logs.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._logs.parent)
         if self._toucher is None:
             self._touch()
             self._toucher = threading.Thread(target=self._touch_always, name="nngkit-lease", daemon=True)
