@@ -1,4 +1,4 @@
-"""What rooms write is for its owner only, unless it is shared: files 0600, folders 0700."""
+"""Files that rooms write are for their owner only, unless they are shared: 0600, folders 0700."""
 
 from __future__ import annotations
 

@@ -52,12 +52,14 @@ from nngkit.protocols import (
     Surveyor,
 )
 from nngkit.protocols.relaying import MOST_HOPS, Passing, Relay, Returned
+from nngkit.trust import Choice, Trust
 
 BATCH: Final = 256  # messages received at once: enough that the wake-ups do not dominate
 TIMEOUT: Final = 60.0  # seconds for a request: by then a REQ of NNG or nanomsg resends by itself
 SURVEY_TIME: Final = 10.0  # seconds in which responses to a survey are sent back; surveyors wait 1 s by default
 IN_FLIGHT: Final = 1024  # requests sent at once: `Rep` reads ahead as many again
 HOPS: Final = MOST_HOPS
+CARRY: Final = "device"
 
 T = TypeVar("T")
 Tap = Callable[[TappedMessage], object] | Pub | Bus
@@ -95,9 +97,11 @@ class Device:
                never; default: 60, for a survey 10
     in_flight  cap on concurrent requests, further ones wait at the requesters; or on surveys, of which the oldest ends
     hops       devices that a request or survey may pass, this one included, up to 7
+    trust      of its sockets, where what it forwards is bound to names, as consumers and numbered messages are: the
+               peers see the device's name, so its policy must grant ``carry = ["device"]``
 
     `up` counts from front to back, `down` from back to front. Raises ConfigError for two sockets that do not form a
-    device, and for a ring with running devices of this process, by their addresses.
+    device, and for a ring with running devices of this process, by their addresses; AccessDenied without the right.
     """
 
     _running: ClassVar[WeakSet[Device]] = WeakSet()
@@ -115,7 +119,10 @@ class Device:
         timeout: float | Default | None = DEFAULT,
         in_flight: int = IN_FLIGHT,
         hops: int = HOPS,
+        trust: Choice | None = None,
     ) -> None:
+        if isinstance(trust, Trust):
+            trust.require(trust.name, "carry", CARRY)
         self.kind = kind_of(type(front).__name__, type(back).__name__)
         if front is back and not self.kind.both_ways:
             raise ConfigError("device", f"one {type(front).__name__} cannot be both sides", front)
@@ -430,6 +437,7 @@ class DeviceOptions(TypedDict, total=False):
     timeout: float | Default | None
     in_flight: int
     hops: int
+    trust: Choice | None
 
 
 class Forwarding:
@@ -467,6 +475,6 @@ class Forwarding:
 def forward(front: Socket, back: Socket, *, linger: float = 1.0, **options: Unpack[DeviceOptions]) -> Forwarding:
     """Forward messages between `front` and `back` until one of them is closed, or while a block runs.
 
-    The options are Device's; `linger`: seconds that the end of the block may take. Raises ConfigError.
+    The options are Device's; `linger`: seconds that the end of the block may take. Raises ConfigError, AccessDenied.
     """
     return Forwarding(Device(front, back, **options), linger)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import ConfigError
+from nngkit.devices import Device, forward
+from nngkit.errors import AccessDenied, ConfigError
 from nngkit.fanout import Gap, Keep, Published, Publisher, Subscriber, Synchronized
 from nngkit.fanout.numbered.granted import publisher_id
 from nngkit.fanout.numbered.lag import HEARTBEAT, pack_trailer, stamp
@@ -247,3 +248,30 @@ async def test_without_a_trust_ids_are_free(farm: Farm) -> None:
         assert await bodies(shop, b"1") == [b"1"]
         assert hub.stats.refused == {}
         assert "right" not in shop.stats.refused
+
+
+async def test_a_device_speaks_for_the_publisher_behind_it_if_it_may_carry(farm: Farm) -> None:
+    relayed = 'publish = [""]\nsubscribe = [""]'
+    farm.policy(relay=relayed, shop='subscribe = [""]', hub=ALL)
+    trust = farm.trust("relay")
+    async with (
+        Publisher(ANY, trust=farm.trust("hub"), heartbeat=0.1) as hub,
+        Sub(dial=hub.address, topics=b"", trust=trust) as front,
+        Pub(listen=ANY, trust=trust) as back,
+    ):
+        with pytest.raises(AccessDenied, match="right: relay may not carry device"):
+            Device(front, back, trust=trust)
+        async with Subscriber(back.address, trust=farm.trust("shop")) as shop, forward(front, back):
+            await shop.wait_for_peers(1, WAIT)
+            await front.await_for_peers(1, WAIT)
+            hub.publish("a", b"1")
+            await aeventually(lambda: shop.stats.refused.get("binding", 0) > 0)
+        farm.policy(relay=relayed + '\ncarry = ["device"]', shop='subscribe = [""]', hub=ALL)
+        async with (
+            forward(front, back, trust=trust),
+            Subscriber(back.address, trust=farm.trust("shop")) as shop,
+        ):
+            await joined(shop, hub)  # it reports to the publisher itself, whose address the heartbeats tell
+            hub.publish("a", b"2")
+            assert await bodies(shop, b"2") == [b"2"]
+            assert "binding" not in shop.stats.refused
