@@ -15,12 +15,15 @@ memory limit        its address space is limited to what it has; senders add 256
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -41,7 +44,16 @@ def missing(fault: str) -> str | None:
     """Return why a fault cannot be brought about on this machine; None if it can."""
     if fault.startswith("clock"):
         return None if clock() else "no C compiler"
-    return unavailable() if fault == "EIO" or (fault == "ENOSPC" and os.geteuid() != 0) else None
+    return unavailable() if fault == "EIO" or (fault == "ENOSPC" and not can_mount()) else None
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Return True if a process may have a mount namespace of its own, and mount a file system there."""
+    if os.geteuid() != 0 or (unshare := shutil.which("unshare")) is None:
+        return False
+    words = [unshare, "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return subprocess.run(words, check=False, capture_output=True, timeout=10.0).returncode == 0
 
 
 class Fault:
@@ -226,7 +238,7 @@ def greets(address: tuple[str, int]) -> bool:
 def make(fault: str, folder: Path, role: str) -> Fault:
     kinds: dict[str, Any] = {
         "SIGSTOP 30 s": Stopped,
-        "ENOSPC": FullDisk if os.geteuid() == 0 else FailingWrites,
+        "ENOSPC": FullDisk if can_mount() else FailingWrites,
         "EIO": FailingWrites,
         "clock +1 day": Clock,
         "clock -1 day": Clock,

@@ -251,7 +251,7 @@ async def document(end: End) -> None:
         end.note(UP)
 
         async def edit(body: bytes) -> None:
-            numbers[body.hex()] = True
+            numbers[body.hex()] = end.pad or True
             try:
                 await doc.durable()
             except Broken as error:

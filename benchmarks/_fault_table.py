@@ -16,7 +16,7 @@ FAULTS: Final = {
     "clock +1 day": "its clock jumps a day ahead, and stays there; one seed of three then restarts it",
     "clock -1 day": "its clock jumps a day back, and stays there; one seed of three then restarts it",
     "out of descriptors": "it can open no descriptor for some seconds, and strangers connect to it meanwhile",
-    "memory limit": "it can map no more memory for some seconds; messages have 256 KiB meanwhile",
+    "memory limit": "it can map no more memory for some seconds; bodies of messages have 256 KiB meanwhile",
 }
 DISK: Final = ("ENOSPC", "EIO")
 NO_DISK: Final = "keeps nothing on disk"

@@ -26,7 +26,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from _fault_kinds import missing
+from _fault_kinds import can_mount, missing
 from _fault_table import FAULTS, ROOMS, Room, reason
 
 import _contenders
@@ -44,7 +44,7 @@ def measured(room: str, fault: str, seed: int) -> Figures | None:
     """Return the figures of a cell; None, and a line on stderr, if its processes did not work before the fault."""
     words = [sys.executable, str(HERE / "_child.py"), "_fault_cells:run"]
     task = json.dumps({"room": room, "fault": fault, "seed": seed})
-    if os.geteuid() == 0:
+    if can_mount():
         words = ["unshare", "--mount", *words]  # of its own: what it mounts goes with it
     done = subprocess.run([*words, task], check=False, stdout=subprocess.PIPE, text=True, timeout=LONGEST)
     told = json.loads(done.stdout) if done.returncode == 0 else {"failed": f"exit code {done.returncode}"}
