@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from _fault_audit import AUDITS
 from _fault_ends import DONE, KEPT, RAN
-from _fault_kinds import make
+from _fault_kinds import listeners, make
 from _fault_table import ROOMS, Room
 from _outage_records import READ, SENT, UP, Files, Ledger, Record
 
@@ -220,6 +220,9 @@ class Cell:
             self.until(lambda: crew.pid is not None, 10.0)
             return []
         fault.begin(pid)
+        if fault.name == "out of descriptors" and not listeners(pid):  # its peers end, and come back: it dials again
+            for role in set(self.room.roles) - {crew.hit}:
+                crew.kill(role)
         end = time.monotonic() + fault.lasts
         while time.monotonic() < end:
             if fault.name != "SIGSTOP 30 s":

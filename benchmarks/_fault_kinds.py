@@ -7,8 +7,8 @@ ENOSPC              its folder is a small tmpfs in a mount namespace of the cell
 EIO                 the kernel fails its writes and syncs there: `_fault_syscalls`
 clock               its calls for the wall clock go to `_fault_clock.c`, preloaded, which adds an offset that jumps; the
                     monotonic clock goes on, and so do times of files
-out of descriptors  its limit is set to the lowest free number, again and again; strangers connect to its listeners.
-                    Afterwards each listener has to greet a new connection
+out of descriptors  its limit is set to the lowest free number, again and again; strangers connect to its listeners, or
+                    its peers are killed, and it has to dial again. Afterwards each listener greets a new connection
 memory limit        its address space is limited to what it has; senders add 256 KiB to each message
 ==================  ===================================================================================================
 """

@@ -15,7 +15,7 @@ FAULTS: Final = {
     "EIO": "writes and syncs in its folder fail for some seconds with an I/O error",
     "clock +1 day": "its clock jumps a day ahead, and stays there; one seed of three then restarts it",
     "clock -1 day": "its clock jumps a day back, and stays there; one seed of three then restarts it",
-    "out of descriptors": "it can open no descriptor for some seconds, and strangers connect to it meanwhile",
+    "out of descriptors": "it can open no descriptor for some seconds; strangers connect, or it has to dial again",
     "memory limit": "it can map no more memory for some seconds; bodies of messages have 256 KiB meanwhile",
 }
 DISK: Final = ("ENOSPC", "EIO")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.timeout(180)
 def test_every_room_keeps_its_promise_in_a_fault(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "faults.py"), "--short", "--seeds", "1", "--json"],
+        [sys.executable, str(ROOT / "benchmarks" / "faults.py"), "--short", "--seeds", "1", "--jobs", "4", "--json"],
         capture_output=True,
         text=True,
         timeout=170,

@@ -3,9 +3,9 @@
 Real: replica, wire, transfers, the CRDT. Simulated: sockets, clock and disk; so a schedule of seconds runs in
 milliseconds and is reproducible from its seed::
 
-    python tests/documents/schedules.py 1000            seeds 0 to 999; prints a summary
-    PYTHONHASHSEED=0 python tests/documents/schedules.py 1 --first 4711 --trace     the order of sets counts too
-    python tests/documents/schedules.py 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
+    python -m tests.documents.schedules 1000            seeds 0 to 999; prints a summary
+    PYTHONHASHSEED=0 python -m tests.documents.schedules 1 --first 4711 --trace     the order of sets counts too
+    python -m tests.documents.schedules 1000 --page     one of them is a page with Yjs, under Node (schedule_page.py)
 """
 
 from __future__ import annotations
