@@ -42,16 +42,20 @@ class Balance:
         self._rate = self._reserve = budget.per_second
         self._at = now
         self._earned: deque[list[float]] = deque()  # [second in which they were earned, retries]
+        self._last = [0.0, 0.0]  # of `_earned`, the last one to which calls have added
+        self._from = self._until = 0.0  # its second
         self._sum = 0.0
 
     def call(self, now: float) -> None:
         """Note a call."""
-        earned = self._earned
-        if earned and earned[-1][0] == now // 1:  # here too: it is done for every call
-            earned[-1][1] += self._share
+        if self._from <= now < self._until:  # it is done for every call
+            self._last[1] += self._share
             self._sum += self._share
         else:
             self.put_back(now, self._share)
+            self._last = self._earned[-1]
+            self._from = self._last[0]
+            self._until = self._from + 1.0
 
     def put_back(self, now: float, retries: float = 1.0) -> None:
         """Add retries: those that were taken, and not needed."""
@@ -77,12 +81,19 @@ class Balance:
             self._sum -= taken
             left -= taken
             if self._earned[0][1] <= 0:
-                self._earned.popleft()
+                self._drop_oldest()
         self._reserve = max(0.0, self._reserve - left)
         return True
 
     def _expire(self, now: float) -> None:
         while self._earned and self._earned[0][0] < now - WINDOW:
-            self._sum -= self._earned.popleft()[1]
+            self._sum -= self._drop_oldest()
         if not self._earned:
             self._sum = 0.0  # without the rounding errors
+
+    def _drop_oldest(self) -> float:
+        """Remove the retries of one second; return their number."""
+        oldest = self._earned.popleft()
+        if oldest is self._last:
+            self._from = self._until = 0.0
+        return oldest[1]

@@ -163,6 +163,7 @@ class Pool:
         self._dirty = True
         self._recheck = float("inf")
         self._lanes: list[tuple[Rank, list[Member]]] = []  # usable members, in the order of their ranks
+        self._only: Member | None = None  # of them, if there is one
         self._active: Rank | None = None
         self._failed: set[Rank] = set()  # lanes that were left because they had no usable member
         self._returning: tuple[Rank, float] | None = None  # a better lane that is usable again, and since when
@@ -267,11 +268,11 @@ class Pool:
         """Return the member for the next call: not in `tried`, unless no other is usable. None if none is usable."""
         if self._dirty or now >= self._recheck:
             self._rebuild(now)
+        if self._only is not None:
+            return self._only
         lanes = self._lanes
         if not lanes:
             return None
-        if len(lanes) == 1 and len(lanes[0][1]) == 1:
-            return lanes[0][1][0]
         start = 0
         if self._active is not None and lanes[0][0] != self._active:
             start = next((index for index, (rank, _) in enumerate(lanes) if rank == self._active), 0)
@@ -312,6 +313,8 @@ class Pool:
             for member in ejected:
                 groups.setdefault(self._rank(member, now), []).append(member)
         self._lanes = sorted(groups.items(), key=lambda lane: lane[0])
+        usable = [member for _, members in self._lanes for member in members]
+        self._only = usable[0] if len(usable) == 1 else None
         self._move(now)
 
     def _rank(self, member: Member, now: float) -> Rank:
