@@ -118,7 +118,7 @@ def test_the_commands_of_the_page_secure_four_machines_and_a_fifth_gets_nowhere(
     for command in (
         "nngkit call upper -D hello --daemon tls+tcp://hub:5556 --timeout 3",
         "nngkit submit farm --dial tls+tcp://hub:7000 --kind count --join-timeout 3 12345",
-        "nngkit doc cat minutes --join tls+tcp://hub:4790 --timeout 3",
+        "nngkit doc cat minutes --join wss://hub:4790/repair --timeout 3",
     ):
         assert spy.fails(command) != 0, command
     assert machines["desk"].run("nngkit call upper -D hello --daemon tls+tcp://hub:5556") == "HELLO\n"

@@ -33,6 +33,7 @@ from nngkit.cli.tokens import kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
 from nngkit.file_modes import make_folder
+from nngkit.trust import Trust, chosen
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         make_folder(folder)
     except OSError as error:
         raise ConfigError("DIR", f"{folder}: {error.strerror or error}", arguments.dir) from error
-    if given["token"] is None and not arguments.no_token:
+    proven = isinstance(chosen(None, given["tls"]), Trust)  # then passes say who connects
+    if given["token"] is None and not arguments.no_token and not proven:
         given["token"] = kept(folder / TOKEN)
     path = folder / STORE
     known: list[str] = []
