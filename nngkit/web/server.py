@@ -19,7 +19,7 @@ import contextlib
 import dataclasses
 import socket as stdlib_socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlencode
@@ -28,17 +28,19 @@ import h11
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
-from nngkit.web.site import Response, Site, refusal
+from nngkit.web.site import Response, Site, misdirected, refusal
 
 READ: Final = 16 * 1024  # bytes of one read
 REASONS: Final = {
     200: b"OK",
     304: b"Not Modified",
     400: b"Bad Request",
+    403: b"Forbidden",
     404: b"Not Found",
     405: b"Method Not Allowed",
     408: b"Request Timeout",
     413: b"Content Too Large",
+    421: b"Misdirected Request",
     431: b"Request Header Fields Too Large",
     500: b"Internal Server Error",
     501: b"Not Implemented",
@@ -82,6 +84,8 @@ class Server:
 
     host: str
     port: int
+    names: frozenset[str] = frozenset()
+    """Names under which it is asked, besides localhost and addresses."""
     _connections: int = 0
     _open: int = 0
     _answers: Counter[int] = field(default_factory=Counter)
@@ -111,10 +115,14 @@ async def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    names: Iterable[str] = (),
     limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `site` until cancelled; `task_status` gets the `Server` once it listens. Port 0 chooses a free port.
+
+    `names`: host names under which browsers ask, besides `host`, that of this machine (also with ".local"), localhost
+    and IP addresses. A request for another name is refused (421), and one of another site's page (403).
 
     Cancelling closes the listeners and all connections at once.
     Raises Unreachable if it cannot listen, ConfigError for an invalid port.
@@ -130,7 +138,9 @@ async def serve(
         for listener in listeners[1:]:
             await listener.aclose()
         del listeners[1:]
-    server = Server(host, listeners[0].socket.getsockname()[1])
+    here = stdlib_socket.gethostname()
+    known = frozenset(name.lower() for name in (host, here, f"{here}.local", *names))
+    server = Server(host, listeners[0].socket.getsockname()[1], known)
 
     async def connected(stream: trio.SocketStream) -> None:
         server._connections += 1
@@ -205,7 +215,8 @@ class _Connection:
             await self._refuse(413, "requests with a body are not accepted")
             return None
         target = request.target.decode("ascii")  # h11 admits ASCII only
-        return self._site.answer(
+        wrong = misdirected(headers.get("host"), headers.get("origin"), self._server.names)
+        return wrong or self._site.answer(
             request.method.decode("ascii"),
             target,
             host=headers.get("host"),

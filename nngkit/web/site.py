@@ -19,8 +19,9 @@ import gzip
 import hashlib
 import json as json_module
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,8 @@ COMMON_HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("X-Frame-Options", "DENY"),
+    ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
 
 Headers = tuple[tuple[str, str], ...]
@@ -174,6 +177,31 @@ class Site:
                 "frame-ancestors 'none'",
             ]
         )
+
+
+def misdirected(host: str | None, origin: str | None, names: Collection[str]) -> Response | None:
+    """Return the refusal of a request for another server, or from a page of another site; else None.
+
+    `names`: those of the server. "localhost" and IP addresses are too: a page of another site cannot have its own name
+    point here (DNS rebinding) and be asked under it.
+    """
+    asked = HOST.fullmatch(host or "")
+    if asked is None:
+        return None  # not valid: `answer` says so
+    name = asked["host"].lower().rstrip(".")
+    if name not in names and name != "localhost" and not _is_address(name):
+        return refusal(421, "this server does not have that name")
+    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+        return refusal(403, "requests of other sites are refused")
+    return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def refusal(status: int, why: str, more: Headers = ()) -> Response:

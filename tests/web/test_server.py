@@ -42,7 +42,9 @@ async def serving(folder: Path, **limits: Any) -> AsyncGenerator[Server]:
     site = Site.load(folder, json={"config.json": lambda: {"documents": ["é"]}}, connect=["ws://*:4712/repair/x"])
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(
-            lambda task_status: serve(site, limits=ServerLimits(**limits), task_status=task_status)
+            lambda task_status: serve(
+                site, names=("x", "Example.org"), limits=ServerLimits(**limits), task_status=task_status
+            )
         )
         yield server
         nursery.cancel_scope.cancel()
@@ -91,6 +93,26 @@ async def test_files_are_served_with_content_type_and_security_headers(folder: P
         status, headers, body = await get(server, "/data.bin")
         assert (headers["content-type"], body) == ("application/octet-stream", bytes(range(256)))
         assert "date" not in headers
+
+
+async def test_a_request_for_another_name_is_misdirected(folder: Path) -> None:
+    here = socket.gethostname()
+    async with serving(folder) as server:
+        for name in ("127.0.0.1", "localhost", "LocalHost.", "[::1]", "10.0.0.7", "example.org", here, f"{here}.local"):
+            assert (await get(server, "/", Host=f"{name}:{server.port}"))[0] == 200
+        for name in ("evil.example", "example.org.evil", "127.0.0.1.nip.io", "xx"):
+            for path in ("/", "/config.json", "/none"):
+                status, headers, body = await get(server, path, Host=f"{name}:{server.port}")
+                assert (status, body) == (421, b"this server does not have that name\n")
+                assert headers["x-frame-options"] == "DENY"
+
+
+async def test_a_page_of_another_site_is_refused(folder: Path) -> None:
+    async with serving(folder) as server:
+        own = f"127.0.0.1:{server.port}"
+        assert (await get(server, "/config.json", Host=own, Origin=f"http://{own}"))[0] == 200
+        for origin in ("http://evil.example", "null", "", f"http://127.0.0.1:{server.port + 1}", "http://127.0.0.1"):
+            assert (await get(server, "/config.json", Host=own, Origin=origin))[0] == 403
 
 
 async def test_security_policy_names_the_requested_host(folder: Path) -> None:

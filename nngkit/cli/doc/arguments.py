@@ -81,6 +81,9 @@ OPTIONS: Final = {
         metavar="HOST:PORT",
         help="address of the page (default: 127.0.0.1:4780)",
     ),
+    "http-name": Option(
+        "--http-name", action="append", metavar="NAME", help="host name of the page, besides that of the machine"
+    ),
     "no-page": Option("--no-page", action="store_true", help="serve peers only"),
 }
 NET: Final = ("listen", "dial", "join", "discovery", "token", "me", "relay", "timeout", "tls")
@@ -132,6 +135,7 @@ ACTIONS: Final[dict[str, Action]] = {
             "DIR",
             "listen",
             "http",
+            "http-name",
             "no-page",
             "only",
             "no-token",

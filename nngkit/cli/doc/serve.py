@@ -98,7 +98,10 @@ async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio
         say(NAME, f"no page: the {error}")
         return None
     host, port = arguments.http
-    server = await nursery.start(lambda task_status: serve_site(site, host=host, port=port, task_status=task_status))
+    names = arguments.http_name or ()
+    server = await nursery.start(
+        lambda task_status: serve_site(site, host=host, port=port, names=names, task_status=task_status)
+    )
     url: str = server.url
     return url
 
