@@ -42,6 +42,7 @@ from nngkit.protocols._core import direct
 from nngkit.protocols._core.direct import NO_SIGNAL, SHORT, code_of, socket_on
 from nngkit.protocols._core.identity import Peer
 from nngkit.protocols._core.pipe import Pipe
+from nngkit.protocols._core.pool import pool
 from nngkit.protocols._core.state import BUFFER, State
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
@@ -113,6 +114,7 @@ class Connection(Owner):
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
         self.crashed = False
+        self.host: str | None = None  # of an accepted peer, if that is not this machine
         self.since = time.monotonic()
         self.pipe: Pipe | None = None
         self.peer: Peer | None = None  # once it is let in
@@ -249,6 +251,7 @@ class Connection(Owner):
         owner = self._listener.listener_for(path or "/")
         if owner is not None:
             self._state.handshaking.pop(self.number, None)
+            pool.leave(self.number)
             self._detach()
         return owner
 

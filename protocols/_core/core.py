@@ -26,10 +26,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from nngkit.errors import AccessDenied, Closed, NngkitError
-from nngkit.protocols._core.connection import ASKING, CLOSED, JOINED, Connection, finish_interrupted
+from nngkit.protocols._core.connection import ASKING, CLOSED, JOINED, SHAKING, Connection, finish_interrupted
 from nngkit.protocols._core.guard import Guard, Limits
 from nngkit.protocols._core.identity import Identity
 from nngkit.protocols._core.inbox import Inbox
@@ -37,6 +38,7 @@ from nngkit.protocols._core.peer_queues import PeerQueues
 from nngkit.protocols._core.peer_watch import PeerWatch
 from nngkit.protocols._core.pipe import PeerEvent, Pipe
 from nngkit.protocols._core.poller import Poller
+from nngkit.protocols._core.pool import other_host, pool
 from nngkit.protocols._core.shared_queue import SharedQueue
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng import streams
@@ -199,7 +201,26 @@ class Core:
                 if link is not None:
                     link.close()
                 return
+        if dialer is None and (address.ported or address.local):
+            self._count(connection)
         connection.start(received)
+
+    def _count(self, connection: Connection) -> None:
+        """Count an accepted connection in the process's pool. Called without a lock."""
+        connection.host = other_host(connection.where())
+        evict = pool.enter(connection.number, connection.host, partial(self._evict, connection))
+        if connection.stage == CLOSED:  # it has ended meanwhile
+            pool.leave(connection.number)
+        if evict is not None:
+            evict()
+
+    def _evict(self, connection: Connection, why: str) -> None:
+        """End a handshake for want of room in the pool. Called without a lock."""
+        with self.state.lock:
+            if connection.stage in (SHAKING, ASKING):
+                self.guard.cut(connection.where(), why)
+                self.lose(connection, why)
+        self.state.notify()
 
     def unreached(self) -> str:
         """Return why dialers have not connected, for an error message; "" if nothing is known."""
@@ -232,7 +253,7 @@ class Core:
                 return
             if reason is None and self._alone and state.present:
                 reason = "already connected to a peer"
-            if reason is None and (reason := self.guard.too_many_from(pipe)) is not None:
+            if reason is None and (reason := self.guard.too_many_from(pipe) or self._let_in(connection)) is not None:
                 self.guard.cut(pipe.address, reason)
             try:
                 self._answer_handshake(connection, refuse=reason is not None)
@@ -275,6 +296,10 @@ class Core:
             else:
                 machine.accept()
             connection.write(now=True)
+
+    def _let_in(self, connection: Connection) -> str | None:
+        counts = connection.dialer is None and (connection.address.ported or connection.address.local)
+        return pool.let_in(connection.number) if counts else None
 
     def _objection(self, pipe: Pipe) -> str | None:
         if self._admit is None:
@@ -333,6 +358,7 @@ class Core:
                 (setattr, self, "written_gone", self.written_gone + connection.written),
                 (state.events.append, event),
             ]
+        pool.leave(number)
         atomically(*steps)
         if isinstance(fault, NngkitError):
             if hasattr(fault, "peer"):

@@ -24,6 +24,7 @@ from nngkit.trust.trust import PERIOD
 log = logging.getLogger("nngkit.protocols")
 
 CUTS: Final = 64  # cuts kept
+STRANGER: Final = 0.5  # of the time for a handshake, for peers of other hosts that connect to us
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Guard:
             self._sweeper.set(period)
 
     def _period(self) -> float | None:
-        limits = [limit for limit in (self._limits.handshake, self._limits.idle) if limit]
+        limits = [limit for limit in (STRANGER * self._limits.handshake, self._limits.idle) if limit]
         if self._state.identity.trust is not None:
             limits.append(2 * PERIOD)
         return max(0.01, min(limits) / 2) if limits else None
@@ -135,8 +136,9 @@ class Guard:
     def _sweep_one(self, connection: Connection, now: float) -> None:
         limits, state = self._limits, self._state
         if connection.number in state.handshaking:
-            if limits.handshake and now - connection.since > limits.handshake and connection.stage == SHAKING:
-                self.cut(connection.where(), f"no handshake in {limits.handshake} s")
+            longest = limits.handshake if connection.host is None else STRANGER * limits.handshake
+            if longest and now - connection.since > longest and connection.stage == SHAKING:
+                self.cut(connection.where(), f"no handshake in {longest:g} s")
                 state.lose(connection, "no handshake")
         elif (
             connection.peer is not None

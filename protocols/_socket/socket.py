@@ -92,11 +92,12 @@ class Socket:
     wss; or ``trust``, with which only names of its realm are let in, and of those only ``peers``: patterns as
     "sensor.*", or a function of the name that raises AccessDenied, and is asked again when the policy has changed.
     ``reconnect``: maximum seconds between tries of a dialer. ``linger``: seconds that close may take to send accepted
-    messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the
-    connection by returning a false value. ``handshake_timeout``: seconds for a handshake. ``idle_timeout``: seconds
-    that a peer may pause within a message; None for ever. ``peer_timeout``: seconds, 3 to 600, until a TCP connection
-    ends whose peer cannot be reached (one that is there and does not read stays); None leaves it to the system: hours.
-    ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time; 0 is no limit. ``ipc_mode``: permissions of
+    messages, None for ever. ``admit``: called on an NNG thread with each new Pipe; it refuses the connection by
+    returning a false value. ``handshake_timeout``: seconds for a handshake; half of it for peers that connect from
+    other hosts. ``idle_timeout``: seconds that a peer may pause within a message; None for ever. ``peer_timeout``:
+    seconds, 3 to 600, until a TCP connection ends whose peer cannot be reached (one that is there and does not read
+    stays); None leaves it to the system: hours. ``max_pipes``, ``max_pipes_per_host``: connections accepted at a time;
+    0 is no limit but the process's (docs/protocols.md). ``ipc_mode``: permissions of
     the sockets listened at on ipc, for example 0o600; default: by the umask (shm: 0o600). ``shm_size``: bytes of
     memory for bodies sent on shm; ``shm_from``: bytes of the smallest such body. ``batch``: many messages in one, True
     or a Batch, at both ends or neither (PUSH, PULL, PAIR, BUS, PUB, SUB; see ``batch.py``); then ``recv_max_size``
