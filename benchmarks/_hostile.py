@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -89,8 +90,21 @@ def flood(url: str) -> Iterator[None]:
             yield
 
 
+def shakes(url: str) -> Iterator[None]:
+    """Begin a handshake of TLS, and leave when the other side has done its part of it."""
+    sent = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    begun = sent.read()
+    while True:
+        with _connect(url) as peer:
+            peer.sendall(begun)
+            peer.recv(4096)
+        yield
+
+
 KINDS: dict[str, Callable[[str], Iterator[None]]] = {
-    one.__name__: one for one in (hellos, lengths, halves, silent, flood)
+    one.__name__: one for one in (hellos, lengths, halves, silent, flood, shakes)
 }
 
 

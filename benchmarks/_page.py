@@ -36,6 +36,7 @@ HEADS = {
     "idle_us": "CPU a second, us",
     "p50_us": "p50, us",
     "p99_us": "p99, us",
+    "more_us": "more at p50, us",
     "rss_mib": "memory, MiB",
     "now_mib": "resident, MiB",
     "idle_kib": "an idle connection, KiB",

@@ -8,8 +8,6 @@ invalid hellos, messages of every length, half messages, a thousand silent conne
 
 from __future__ import annotations
 
-from _hostile import KINDS
-
 import _measuring as bench
 from _measuring import Group, Promise, Way
 
@@ -27,9 +25,9 @@ GROUPS = (
         "requests beside a hostile peer, tcp, 16 B",
         (
             Way(UNDISTURBED, "_nngkit:ask", "_nngkit:reply", "other"),
-            *(Way(NAMES[kind], "_nngkit:ask", "_nngkit:reply_attacked", "other", {"hostile": kind}) for kind in KINDS),
+            *(Way(NAMES[kind], "_nngkit:ask", "_nngkit:reply_attacked", "other", {"hostile": kind}) for kind in NAMES),
         ),
-        tuple(Promise(f"p99, {NAMES[kind]}", NAMES[kind], UNDISTURBED, 2, 1.5, "p99_us") for kind in KINDS),
+        tuple(Promise(f"p99, {NAMES[kind]}", NAMES[kind], UNDISTURBED, 2, 1.5, "p99_us") for kind in NAMES),
     ),
 )
 

@@ -4,7 +4,8 @@
 
 One way the receiver is measured, with requests and connections the client; ``other_us`` is the CPU at the other end.
 With a pass both ends prove their names; with CURVE the listener proves its key; pynng's sender verifies the listener's
-certificate, and for a connection the listener the sender's too.
+certificate, and for a connection the listener the sender's too. A hostile peer has a tenth of a CPU (hostile.py has the
+same without a pass).
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ def ways(listens: str, ours: tuple[str, str], theirs: tuple[str, str], **task: o
 
 ONE_WAY = ("_nngkit:pull", "_nngkit:push"), ("_zmq:pull", "_zmq:push")
 LARGE = 1 << 20
+UNDISTURBED = "undisturbed, by a pass"
+HOSTILE = {
+    "silent": "1,000 silent connections",
+    "hellos": "connections without TLS",
+    "flood": "requests without TLS",
+    "shakes": "handshakes that are left",
+}
 SERVICES = {"services": 1000, "rounds": 3, "seconds": 3600}
 
 _CONNECTIONS = "nngkit, a pass, connections", "pynng, TLS, connections"
@@ -78,6 +86,17 @@ GROUPS = (
             Promise("CPU that listens", "nngkit, a pass, connections", None, 4000, 2500, "other_us"),
             Promise("CPU vs TLS of NNG", *_CONNECTIONS, None, None, "all_us"),
         ),
+    ),
+    Group(
+        "requests by a pass beside a hostile peer, 16 B",
+        (
+            Way(UNDISTURBED, "_nngkit:ask", "_nngkit:reply", "other", PASS),
+            *(
+                Way(what, "_nngkit:ask", "_nngkit:reply_attacked", "other", PASS | {"hostile": kind})
+                for kind, what in HOSTILE.items()
+            ),
+        ),
+        tuple(Promise(f"p99, {what}", what, UNDISTURBED, 3, 2, "p99_us") for what in HOSTILE.values()),
     ),
     Group(
         "1,000 services, whose daemon is killed and started again",
