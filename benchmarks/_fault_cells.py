@@ -30,7 +30,7 @@ from _outage_records import READ, SENT, UP, Files, Ledger, Record
 from _child import report
 from _contenders import HERE
 
-START: Final = 60.0  # seconds for all processes to start, and for messages to go all ways
+START: Final = 150.0  # seconds for all processes to start, and for messages to go all ways
 BACK: Final = 30.0  # seconds from a fault's end, within which messages go all ways again
 SETTLES: Final = 30.0  # seconds for all that is acknowledged to arrive, once senders have ended
 STEADY: Final = 1.0  # seconds of messages before a fault, and after it
