@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from _fault_table import FAULTS, ROOMS, reason
+from _fault_table import FAULTS, ROOMS, Room, reason
 
 from _measuring import BUSY, RESULTS, UNITS
 
@@ -294,10 +294,10 @@ def matrix(groups: list[dict[str, Any]]) -> list[str]:
     """Return the faults, a table of rooms by faults, and the cells that do not apply."""
     rows = {(group["group"], row["way"]): row for group in groups for row in group["rows"]}
 
-    def cell(room: str, fault: str) -> str:
-        row = rows.get((fault, room))
+    def cell(room: Room, fault: str) -> str:
+        row = rows.get((fault, room.name))
         if row is None:
-            return "-"
+            return "not measured" if reason(room, fault) is None else "-"
         bad = [f"{row[key]:,} {UNITS[key]}" for key in ("lost", "doubled", "wrong", "by_hand") if row[key]]
         said = [f"**{', '.join(bad)}**"] if bad else [f"{row['records']:,} kept", f"{number(row['back_s'])} s"]
         return "; ".join([*said, *([f"ended {row['ended']}"] if row["ended"] else [])])
@@ -305,7 +305,7 @@ def matrix(groups: list[dict[str, Any]]) -> list[str]:
     lines = ["| fault | what is done to the process |", "|---|---|"]
     lines += [f"| {fault} | {said} |" for fault, said in FAULTS.items()]
     lines += ["", "| room | " + " | ".join(FAULTS) + " |", "|---|" + "---|" * len(FAULTS)]
-    lines += [f"| {room.name} | " + " | ".join(cell(room.name, fault) for fault in FAULTS) + " |" for room in ROOMS]
+    lines += [f"| {room.name} | " + " | ".join(cell(room, fault) for fault in FAULTS) + " |" for room in ROOMS]
     lines += ["", "| does not apply | to | as it |", "|---|---|---|"]
     whys: dict[tuple[str, str], list[str]] = {}
     for fault in FAULTS:
