@@ -1,9 +1,17 @@
-"""Python's own sockets, without framing or protocol: what a round trip costs at least, on this machine."""
+"""Python's own sockets: what a round trip costs at least, on this machine.
+
+Many requests of an event loop in three steps: bytes that are echoed in order, without framing (`Pending`); REQ of SP
+by hand, before nngkit's Rep, with frames and ids (`Framed`); and the least that keeps what a Req promises (`Promised`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
+import struct
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +22,9 @@ from _child import report
 from _numbered import ask_all, ask_in_flight
 
 MOST = 1 << 16
+HELLO = b"\0SP\0\0\x30\0\0"  # of REQ, as long as the peer's
+TIMEOUT = 60.0  # seconds of a request
+_length = struct.Struct(">Q").unpack_from
 
 
 def reply(task: dict[str, Any]) -> None:
@@ -75,6 +86,108 @@ class Pending:
         self._rest = held[whole:]
 
 
+class Framed:
+    """REQ by hand: SP's frames, and an id for each request. ``wake(waiter, reply)`` continues a task."""
+
+    def __init__(self, sock: socket.socket, wake: Callable[[Any, bytes], object]) -> None:
+        sock.sendall(HELLO)
+        sock.recv(len(HELLO), socket.MSG_WAITALL)
+        self._sock = sock
+        self._wake = wake
+        self.new: list[bytes] = []
+        self._ids = itertools.count(1 << 31)
+        self._waiting: dict[bytes, Any] = {}
+        self._rest = b""
+
+    def add(self, body: bytes, waiter: Any) -> None:
+        header = next(self._ids).to_bytes(4, "big")
+        self.new.append(header + body)
+        self._waiting[header] = waiter
+
+    def write(self) -> None:
+        new, self.new = self.new, []
+        self._sock.sendall(b"".join([part for each in new for part in (len(each).to_bytes(8, "big"), each)]))
+
+    def read(self) -> None:
+        held, at = self._rest + self._sock.recv(MOST), 0
+        while at + 8 <= len(held) and (end := at + 8 + _length(held, at)[0]) <= len(held):
+            self.take(held[at + 8 : end])
+            at = end
+        self._rest = held[at:]
+
+    def take(self, message: bytes) -> None:
+        self._wake(self._waiting.pop(message[:4]), message[4:])
+
+
+class Asked:
+    """A request in progress: kept whole, to be sent to another peer. ``taken``: it was written."""
+
+    __slots__ = ("header", "message", "reply", "taken", "until", "waiter")
+
+    header: bytes
+    message: bytes
+
+    def __init__(self, waiter: Any, until: float) -> None:
+        self.waiter = waiter
+        self.until = until
+        self.reply: bytes | None = None
+        self.taken = False
+
+
+class Promised(Framed):
+    """The same with the least that keeps a Req's promises, for one peer that never leaves.
+
+    A request has a deadline (`overdue` looks at all of them), and can be cancelled: it is then not sent, or its reply
+    dropped. It is kept to be sent again, and it is known if it was written. Replies are kept before their tasks are
+    woken, so that nothing is lost to a cancellation or a signal handler; other threads may close the socket.
+    """
+
+    def __init__(self, sock: socket.socket, wake: Callable[[Any, bytes], object]) -> None:
+        super().__init__(sock, wake)
+        self._lock = threading.Lock()
+        self._answered: list[Asked] = []
+        self.late = self.received = 0
+
+    def ask(self, asked: Asked, body: bytes) -> None:
+        asked.header = header = next(self._ids).to_bytes(4, "big")
+        asked.message = message = header + body
+        self._waiting[header] = asked
+        self.new.append(message)
+
+    def leave(self, asked: Asked) -> None:
+        self._waiting.pop(asked.header, None)
+        if not asked.taken:
+            self.new.remove(asked.message)
+
+    def write(self) -> None:
+        with self._lock:
+            for message in self.new:
+                self._waiting[message[:4]].taken = True
+            super().write()
+
+    def read(self) -> None:
+        with self._lock:
+            super().read()
+        answered, self._answered = self._answered, []
+        for asked in answered:
+            self._wake(asked, b"")
+
+    def take(self, message: bytes) -> None:
+        asked = self._waiting.get(message[:4])
+        self.received += 1
+        if asked is None or asked.reply is not None:
+            self.late += 1
+        else:
+            asked.reply = message[4:]
+            self._answered.append(asked)
+
+    def overdue(self) -> None:
+        now = time.monotonic()
+        for asked in self._waiting.values():
+            if asked.until <= now:
+                self._wake(asked, b"")
+
+
 async def _ask_many(task: dict[str, Any]) -> None:
     loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
     pending = Pending(sock, task["size"], asyncio.Future.set_result)
@@ -94,29 +207,72 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
     asyncio.run(_ask_many(task))
 
 
-async def _ask_many_trio(task: dict[str, Any]) -> None:
+async def _ask_framed(task: dict[str, Any]) -> None:
+    loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
+    framed = Framed(sock, asyncio.Future.set_result)
+    loop.add_reader(sock, framed.read)
+
+    async def once(body: bytes) -> bytes:
+        if not framed.new:
+            loop.call_soon(framed.write)
+        framed.add(body, future := loop.create_future())
+        return await future
+
+    await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+
+
+def ask_framed_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_ask_framed(task))
+
+
+async def _ask_promised(task: dict[str, Any]) -> None:
+    loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
+
+    def wake(asked: Any, _: bytes) -> None:
+        if not asked.waiter.done():
+            asked.waiter.set_result(None)
+
+    promised = Promised(sock, wake)
+    loop.add_reader(sock, promised.read)
+    loop.call_later(TIMEOUT, promised.overdue)
+
+    async def once(body: bytes) -> bytes:
+        asked = Asked(future := loop.create_future(), time.monotonic() + TIMEOUT)
+        try:
+            if not promised.new:
+                loop.call_soon(promised.write)
+            promised.ask(asked, body)
+            await future
+            if asked.reply is None:
+                raise TimeoutError
+            return asked.reply
+        finally:
+            promised.leave(asked)
+
+    await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+
+
+def ask_promised_asyncio(task: dict[str, Any]) -> None:
+    asyncio.run(_ask_promised(task))
+
+
+async def _ask_by_trio(
+    task: dict[str, Any], make: Callable[[Any, Any, Callable[[Any, bytes], object]], tuple[Any, Any]]
+) -> None:
+    """Ask with what `make(socket, replies, wake)` returns: a coroutine function, and a function that reads."""
     lowlevel, sock = trio.lowlevel, _connect(task)
-    token = lowlevel.current_trio_token()
     replies: dict[Any, bytes] = {}
 
     def wake(waiter: Any, reply: bytes) -> None:
         replies[waiter] = reply
         lowlevel.reschedule(waiter)
 
-    pending = Pending(sock, task["size"], wake)
-
-    async def once(body: bytes) -> bytes:
-        if not pending.new:
-            token.run_sync_soon(pending.write)
-        pending.new.append(body)
-        pending.waiting.append(waiter := lowlevel.current_task())
-        await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
-        return replies.pop(waiter)
+    once, take = make(sock, replies, wake)
 
     async def read() -> None:
         while True:
             await lowlevel.wait_readable(sock)
-            pending.read()
+            take()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
@@ -124,5 +280,81 @@ async def _ask_many_trio(task: dict[str, Any]) -> None:
         nursery.cancel_scope.cancel()
 
 
+def _pending_by_trio(size: int) -> Callable[..., tuple[Any, Any]]:
+    def make(sock: Any, replies: dict[Any, bytes], wake: Any) -> tuple[Any, Any]:
+        lowlevel, token = trio.lowlevel, trio.lowlevel.current_trio_token()
+        pending = Pending(sock, size, wake)
+
+        async def once(body: bytes) -> bytes:
+            if not pending.new:
+                token.run_sync_soon(pending.write)
+            pending.new.append(body)
+            pending.waiting.append(waiter := lowlevel.current_task())
+            await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
+            return replies.pop(waiter)
+
+        return once, pending.read
+
+    return make
+
+
+def _framed_by_trio(sock: Any, replies: dict[Any, bytes], wake: Any) -> tuple[Any, Any]:
+    lowlevel, token = trio.lowlevel, trio.lowlevel.current_trio_token()
+    framed = Framed(sock, wake)
+
+    async def once(body: bytes) -> bytes:
+        if not framed.new:
+            token.run_sync_soon(framed.write)
+        framed.add(body, waiter := lowlevel.current_task())
+        await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
+        return replies.pop(waiter)
+
+    return once, framed.read
+
+
+def _promised_by_trio(sock: Any, replies: dict[Any, bytes], _: Any) -> tuple[Any, Any]:
+    lowlevel, token = trio.lowlevel, trio.lowlevel.current_trio_token()
+
+    def wake(asked: Asked, _: bytes) -> None:
+        task, asked.waiter = asked.waiter, None
+        if task is not None:
+            lowlevel.reschedule(task)
+
+    promised = Promised(sock, wake)
+    alarm = threading.Timer(TIMEOUT, token.run_sync_soon, (promised.overdue,))
+    alarm.daemon = True
+    alarm.start()
+
+    async def once(body: bytes) -> bytes:
+        await lowlevel.checkpoint_if_cancelled()
+        asked = Asked(None, time.monotonic() + TIMEOUT)
+        try:
+            if not promised.new:
+                token.run_sync_soon(promised.write)
+            promised.ask(asked, body)
+
+            def abort(_: Any) -> Any:
+                asked.waiter = None
+                return lowlevel.Abort.SUCCEEDED
+
+            asked.waiter = lowlevel.current_task()
+            await lowlevel.wait_task_rescheduled(abort)
+            if asked.reply is None:
+                raise TimeoutError
+            return asked.reply
+        finally:
+            promised.leave(asked)
+
+    return once, promised.read
+
+
 def ask_many_trio(task: dict[str, Any]) -> None:
-    trio.run(_ask_many_trio, task)
+    trio.run(_ask_by_trio, task, _pending_by_trio(task["size"]))
+
+
+def ask_framed_trio(task: dict[str, Any]) -> None:
+    trio.run(_ask_by_trio, task, _framed_by_trio)
+
+
+def ask_promised_trio(task: dict[str, Any]) -> None:
+    trio.run(_ask_by_trio, task, _promised_by_trio)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -75,6 +76,60 @@ def req_trio(task: dict[str, Any]) -> None:
 def req_many_trio(task: dict[str, Any]) -> None:
     async def main() -> None:
         async with _req(task) as ask, trio.open_nursery() as nursery:
+            await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
+
+    trio.run(main)
+
+
+class _Counted:
+    """The least that a Client promises of each call, over a bare Req: for one provider, which never fails.
+
+    A choice of the provider, a deadline, a budget of retries, and counts of calls and of their times. Calls of other
+    threads, and readers of the counts, may come between any two statements.
+    """
+
+    def __init__(self, req: Req) -> None:
+        self._lock = threading.Lock()
+        self._usable = [req]
+        self.requests = self.in_progress = self.failures = 0
+        self.budget = 0.0
+        self.last_reply = 0.0
+        self.times: list[float] = []
+
+    async def request(self, body: bytes, timeout: float) -> bytes:
+        began = time.monotonic()
+        with self._lock:
+            req = self._usable[0]
+            self.requests += 1
+            self.in_progress += 1
+            self.budget += 0.2
+        try:
+            reply = await req.arequest(body, timeout=timeout)
+        except BaseException:
+            with self._lock:
+                self.in_progress -= 1
+                self.failures += 1
+            raise
+        now = time.monotonic()
+        with self._lock:
+            self.in_progress -= 1
+            self.failures = 0
+            self.last_reply = now
+            self.times.append(now - began)
+            if len(self.times) >= 256:
+                self.times.clear()
+        return reply
+
+
+def counted_many_trio(task: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with Req(dial=task["url"], resend=None, lost="raise") as req, trio.open_nursery() as nursery:
+            await req.await_for_peers(1, WAIT)
+            counted = _Counted(req)
+
+            async def ask(body: bytes) -> bytes:
+                return await counted.request(body, timeout=10.0)
+
             await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
 
     trio.run(main)

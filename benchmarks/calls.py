@@ -44,6 +44,7 @@ MANY = Group(
     "64 in flight, tcp, 16 B",
     (
         Way("Req, trio", "_calls:req_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Client's promises by hand, trio", "_calls:counted_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
         Way("Client, trio", "_calls:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
         Way("Client, asyncio", "_calls:ask_many_asyncio", "_nngkit:reply_trio", "other", FLIGHT),
         Way("Client and Server, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT),

@@ -31,6 +31,7 @@ from _measuring import Group, Promise, before, beside_busy, with_before
 
 BEFORE = "6c545f5"
 ASYNCIO, TRIO, ZMQ = "nngkit asyncio, both ends", "nngkit trio, both ends", "pyzmq asyncio, both ends"
+CLIENT, HAND = "Client, trio", "Client's promises by hand, trio"
 SERVED, CODED, REQ = "Client and Server, trio", "Client and Server, cbor, trio", "Req, trio"
 SAME = {"per_second": (0.95, 1.1), "idle_us": (1.05, 0.9)}  # as before, the second at most
 
@@ -87,6 +88,23 @@ def in_flight(flight: int, *others: tuple[str, str]) -> Group:
     )
 
 
+def by_hand(flight: int) -> Group:
+    """Return the group of many pending requests beside the least Python that keeps what a Req promises."""
+    what, group = f"{flight:,} requests in flight", round_trips.in_flight("tcp", flight)
+    return part(
+        group,
+        *(
+            Promise(f"{what}, {loop}, {said}", way, base)
+            for loop in ("asyncio", "trio")
+            for said, way, base in (
+                ("Req's promises by hand, of zmq.asyncio", f"Req's promises by hand, {loop}", "pyzmq asyncio"),
+                ("of Req's promises by hand", f"nngkit {loop}", f"Req's promises by hand, {loop}"),
+            )
+        ),
+        name=f"{group.name}, beside Req's promises by hand",
+    )
+
+
 def sized(transport: str, size: int, least: float, aim: float) -> Group:
     name = f"{large.SIZES[size]}, {transport}"
     return part(
@@ -117,6 +135,14 @@ COMPARED = (
         ("trio", "pynng trio, contexts"),
     ),
     in_flight(round_trips.LARGE_FLIGHT),
+    by_hand(round_trips.FLIGHT),
+    by_hand(round_trips.LARGE_FLIGHT),
+    part(
+        calls.MANY,
+        Promise("64 calls in flight, Client's promises by hand of a bare Req", HAND, REQ),
+        Promise("64 calls in flight, Client of its promises by hand", CLIENT, HAND),
+        name="64 calls in flight, tcp, 16 B, beside a Client's promises by hand",
+    ),
     of_before(one_way.group("tcp", 16), "one-way", "nngkit", "nngkit asyncio", "nngkit trio", "nngkit many"),
     of_before(batching.group("tcp", 16), "batches", "nngkit blocking, one at a time", "nngkit blocking, many"),
     of_before(transports.ws(16, True), "ws", "nngkit"),
