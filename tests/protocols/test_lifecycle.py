@@ -234,6 +234,8 @@ OTHERS = {  # these report the past, or end
     "serve",
     "aserve",
     "topic_of",
+    "divide",  # these only say how messages are chosen
+    "sift",
 }
 
 

@@ -17,7 +17,7 @@ order to an empty table, give `merged`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,20 +79,28 @@ class MergedView:
         self._changed.update(view.rows, view.before)
         if view.daemon not in ("", daemon):
             view.before, view.before_until, view.restarted = view.rows, now + RESTART_GRACE, now
+        known = view.rows if view.daemon == daemon else {}
         view.daemon, view.rows, view.down = daemon, {}, {}
-        self.changed(address, rows, (), now)
+        self._take(view, tuple(rows), (), known, now)
 
     def changed(self, address: str, rows: Iterable[Status], gone: Iterable[Key], now: float) -> None:
         """Replace `rows` in the view of the daemon at `address`; it has forgotten the rows of the keys `gone`."""
         view = self._views[address]
+        self._take(view, tuple(rows), gone, view.rows, now)
+
+    def _take(
+        self, view: _DaemonView, rows: Collection[Status], gone: Iterable[Key], known: Mapping[Key, Status], now: float
+    ) -> None:
+        """Replace rows in a view. `known`: those that it had since the daemon's restart."""
         view.answers, view.confirmed = True, now
+        states = {row.provider.key: row.state for row in rows} if now < view.before_until else {}
+        if any(key in view.before and key not in known and states[key] in _RANK for key in states):
+            view.before_until = min(now + RESTART_GRACE, view.restarted + MOST_GRACE)
         for row in rows:
             key = row.provider.key
             self._changed.add(key)
-            known = view.rows.pop(key, None)
+            view.rows.pop(key, None)
             view.down.pop(key, None)
-            if known is None and key in view.before and now < view.before_until:
-                view.before_until = min(now + RESTART_GRACE, view.restarted + MOST_GRACE)
             if row.state in _RANK:
                 view.rows[key] = row
             else:
