@@ -133,6 +133,9 @@ def zones(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (text or "").split(",")))
 
 
+MAX_PIPES: Final = "peers connected at a time, all sockets together (default: three quarters of its descriptors)"
+
+
 class Option:
     """An option: its name on the command line, and the other arguments of argparse's add_argument."""
 
@@ -219,6 +222,18 @@ def add_whole(
         text = f"{text} (default: {default})"
     kind = partial(whole, least=least, most=most)
     parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
+def add_max_pipes(parser: argparse._ActionsContainer) -> None:
+    """Add `--max-pipes`, which `limit_pipes` applies."""
+    add_whole(parser, "--max-pipes", 1, 1_000_000, MAX_PIPES)
+
+
+def limit_pipes(arguments: argparse.Namespace) -> None:
+    """Apply `--max-pipes` to this process."""
+    from nngkit import protocols  # --help loads no sockets
+
+    protocols.limit_pipes(arguments.max_pipes)
 
 
 def add_partition(parser: argparse._ActionsContainer, text: str, default: int | None = None) -> None:

@@ -4,7 +4,7 @@
 
     strangers    peers whose handshake is not done: an eighth of the process's soft limit of descriptors, and 16 of each
                  other host. One more takes the place of the oldest
-    members      peers that are let in: three quarters. One more is refused
+    members      peers that are let in: three quarters, or as many as `limit_pipes` says. One more is refused
 
 So neither silent peers nor members take the descriptors that files, dialed connections and other sockets need.
 
@@ -62,6 +62,7 @@ class Pool:
 
     def __init__(self, limit: Callable[[], int | None] = descriptors) -> None:
         self._limit = limit
+        self.most: int | None = None  # members, if the program says so
         self.forget_all()
 
     def forget_all(self) -> None:
@@ -98,12 +99,12 @@ class Pool:
 
     def let_in(self, number: int) -> str | None:
         """Make a stranger a member; return the reason if there are too many members."""
-        limit = self._limit()
+        limit, (part, of) = self._limit(), MEMBERS
+        bounds = [most for most in (self.most, None if limit is None else limit * part // of) if most is not None]
         with self._lock:
             self._forget(number)
-            part, of = MEMBERS
-            if limit is not None and len(self._members) >= limit * part // of:
-                return f"more than {limit * part // of} connections in this process"
+            if bounds and len(self._members) >= min(bounds):
+                return f"more than {min(bounds)} connections in this process"
             self._members.add(number)
         return None
 
@@ -131,6 +132,15 @@ class Pool:
 
 
 pool = Pool()
+
+
+def limit_pipes(most: int | None) -> None:
+    """Let at most ``most`` accepted connections join, those of all sockets of this process; None: no limit of its own.
+
+    Three quarters of the soft limit of descriptors stay a limit. Connections on inproc, and those that we dial, are not
+    counted. Those that are there stay.
+    """
+    pool.most = most
 
 
 if hasattr(os, "register_at_fork"):

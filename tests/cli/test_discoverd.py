@@ -23,6 +23,7 @@ import pytest
 from nngkit.discovery import State
 from tests.cli.commands import WAIT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.discovery.peers import PROGRAMS, ROOT, program
+from tests.protocols.raw_peer import REQ, RESPONDENT, RawPeer
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)  (\S+)  (\S+)  (\w+) \(([\w ]+)\)\n")
 
@@ -194,6 +195,14 @@ def test_options_override_the_environment() -> None:
     ):
         assert daemon.warnings == []
         assert "  answer  " in daemon.line()  # and not the article's: it is not asked in text
+
+
+def test_no_more_peers_than_max_pipes_are_let_in() -> None:
+    with discoverd("--max-pipes", "1") as daemon, RawPeer(daemon.surveys, RESPONDENT) as first:
+        assert first.recv()  # a survey: it is in
+        for address, protocol in ((daemon.surveys, RESPONDENT), (daemon.answers, REQ)):
+            with RawPeer(address, protocol) as late:
+                assert late.closed()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.protocols import Pull, Push, Rep, Req
+from nngkit.protocols import Pull, Push, Rep, Req, limit_pipes
 from nngkit.protocols._core.pool import FROM_A_HOST, Pool, pool
 from nngkit.testing import eventually
 from tests.hosts import Hosts, hosts
@@ -67,6 +67,19 @@ def test_members_of_all_sockets_have_three_quarters(few: None) -> None:
         rep.close()
         with RawPeer(pull.address, PUSH):
             pull.wait_for_peers(25, WAIT)
+
+
+def test_a_program_may_have_less(few: None) -> None:
+    limit_pipes(1)
+    try:
+        with Pull(listen=TCP) as pull, Rep(listen=TCP) as rep, RawPeer(pull.address, PUSH):
+            pull.wait_for_peers(1, WAIT)
+            with RawPeer(rep.address, REQ) as late:
+                assert late.closed()
+            eventually(lambda: rep.stats.cut == 1)
+            assert rep.cuts[0].reason == "more than 1 connections in this process"
+    finally:
+        limit_pipes(None)
 
 
 def test_dialed_connections_are_not_counted(few: None) -> None:

@@ -79,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_whole(
         parser, "--max-members", 1, 100_000, "nodes of the cluster, while this one is host", default=20_000
     )
+    options.add_max_pipes(parser)
     parser.add_argument("--journal", metavar="DIR", help="record jobs and hosts in this journal, while it is host")
     options.add_flag(parser, "--messages", "--journal: record messages too")
     add_secret(parser)
@@ -93,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--messages", "needs --journal")
     arguments.slots = work_slots(arguments)
     voters = _voters(arguments)
+    options.limit_pipes(arguments)
     log_to_stderr(NAME, "nngkit.cluster", logging.INFO if arguments.verbose else logging.WARNING)
     with renamed():
         return trio.run(_run, arguments, voters)

@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " in $STATE_DIRECTORY, or in nngkit in the state folder of XDG)",
     )
     options.add_flag(history, "--no-history", "keep no changes")
+    options.add_max_pipes(parser)
     options.add(parser, "json")
     add_tls(parser)
 
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         "open": False if arguments.listen else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    options.limit_pipes(arguments)
     tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)
     return trio.run(_serve, settings, arguments, tls)
 

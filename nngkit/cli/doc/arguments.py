@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from nngkit.cli import options
@@ -84,6 +85,9 @@ OPTIONS: Final = {
     "http-name": Option(
         "--http-name", action="append", metavar="NAME", help="host name of the page, besides that of the machine"
     ),
+    "max-pipes": Option(
+        "--max-pipes", type=partial(options.whole, least=1, most=1_000_000), metavar="N", help=options.MAX_PIPES
+    ),
     "no-page": Option("--no-page", action="store_true", help="serve peers only"),
 }
 NET: Final = ("listen", "dial", "join", "discovery", "token", "me", "relay", "timeout", "tls")
@@ -137,6 +141,7 @@ ACTIONS: Final[dict[str, Action]] = {
             "http",
             "http-name",
             "no-page",
+            "max-pipes",
             "only",
             "no-token",
             "token",

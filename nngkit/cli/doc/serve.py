@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 import trio
 
 from nngkit.cli.doc.opening import in_trio, settings, stored
+from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import kept
@@ -49,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.listen = arguments.listen or [LISTEN]
     arguments.timeout = None
     given = settings(arguments)
+    limit_pipes(arguments)
     try:
         make_folder(folder)
     except OSError as error:
