@@ -6,13 +6,15 @@
 
 prints::
 
-    render.w1 asks quotes: 42
-    desk.ada asks quotes: right: desk.ada may not call quotes
+    render.w1 asks for a quote: 42, for render.w1
+    desk.ada asks for the last one: 41, for desk.ada
+    desk.ada asks for a quote: quotes refused desk.ada: it may not call quotes/now
     desk.eve has a pass of another realm: certificate refused: self-signed certificate in certificate chain
     render.w1 is revoked: revoked: render.w1
 
-The files are those of `nngkit trust new farm`, `pass`, `sign` and `revoke`. The policy lies beside the server's pass,
-and is read again within a second of a change: a revoked peer leaves, and stays out.
+The server compares each call with the policy; its handlers see who calls. The files are those of `nngkit trust new
+farm`, `pass`, `sign` and `revoke`. The policy lies beside the server's pass, and is read again within a second of a
+change: a revoked peer leaves, and stays out.
 """
 
 import re
@@ -21,8 +23,10 @@ from pathlib import Path
 
 import trio
 
+from nngkit.calls import Client, Server
+from nngkit.calls.handlers import Calling
 from nngkit.errors import AccessDenied
-from nngkit.protocols import Rep, Req
+from nngkit.protocols import Req
 from nngkit.trust import Folder, Realm, Trust, write
 
 POLICY = """\
@@ -30,21 +34,32 @@ realm = "farm"
 version = 2
 revoked = []
 
+[role.quotes]
+names = ["quotes"]
+offer = ["quotes"]          # callers believe it
+
 [role.workers]
 names = ["render.*"]
-call = ["quotes"]
+call = ["quotes"]           # all methods
+
+[role.desks]
+names = ["desk.*"]
+call = ["quotes/last"]
 """
 
 
-async def serve(rep: Rep, trust: Trust) -> None:
-    async for request in rep:
-        assert request.pipe is not None
-        try:
-            trust.require(request.pipe.who, "call", "quotes")
-        except AccessDenied as denied:
-            await request.areply(str(denied).encode())
-        else:
-            await request.areply(b"42")
+def quoting(trust: Trust) -> Server:
+    server = Server("quotes", listen="tls+tcp://127.0.0.1:0", trust=trust, codec="cbor", discovery=())
+
+    @server.method
+    async def now(body: None, calling: Calling) -> str:
+        return f"42, for {calling.who}"
+
+    @server.method
+    async def last(body: None, calling: Calling) -> str:
+        return f"41, for {calling.who}"
+
+    return server
 
 
 async def reason(req: Req, pattern: str) -> str:
@@ -66,21 +81,23 @@ async def main(folder: Path) -> None:
         write(folder / f"{name}.pass", farm.realm.issue(name, days=1))
         return Trust(folder / f"{name}.pass")
 
-    quotes = own("quotes")
-    async with trio.open_nursery() as nursery, Rep(listen="tls+tcp://127.0.0.1:0", trust=quotes) as rep:
-        nursery.start_soon(serve, rep, quotes)
-        async with (
-            Req(dial=rep.address, trust=own("render.w1"), reconnect=0.05) as worker,
-            Req(dial=rep.address, trust=own("desk.ada")) as desk,
-        ):
-            for name, req in (("render.w1", worker), ("desk.ada", desk)):
-                print(f"{name} asks quotes: {(await req.arequest(b'?', timeout=10)).decode()}")
-            write(folder / "other" / "eve.pass", Realm.new("farm").issue("desk.eve"))
-            with Req(dial=rep.address, trust=Trust(folder / "other" / "eve.pass")) as eve:
-                print("desk.eve has a pass of another realm:", await reason(eve, "refused"))
+    worker, desk = own("render.w1"), own("desk.ada")
+    async with quoting(own("quotes")) as server:
+        async with Client("quotes", addresses=server.address, trust=worker, codec="cbor", timeout=10) as quotes:
+            print("render.w1 asks for a quote:", await quotes.request(None, method="now"))
+        async with Client("quotes", addresses=server.address, trust=desk, codec="cbor", timeout=10) as quotes:
+            print("desk.ada asks for the last one:", await quotes.request(None, method="last"))
+            try:
+                await quotes.request(None, method="now")
+            except AccessDenied as denied:
+                print("desk.ada asks for a quote:", denied)
+        write(folder / "other" / "eve.pass", Realm.new("farm").issue("desk.eve"))
+        with Req(dial=server.address, trust=Trust(folder / "other" / "eve.pass")) as eve:
+            print("desk.eve has a pass of another realm:", await reason(eve, "refused"))
+        with Req(dial=server.address, trust=worker, reconnect=0.05) as req:
+            await req.await_for_peers(1, 10)
             farm.revoke("render.w1")
-            print("render.w1 is revoked:", (await reason(worker, "revoked")).partition(" (")[0])
-        nursery.cancel_scope.cancel()
+            print("render.w1 is revoked:", (await reason(req, "revoked")).partition(" (")[0])
 
 
 with tempfile.TemporaryDirectory() as temporary:

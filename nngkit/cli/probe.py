@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from nngkit.cli.diagnosis import MOST_PATH, NUMBERS, PEERS, SUBPROTOCOL, Address, Connected, Seen, TlsTrouble, Upgrade
 from nngkit.errors import ConfigError
@@ -80,6 +80,21 @@ def look(address: Address, mine: str | None, credentials: Credentials, timeout: 
         if older is not None and seen.closed:  # without a word, after a handshake that is complete here
             return replace(seen, tls=TlsTrouble("CLOSED", "no greeting", spoke=True), closed=False)
     return seen
+
+
+def look_with(address: Address, mine: str | None, context: ssl.SSLContext, timeout: float) -> Seen:
+    """Probe `address` with these settings of TLS; `timeout` is in seconds for each step."""
+    return _probe(Seen(address, shown=True), context, address.host, mine, timeout)
+
+
+def certificate_at(address: Address, context: ssl.SSLContext, timeout: float) -> tuple[dict[str, Any], bytes]:
+    """Return the listener's certificate: what it says if it is verified, and its bytes; nothing without a handshake."""
+    try:
+        with _connected(address, context, address.host, timeout) as stream:
+            assert isinstance(stream, ssl.SSLSocket)
+            return dict(stream.getpeercert() or {}), stream.getpeercert(binary_form=True) or b""
+    except (OSError, _NotConnected):
+        return {}, b""
 
 
 def reach(address: Address, timeout: float) -> Seen:

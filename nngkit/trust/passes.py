@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ OTHERS: Final = 0o077  # permissions that a secret must not have
 LEFT: Final = 60.0  # seconds after which a new file beside a pass was left by a process that was killed
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\r?\n.*?-----END \1-----\r?\n?", re.DOTALL)
 _ISSUER = re.compile(r"^issuer: (\S{1,200})$", re.MULTILINE)
+_TIMES: Final = re.compile(rb"\x17\x0d\d{12}Z|\x18\x0f\d{14}Z")  # UTCTime and GeneralizedTime of X.509
 _KEY: Final = "PRIVATE KEY"
 _SCHEME: Final = "spiffe://"
 
@@ -86,7 +88,12 @@ def parse(text: str) -> Pass:
     if len(certificates) < 2 or len(keys) != 1:
         raise ConfigError("pass", "not a pass: it has a certificate of the realm, its own, and one key")
     authorities, chain = "".join(certificates[:-1]), certificates[-1]
-    told = _told(*(context(authorities, chain, keys[0], server=server) for server in (True, False)))
+    try:
+        told = _told(*(context(authorities, chain, keys[0], server=server) for server in (True, False)))
+    except ConfigError as wrong:
+        if wrong.why.endswith(("has expired", "not yet valid")):
+            raise ConfigError("pass", f"{wrong.why}: {clocks(ssl.PEM_cert_to_DER_cert(chain))}") from wrong
+        raise
     uris = [value for kind, value in told.get("subjectAltName", ()) if kind == "URI"]
     realm = uris[0].removeprefix(_SCHEME).partition("/")[0] if uris else ""
     try:
@@ -97,6 +104,14 @@ def parse(text: str) -> Pass:
     issuer = _ISSUER.search(text)
     given = authorities, chain, keys[0], issuer[1] if issuer else ""
     return Pass(name, realm, told["serialNumber"].lower(), since, until, *given)
+
+
+def clocks(certificate: bytes) -> str:
+    """Return from when to when a certificate (DER) is valid, and what this machine's clock says. It is not verified."""
+    since, until = (found[2:].decode() for found in _TIMES.findall(certificate)[:2])  # UTCTime has no century
+    times = [datetime.strptime(each if len(each) > 13 else f"20{each}", "%Y%m%d%H%M%S%z") for each in (since, until)]
+    first, last, now = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (*times, datetime.now(UTC)))
+    return f"it is valid from {first} until {last}, and here it is {now}"
 
 
 def text_of(authorities: str, chain: str, key: str, issuer: str = "") -> str:

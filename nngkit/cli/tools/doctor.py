@@ -22,6 +22,7 @@ from nngkit.cli.tls import add_tls, check_tls
 EPILOG: Final = """\
 Exit codes: 0 the listener is compatible, 1 it is not, 2 usage, 3 no connection, 4 connected without a greeting.
 Over ws and wss the probe is a peer of the listener for a moment; elsewhere it sends nothing and is no peer."""
+OPEN: Final = "open"
 _COLOURS: Final = {"ok": "32", "warning": "33", "problem": "31"}
 
 
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", type=options.address, help="address of the listener")
     parser.add_argument("--protocol", choices=list(NUMBERS), help="protocol of this side (default: any compatible one)")
     options.add(parser, "timeout", "json")
-    add_tls(parser, trust=False)
+    add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,11 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
     from nngkit.cli.probe import Credentials, look
 
     address = Address.of(arguments.url)
+    if arguments.trust not in (None, OPEN) and check_tls(arguments, address.url) is None:
+        from nngkit.cli.tools.doctor_trust import examine
+
+        return _show(examine(address, arguments.trust, arguments.protocol, arguments.timeout), address, arguments)
+    arguments.trust = None
     check_tls(arguments, address.url)
     credentials = Credentials(
         arguments.cacert, arguments.cert, arguments.key, arguments.server_name, arguments.insecure
     )
     found = diagnose(look(address, arguments.protocol, credentials, arguments.timeout), arguments.protocol)
+    return _show(found, address, arguments)
+
+
+def _show(found: Diagnosis, address: Address, arguments: argparse.Namespace) -> int:
     if arguments.json:
         out(json_line(diagnosis_fields(found, address, arguments.protocol)))
     else:
