@@ -147,8 +147,8 @@ class NodeNetwork:
                 self._links += 2
                 here, there = self._links, self._links + 1
                 run.links[here], other.links[there] = (other, there), (run, here)
-                run.node.link_up(here, address, address, self.clock.now)
-                other.node.link_up(there, "mem://?", None, self.clock.now)
+                run.node.link_up(here, address, address, self.clock.now, self.proven(other))
+                other.node.link_up(there, "mem://?", None, self.clock.now, self.proven(run))
                 other.act()
             run.act()
 
@@ -182,6 +182,10 @@ class NodeNetwork:
                 other.act()
 
         self.clock.call_later(self.delay, ended)
+
+    def proven(self, run: Run) -> str | None:
+        """Return the name that a node proves to its neighbours."""
+        return None
 
     def note(self, run: Run, lines: list[str]) -> None:
         """Take in what a node reports; for the record of histories."""
