@@ -63,6 +63,7 @@ from nngkit.cluster.log_clock import NEVER
 HELD_BACK: Final = (
     64  # messages that wait for a path to the host; results come from below only until that is known there
 )
+NONE: Final[frozenset[str]] = frozenset()
 SIGNS: Final = 3  # of the node in one visibility: two may be lost or late
 HOLD: Final = 0.25  # seconds until a job that is to run alone goes back, doubled with each of its grants
 DOUBLINGS: Final = 8  # of that at most: 64 s
@@ -236,9 +237,9 @@ class Crew:
         return self._passed.link(serial, term, fence) == link
 
     def _able(self, link: int | None, kinds: frozenset[str]) -> frozenset[str]:
-        """Return the kinds that a child, or the node itself, may do."""
-        may_do = self._may_do
-        return kinds if may_do is None else frozenset(kind for kind in kinds if may_do(link, kind))
+        """Return the kinds that a child, or the node itself, may do, where not all may do all."""
+        assert self._may_do is not None
+        return frozenset(kind for kind in kinds if self._may_do(link, kind))
 
     def from_host(self, message: messages.Message) -> None:
         """Forget results that the host has taken."""
@@ -294,7 +295,9 @@ class Crew:
         """Return the room for a kind: of one group, or of all groups with that kind."""
         offers: list[Offer] = []
         groups: list[Credit | None] = []
-        own = self._able(None, self._places.groups.get(kind, frozenset()))
+        free = self._may_do is None
+        own = self._places.groups.get(kind, NONE)
+        own = own if free else self._able(None, own)
         if kind in own and kinds in (None, own):
             room, idle = self._room(kind)
             if room > 0:
@@ -304,7 +307,7 @@ class Crew:
             for credit in child.values():
                 if not (credit.jobs > 0 and kind in credit.kinds):
                     continue
-                able = self._able(link, credit.kinds)
+                able = credit.kinds if free else self._able(link, credit.kinds)
                 if kind in able and kinds in (None, able):
                     offers.append(Offer(link, credit.jobs, credit.slots, credit.idle))
                     groups.append(credit)
@@ -647,14 +650,15 @@ class Crew:
     def _demand(self) -> list[messages.Wanted]:
         """Return the changes of credit to tell the parent."""
         wanted: dict[frozenset[str], Credit] = {}
+        free = self._may_do is None
         for kind, all_kinds in self._places.groups.items():
-            group = self._able(None, all_kinds)
+            group = all_kinds if free else self._able(None, all_kinds)
             if group and group not in wanted:
                 room, idle = self._room(kind)
                 wanted[group] = Credit(group, 0, room, 0 if self._draining else self._places.slots_of(kind), idle)
         for link, groups in self._children.items():
             for credit in groups.values():
-                if not (kinds := self._able(link, credit.kinds)):
+                if not (kinds := credit.kinds if free else self._able(link, credit.kinds)):
                     continue
                 if (total := wanted.get(kinds)) is None:
                     total = wanted[kinds] = Credit(kinds)
