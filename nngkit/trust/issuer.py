@@ -35,6 +35,7 @@ KEPT: Final = 86_400.0  # seconds: longer than an invitation is valid
 MOST_HOURS: Final = 24.0  # that an invitation of a name that may enrol is valid
 MOST_WAIT: Final = 60.0  # seconds that a question is held
 NOTHING: Final = msgspec.json.encode(Reply())
+DAMAGED: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, msgspec.MsgspecError)
 FILES: Final = (KEY, CERTIFICATES, POLICY, SIGNATURE)
 
 log = logging.getLogger("nngkit.trust")
@@ -67,7 +68,7 @@ class Issuer:
         """Return the reply to a question from the holder of the pass with this name and serial number."""
         try:
             reply = self._answer(name, serial, msgspec.json.decode(body, type=Question))
-        except (AccessDenied, ConfigError, ValueError, UnsupportedAlgorithm, msgspec.MsgspecError) as wrong:
+        except (AccessDenied, ConfigError, *DAMAGED) as wrong:
             reply = Reply(refused=str(wrong))
         return msgspec.json.encode(reply)
 
@@ -75,7 +76,7 @@ class Issuer:
         """Return for how many seconds a question may be held that is answered with `NOTHING`."""
         try:
             return min(max(0.0, msgspec.json.decode(body, type=Question).wait), MOST_WAIT)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError):
             return 0.0
 
     def look(self) -> list[object]:

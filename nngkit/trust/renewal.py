@@ -153,13 +153,18 @@ def _reply(tls: ssl.SSLSocket, url: str, *, fresh: bool) -> Reply:
     size = int.from_bytes(_exactly(tls, 8), "big")
     if not len(_FIRST) <= size <= LIMIT:
         raise BadMessage("issuer", f"{url} does not reply as one")
-    try:
-        reply = msgspec.json.decode(_exactly(tls, size)[len(_FIRST) :], type=Reply)
-    except msgspec.MsgspecError as wrong:
-        raise BadMessage("issuer", f"{url}: {wrong}") from wrong
+    reply = read_reply(_exactly(tls, size)[len(_FIRST) :], url)
     if reply.refused:
         raise AccessDenied(reply.refused)
     return reply
+
+
+def read_reply(body: bytes, url: str) -> Reply:
+    """Return a reply as it was received. Raises BadMessage."""
+    try:
+        return msgspec.json.decode(body, type=Reply)
+    except (msgspec.MsgspecError, ValueError) as wrong:
+        raise BadMessage("issuer", f"{url}: {wrong}") from wrong
 
 
 def _exactly(tls: ssl.SSLSocket, size: int) -> bytes:
