@@ -68,9 +68,18 @@ class End:
         self.note(kind, number, channel=channel, run=run)
 
     async def paced(
-        self, send: Callable[[bytes], Awaitable[object]], channel: int = 0, *, keeps: bool = False, pause: float = PACE
+        self,
+        send: Callable[[bytes], Awaitable[object]],
+        channel: int = 0,
+        *,
+        keeps: bool = False,
+        pause: float = PACE,
+        last: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Send numbered messages until it is told to stop. `keeps`: a message is acknowledged when `send` returns."""
+        """Send numbered messages until it is told to stop; then wait for `last`.
+
+        `keeps`: a message is acknowledged when `send` returns.
+        """
         from nngkit import NngkitError
 
         number = 0
@@ -85,6 +94,7 @@ class End:
                 if keeps:
                     self.note(KEPT, number, channel=channel)
             await trio.sleep(pause)
+        await last()
         self.note(DONE, channel=channel)
 
 

@@ -240,7 +240,7 @@ async def mesh(end: End) -> None:
 async def document(end: End) -> None:
     """Edit a document, and read the other's edits, on channel 0 at "two" and 1 at "one".
 
-    A store whose disk has failed is final: the program ends, to open it again.
+    A store whose disk has failed is final: the program ends, to open it again. At the end all is on both disks.
     """
     at = ("two", "one").index(end.role)
     listen, repair = end.ports[2 * at], end.ports[2 * at + 1]
@@ -258,7 +258,7 @@ async def document(end: End) -> None:
                 raise SystemExit(str(error)) from error
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: end.paced(edit, 2 + at, keeps=True, pause=3 * PACE))
+            nursery.start_soon(lambda: end.paced(edit, 2 + at, keeps=True, pause=3 * PACE, last=doc.synced))
             async for _ in doc.changes():
                 for key in set(numbers) - seen:
                     seen.add(key)
