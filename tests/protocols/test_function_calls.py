@@ -18,7 +18,7 @@ from tests.protocols.wires import WAIT
 
 REQUESTS = 200
 MOST = 40  # Python's and C's, of one request: 170 when each message passed by the machine, the inbox and the queues
-MOST_OF_TASKS = 136  # of both ends together
+MOST_OF_TASKS = 128  # of both ends together
 MOST_POLLS = 7  # each end is told that there is data, reads it, and wakes its task in the loop's next turn
 
 
