@@ -20,10 +20,10 @@ from nngkit.documents.store import Store, recover
 from nngkit.documents.sync import messages
 from nngkit.documents.sync.replica import Replica
 from nngkit.documents.sync.rights import OWNED, DocumentRights
-from nngkit.documents.sync.wire import decode_reply, encode
+from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import Edit, EditStream
 from nngkit.errors import ConfigError, EditRefused, TimedOut
-from nngkit.protocols import Bus, Req
+from nngkit.protocols import Bus, Rep, Req
 from nngkit.testing import aeventually
 from nngkit.trust import Folder, Trust, passes
 
@@ -263,6 +263,27 @@ async def test_requests_need_the_right(farm: Farm, name: str, kind: str, code: s
         assert isinstance(hello, messages.Welcome)
         assert hello.about.docs == (("minutes",) if name == "guest.bob" else ("minutes", "plans/secret"))
         assert ("mine" in body(peer, "plans/secret")) == (kind == "Give" and code is None)
+
+
+async def test_a_reply_with_edits_of_another_is_refused(farm: Farm) -> None:
+    update, own = written("FORGED")
+    async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada:
+        await aeventually(lambda: body(ada) == "hello", WAIT)
+        forged = messages.Updates(ada.me, "minutes", 1, (Edit(update, {}),))
+        mal = farm.trust("desk.mal")
+        with Rep(listen=ANY, trust=mal) as rep, Bus(dial=peer.address, trust=mal) as bus:
+            await bus.await_for_peers(1, timeout=WAIT)
+            news = messages.DocumentHeartbeat("minutes", None, None, {own: 2})
+            await bus.asend(encode(messages.Heartbeat(own, messages.About(repair=(rep.address,)), (news,))))
+            asked = []
+            with trio.fail_after(WAIT):
+                while "Nack" not in asked:
+                    request = await rep.arecv()
+                    asked.append(type(decode_request(request.body)).__name__)
+                    await request.areply(encode(messages.Resent(own, "minutes", (forged,), False)))
+            await aeventually(lambda: peer.stats.refused.get("binding", 0) >= 1, WAIT)
+        ada.open("minutes").text("body").append(" ada")
+        await aeventually(lambda: body(peer) == "hello ada", WAIT)
 
 
 async def test_two_processes_of_one_pass_both_edit(farm: Farm) -> None:
