@@ -17,6 +17,7 @@ farm`, `pass`, `sign` and `revoke`. The policy lies beside the server's pass, an
 change: a revoked peer leaves, and stays out.
 """
 
+import logging
 import re
 import tempfile
 from pathlib import Path
@@ -100,5 +101,6 @@ async def main(folder: Path) -> None:
             print("render.w1 is revoked:", (await reason(req, "revoked")).partition(" (")[0])
 
 
+logging.getLogger("nngkit").addHandler(logging.NullHandler())  # the server logs what it refuses, too
 with tempfile.TemporaryDirectory() as temporary:
     trio.run(main, Path(temporary))
