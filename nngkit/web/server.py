@@ -21,14 +21,18 @@ import socket as stdlib_socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import h11
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
+from nngkit.trust.guests import guest_pass
 from nngkit.web.site import Response, Site, misdirected, refusal
+
+if TYPE_CHECKING:
+    from nngkit.trust.realm import Realm
 
 READ: Final = 16 * 1024  # bytes of one read
 REASONS: Final = {
@@ -104,8 +108,17 @@ class Server:
         return ServerStats(self._connections, self._open, dict(self._answers), self._cut, self._sent)
 
 
-def link(url: str, **secrets: str | None) -> str:
-    """Return `url` with `secrets` (token="...", doc="...") in its fragment, which browsers do not send; skips None."""
+def link(
+    url: str, *, guest: str | None = None, hours: float = 8.0, realm: Realm | None = None, **secrets: str | None
+) -> str:
+    """Return `url` with `secrets` (token="...", doc="...") in its fragment, which browsers do not send; skips None.
+
+    `guest`: a name, of which the link has a pass for `hours`, signed by `realm`. Raises ConfigError.
+    """
+    if guest is not None:
+        if realm is None:
+            raise ConfigError("guest", "the realm has to sign the pass of a guest: set realm=", guest)
+        secrets |= {"guest": guest, "pass": guest_pass(realm, guest, hours)}
     fragment = urlencode({name: value for name, value in secrets.items() if value is not None})
     return f"{url}#{fragment}" if fragment else url
 

@@ -1076,7 +1076,7 @@ class Connection(Owner):
         """Return the Pipe of this connection. Called without the lock, after the peer's hello."""
         address, where = self.address, self._where
         request = getattr(self.machine, "request", None)
-        path, origin = (request.path, request.origin) if request is not None else (None, None)
+        path, origin, host = (None,) * 3 if request is None else (request.path, request.origin, request.host)
         pid = streams.peer_process(self.stream) if address.local else None
         if self.link is not None:
             pid = self.link.pid
@@ -1085,7 +1085,8 @@ class Connection(Owner):
             self.peer = self._state.identity.of(address, self.stream, self.tls, where)
         shown, who = Certificate() if self.tls is None else self.tls.certificate(), self.peer
         of = shown.common, shown.names, shown.verified
-        return Pipe(self.number, where, dialed, *of, pid, path, origin, shown.uris, shown.ips, who.name, who.serial)
+        uris, ips = shown.uris, shown.ips
+        return Pipe(self.number, where, dialed, *of, pid, path, origin, uris, ips, who.name, who.serial, host)
 
     def close(self) -> None:
         """Close the stream. Operations in progress end, and their callbacks follow."""

@@ -13,9 +13,10 @@ class Pipe:
     ``address`` is the remote address as a URL (for ipc and inproc, the address of both ends). ``dialed``: this side
     connected. ``pid`` is the peer's process id on ipc and abstract. Under TLS ``verified`` is True if the peer's
     certificate was checked; then ``peer_name`` is its common name, ``alt_names`` are its DNS names, and ``alt_uris``
-    and ``alt_ips`` its URIs and IP addresses. On an accepted WebSocket ``path`` and ``origin`` are from the HTTP
-    request. ``who``: the name of the peer under a trust, "@uid.N" on a Unix socket, "@local" from this machine,
-    "@anyone" otherwise; None under TLS without a trust. ``serial``: serial number of its pass, hexadecimal, or "".
+    and ``alt_ips`` its URIs and IP addresses. On an accepted WebSocket ``path``, ``origin`` and ``host`` are from
+    the HTTP request. ``who``: the name of the peer under a trust, "@uid.N" on a Unix socket, "@local" from this
+    machine, "@anyone" otherwise; None under TLS without a trust. ``serial``: serial number of its pass,
+    hexadecimal, or "".
     """
 
     id: int
@@ -31,6 +32,7 @@ class Pipe:
     alt_ips: tuple[str, ...] = ()
     who: str | None = None
     serial: str = ""
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -653,13 +653,13 @@ def test_challenges_and_sessions_end_in_ten_seconds_and_are_bounded() -> None:
     assert gate.check(proof(asked, "secret"), 10.0) is not None
     assert gate.has_proven(1)
     old, new = gate.session(b"a" * 16, 0.0), gate.session(b"b" * 16, 0.0)
-    assert not gate.enter(old, 10.1)
-    assert gate.enter(new, 10.0)
-    assert not gate.enter(new, 10.0)
+    assert not gate.enter(old, 1, 10.1)
+    assert gate.enter(new, 1, 10.0)
+    assert not gate.enter(new, 1, 10.0)
     first = gate.session(b"c" * 16, 0.0)
     for number in range(proofs.MOST):
         gate.session(number.to_bytes(16, "big"), 0.0)
-    assert not gate.enter(first, 0.0)
+    assert not gate.enter(first, 1, 0.0)
 
 
 # ---- the end

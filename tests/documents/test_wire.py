@@ -377,7 +377,7 @@ def test_every_item_is_required_and_further_items_are_ignored(kind: str) -> None
             changed = cbor2.loads(encode(message))
             del at(changed, path)[-1]
             refused(cbor2.dumps(changed), decoder(message))
-        if (kind, path) == ("give", ()):  # an item after its last is one that it may have
+        if (kind, path) in (("give", ()), ("proof", ())):  # an item after its last is one that it may have
             continue
         changed = cbor2.loads(encode(message))
         at(changed, path).append(0)

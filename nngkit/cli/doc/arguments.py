@@ -88,6 +88,13 @@ OPTIONS: Final = {
     "max-pipes": Option(
         "--max-pipes", type=partial(options.whole, least=1, most=1_000_000), metavar="N", help=options.MAX_PIPES
     ),
+    "URL": Option("url", metavar="URL", help="address of the page, as `doc serve` prints it"),
+    "guest": Option("--guest", required=True, metavar="NAME", help="name of the guest, which a policy knows"),
+    "hours": Option(
+        "--hours", type=options.more_than_no_seconds, default=8.0, metavar="H", help="how long it is valid (default: 8)"
+    ),
+    "realm": Option("--realm", default=".", metavar="FOLDER", help="folder of the realm, with realm.key (default: .)"),
+    "document": Option("--doc", dest="document", metavar="NAME", help="the document to open"),
     "no-page": Option("--no-page", action="store_true", help="serve peers only"),
 }
 NET: Final = ("listen", "dial", "join", "discovery", "token", "me", "relay", "timeout", "tls")
@@ -132,6 +139,10 @@ ACTIONS: Final[dict[str, Action]] = {
     "status": Action(
         "show peers, the documents each has, and counts of losses, refusals and repairs",
         ("[NAMED]", "interval", "store", *NET, "json"),
+    ),
+    "link": Action(
+        "print a link by which a guest edits or views documents in a browser",
+        ("URL", "guest", "hours", "realm", "document"),
     ),
     "serve": Action(
         "serve a folder of documents to peers and, with the page, to browsers",

@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         make_folder(folder)
     except OSError as error:
         raise ConfigError("DIR", f"{folder}: {error.strerror or error}", arguments.dir) from error
-    proven = isinstance(chosen(None, given["tls"]), Trust)  # then passes say who connects
-    if given["token"] is None and not arguments.no_token and not proven:
+    if given["token"] is None and not arguments.no_token and not isinstance(chosen(None, given["tls"]), Trust):
         given["token"] = kept(folder / TOKEN)
     path = folder / STORE
     known: list[str] = []
@@ -91,7 +90,9 @@ async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio
     from nngkit.web.doc import page_site
     from nngkit.web.server import serve as serve_site
 
-    documents: Callable[[], list[str]] = lambda: list(peer.documents)  # noqa: E731
+    # with a trust, a guest learns in the welcome which documents it may have
+    hidden = isinstance(chosen(None), Trust)
+    documents: Callable[[], list[str]] = lambda: [] if hidden else list(peer.documents)  # noqa: E731
     try:
         site = page_site(
             repair=peer.repair_addresses, bus=peer.addresses, documents=documents, store=peer.me.origin.hex()

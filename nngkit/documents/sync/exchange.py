@@ -54,6 +54,7 @@ from nngkit.errors import (
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 from nngkit.redial import SilentPeers
 from nngkit.trust import Choice
+from nngkit.trust.guests import Guest, check_guest, signed
 
 log = logging.getLogger("nngkit.documents")
 
@@ -97,7 +98,7 @@ class Exchange:
         self._pace = Pace(*heartbeat)
         self._relay = relay
         self._token = token
-        self._gate = None if token is None else Gate(token)
+        self._gate = None if token is None and self._rights is None else Gate(token)
         self._sessions: list[str] = []  # BUS addresses that take connections of sessions only
         self._name = name
         self._tls = tls
@@ -117,7 +118,7 @@ class Exchange:
             send_buffer=QUEUE,
             tls=tls,
             trust=trust,
-            admit=admit if token is None else partial(self._admits, addresses.with_token("", token), admit),
+            admit=admit if self._gate is None else partial(self._admits, self._gate, admit),
             linger=LINGER,
         )
         try:
@@ -136,6 +137,7 @@ class Exchange:
             find_copy=self._find_copy,
             step=self.wake,
             refusal=None if self._rights is None else self._rights.refusal,
+            guest=None if self._rights is None else self._guest,
         )
         self._repair_client = RepairClient(
             me,
@@ -156,6 +158,7 @@ class Exchange:
             rng=rng,
             faults=faults,
             objection=None if self._rights is None else self._objection,
+            who=self._who,
         )
         self._beating = SilentPeers(self.bus, "document peer")
         self._expected: set[int] = set()  # pipes with heartbeats
@@ -186,14 +189,45 @@ class Exchange:
         """The BUS addresses at which other peers connect."""
         return tuple(url for url in self.bus.addresses if url not in self._sessions)
 
-    def _admits(self, secret: str, admit: Callable[[Pipe], bool] | None, pipe: Pipe) -> bool:
+    @staticmethod
+    def _admits(gate: Gate, admit: Callable[[Pipe], bool] | None, pipe: Pipe) -> bool:
         # called on any thread
         if admit is not None and not admit(pipe):
             return False
         path, _, session = (pipe.path or "").partition("?")
-        if pipe.dialed or path.endswith(secret):
+        if pipe.dialed:
             return True
-        return self._gate is not None and self._gate.enter(session, time.monotonic())
+        if pipe.origin is None if gate.token is None else path.endswith(addresses.with_token("", gate.token)):
+            return True
+        return gate.enter(session, pipe.id, time.monotonic())
+
+    def _who(self, pipe: Pipe) -> str | None:
+        guest = None if self._gate is None else self._gate.names.get(pipe.id)
+        return pipe.who if guest is None else guest.name
+
+    def _guest(self, proof: messages.Proof, pipe: Pipe, now: float) -> Guest:
+        """Return the name that a page proves on its connection. Raises AccessDenied."""
+        assert self._gate is not None
+        assert self._rights is not None
+        assert self._rights.trust is not None
+        if self._gate.answered(proof.nonce, now) != pipe.id:
+            raise AccessDenied("binding: the number that is signed was not asked for, or too long ago")
+        message = signed(proof.nonce, pipe.host or "", (pipe.path or "").partition("?")[0])
+        guest = check_guest(self._rights.trust, proof.certificate, proof.proof, message)
+        self._gate.name(pipe.id, guest)
+        return guest
+
+    def _end_guests(self) -> None:
+        """Disconnect pages whose pass has ended or was revoked."""
+        assert self._gate is not None
+        assert self._rights is not None
+        assert self._rights.trust is not None
+        policy, now = self._rights.trust.policy, time.time()
+        for socket in (self.bus, self.rep):
+            for pipe in socket.pipes:
+                guest = self._gate.names.get(pipe.id)
+                if guest is not None and (now >= guest.until or policy.is_revoked(guest.name, guest.serial)):
+                    socket.disconnect(pipe)
 
     def start(self, background: Background, join: Iterable[str]) -> None:
         """Start the tasks."""
@@ -251,7 +285,7 @@ class Exchange:
             self._send(data, None)
         else:
             sees = self._rights.sees
-            self._send(data, [pipe for pipe in self.bus.pipes if sees(pipe.who, doc)])
+            self._send(data, [pipe for pipe in self.bus.pipes if sees(self._who(pipe), doc)])
 
     def _send(self, data: bytes, pipes: list[Pipe] | None) -> None:
         try:
@@ -440,6 +474,8 @@ class Exchange:
         now = trio.current_time()
         if self._rights is not None and self._rights.changed():
             self._policy_changed(now)
+        if self._rights is not None and self._gate is not None and self._gate.names:
+            self._end_guests()
         for member in self.members.silent(now):
             log.info("%s has not been heard for a while", member)
             self._forget(member)
@@ -493,7 +529,7 @@ class Exchange:
         alike: dict[tuple[str, ...], list[Pipe]] = {}
         names: dict[str | None, list[Pipe]] = {}
         for pipe in self.bus.pipes:
-            names.setdefault(pipe.who, []).append(pipe)
+            names.setdefault(self._who(pipe), []).append(pipe)
         for who, pipes in names.items():
             alike.setdefault(rights.visible(who, docs), []).extend(pipes)
         for seen, pipes in alike.items():
@@ -559,11 +595,12 @@ class Exchange:
 
     # ------------------------------------------------------------------ for requests of others
 
-    def _welcome(self, who: str | None, session: bool) -> messages.Welcome:
+    def _welcome(self, who: str | None, guest: Guest | None, session: bool) -> messages.Welcome:
         bus = tuple(addresses.advertised(url) for url in self.addresses)
-        if session and self._gate is not None:
-            paths = (self._gate.session(secrets.token_bytes(16), time.monotonic()) for _ in self._sessions)
-            bus = tuple(f"{addresses.advertised(url)}?{path}" for url, path in zip(self._sessions, paths, strict=True))
+        if session and self._gate is not None and (guest is not None or self._gate.token is not None):
+            urls = self._sessions or [url for url in self.bus.addresses if url.startswith("ws")]
+            paths = [self._gate.session(secrets.token_bytes(16), time.monotonic(), guest) for _ in urls]
+            bus = tuple(f"{addresses.advertised(url)}?{path}" for url, path in zip(urls, paths, strict=True))
         names = self._copies if self._rights is None else self._rights.visible(who, self._copies)
         docs = tuple(sorted(names))[: messages.MANY_DOCUMENTS]
         invitation = messages.Invitation(messages.REQUEST_LIMIT, messages.VERSION, bus, docs, self._name)

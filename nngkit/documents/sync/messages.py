@@ -232,13 +232,17 @@ class Have(Row, frozen=True, tag=12):
 
 
 class Proof(Row, frozen=True, tag=16):
-    """Prove the token, after a Prove with `nonce`; the reply is a Welcome. `own`: random; `mac`: see proofs.py."""
+    """Prove the token, or a name, after a Prove with `nonce`; the reply is a Welcome. `own`: random.
+
+    `proof`: a MAC (proofs.py), or with the `certificate` of a guest's pass a signature (nngkit.trust.guests).
+    """
 
     sender: EditStream
     nonce: Nonce
     own: Nonce
-    mac: Sha256
+    proof: Annotated[bytes, Meta(min_length=32, max_length=64)]
     about: Introduction
+    certificate: Annotated[bytes, Meta(max_length=4096)] = b""
 
 
 class Invitation(Fields, frozen=True, omit_defaults=True):
@@ -327,7 +331,7 @@ class Has(Row, frozen=True, tag=13):
 
 
 class Prove(Row, frozen=True, tag=14):
-    """Reply to a request on a connection that has not proven the token: a `Proof` of `nonce` has to come first."""
+    """Reply to a request on a connection that has to send a `Proof` of `nonce` first."""
 
     sender: EditStream
     nonce: Nonce

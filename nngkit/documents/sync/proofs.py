@@ -1,14 +1,16 @@
-"""Proof of a token on a connection, without sending it, and BUS paths for sessions. Pure; `now` in seconds.
+"""Proof of a token or a name on a connection, and BUS paths for sessions. Pure; `now` in seconds.
 
 A peer that needs a token replies to a request on a connection that has not proven it by `Prove`, with a random number
 that is for this connection. The asking peer sends a `Proof`: a random number of its own, and a MAC over both numbers
 and its stream. The `Welcome` that follows holds a MAC over the same the other way round, so each knows that the other
-one has the token::
+one has the token. Under a trust, a page proves the name of a guest instead, by a signature::
 
     gate.challenge(pipe, nonce, now)             -> the Prove's number
     gate.check(proof, now)                       -> the MAC for the Welcome, or None; the connection has proven it
-    path = gate.session(random, now)             -> of a BUS, for one connection within 10 s
-    gate.enter(path, now)                        -> True once
+    gate.answered(nonce, now)                    -> the connection that was asked, for a signature
+    gate.names[pipe] = guest                     the name of a connection
+    path = gate.session(random, now, guest)      -> of a BUS, for one connection within 10 s
+    gate.enter(path, pipe, now)                  -> True once; the connection has the name
 
 On a network in the clear, a listener learns neither the token nor a path that is good for it. It may still read, and
 change what passes: that takes TLS.
@@ -19,10 +21,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 from nngkit.documents.sync.messages import Proof
 from nngkit.documents.versions import EditStream
+from nngkit.trust.guests import Guest
 
 NONCE: Final = 32  # bytes
 WITHIN: Final = 10.0  # seconds from a challenge to its proof, and from a welcome to the BUS
@@ -38,17 +41,22 @@ def mac(token: str, role: bytes, asked: bytes, own: bytes, sender: EditStream) -
 
 
 class Gate:
-    """Proofs and sessions at the peer that needs the token. Any thread may call `enter`."""
+    """Proofs and sessions at the peer that needs a token, or None: names. Any thread may call `enter`."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+        self.names: OrderedDict[int, Guest] = OrderedDict()
         self._challenges: OrderedDict[int, tuple[bytes, float]] = OrderedDict()
         self._proven: OrderedDict[int, None] = OrderedDict()
-        self._sessions: OrderedDict[str, float] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[float, Guest | None]] = OrderedDict()
 
     def has_proven(self, pipe: int) -> bool:
         """Return True if the token was proven on this connection."""
         return pipe in self._proven
+
+    def lets(self, pipe: int, of_page: bool) -> bool:
+        """Return True if requests of a connection are answered: without a token, only pages have to prove a name."""
+        return pipe in self.names or not of_page if self.token is None else self.has_proven(pipe)
 
     def challenge(self, pipe: int, nonce: bytes, now: float) -> bytes:
         """Return a number to be proven on a connection: ``nonce``, or a recent one, as requests come side by side."""
@@ -63,29 +71,44 @@ class Gate:
 
         It may come on another connection, as REQ sends to any of several.
         """
-        pipe = next((each for each, (nonce, _) in self._challenges.items() if nonce == proof.nonce), None)
-        if pipe is None:
+        pipe = self.answered(proof.nonce, now)
+        if pipe is None or self.token is None:
             return None
-        _, until = self._challenges.pop(pipe)
-        expected = mac(self._token, ASKING, proof.nonce, proof.own, proof.sender)
-        if now > until or not hmac.compare_digest(proof.mac, expected):
+        if not hmac.compare_digest(proof.proof, mac(self.token, ASKING, proof.nonce, proof.own, proof.sender)):
             return None
         self._proven[pipe] = None
         _limit(self._proven)
-        return mac(self._token, ASKED, proof.nonce, proof.own, proof.sender)
+        return mac(self.token, ASKED, proof.nonce, proof.own, proof.sender)
 
-    def session(self, random: bytes, now: float) -> str:
-        """Return the query of a BUS address for one connection."""
+    def answered(self, nonce: bytes, now: float) -> int | None:
+        """Return the connection that was asked for a proof with this number, once; None if it is too late."""
+        pipe = next((each for each, (asked, _) in self._challenges.items() if asked == nonce), None)
+        if pipe is None or now > self._challenges.pop(pipe)[1]:
+            return None
+        return pipe
+
+    def name(self, pipe: int, guest: Guest) -> None:
+        """Give a connection the name that it has proven."""
+        self.names[pipe] = guest
+        _limit(self.names)
+
+    def session(self, random: bytes, now: float, guest: Guest | None = None) -> str:
+        """Return the query of a BUS address for one connection, of a guest."""
         session = random.hex()
-        self._sessions[session] = now + WITHIN
+        self._sessions[session] = now + WITHIN, guest
         _limit(self._sessions)
         return session
 
-    def enter(self, session: str, now: float) -> bool:
-        """Return True, once, for a session that was given out within the last seconds."""
-        return now <= self._sessions.pop(session, -1.0)
+    def enter(self, session: str, pipe: int, now: float) -> bool:
+        """Return True, once, for a session that was given out within the last seconds; name its connection."""
+        until, guest = self._sessions.pop(session, (now - 1.0, None))
+        if now > until:
+            return False
+        if guest is not None:
+            self.name(pipe, guest)
+        return True
 
 
-def _limit(known: OrderedDict[int, tuple[bytes, float]] | OrderedDict[int, None] | OrderedDict[str, float]) -> None:
+def _limit(known: OrderedDict[Any, Any]) -> None:
     while len(known) > MOST:
         known.popitem(last=False)

@@ -10,6 +10,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Final
 
 import trio
@@ -21,7 +22,7 @@ from nngkit.documents.sync.messages import BusMessage, Heartbeat, Updates
 from nngkit.documents.sync.wire import decode_bus
 from nngkit.documents.versions import EditStream
 from nngkit.errors import BadMessage, Closed, TooLarge
-from nngkit.protocols import Bus
+from nngkit.protocols import Bus, Pipe
 
 REPEATED: Final = 4096  # bytes of a heartbeat that is kept to recognize its repetition
 GRAIN: Final = 0.002  # seconds by which a simulated delay may be exceeded
@@ -32,7 +33,8 @@ TURN: Final = 64  # messages before other tasks run, and storage may apply backp
 class BusReceiver:
     """Receiver of one BUS socket. `room` is awaited after every 64 messages.
 
-    `objection` returns why a message from a peer of that name is refused, with a code first; None: no trust.
+    `objection` returns why a message from a peer of that name is refused, with a code first; None: no trust. `who`
+    returns the name of the peer of a connection.
     """
 
     bus: Bus
@@ -45,6 +47,7 @@ class BusReceiver:
     rng: random.Random
     faults: NetworkFaults | None
     objection: Callable[[BusMessage, str | None], str | None] | None = None
+    who: Callable[[Pipe], str | None] = attrgetter("who")
 
     def __post_init__(self) -> None:
         self._delayed: deque[tuple[float, bytes, int, str, str | None]] = deque()
@@ -63,10 +66,10 @@ class BusReceiver:
                     continue  # its connection ended before the message was read
                 pipe = message.pipe
                 if self.faults is None or not self.faults.delay:
-                    self.receive(message, pipe.id, pipe.address, pipe.who)
+                    self.receive(message, pipe.id, pipe.address, self.who(pipe))
                 else:
                     at = trio.current_time() + self.faults.delay
-                    self._delayed.append((at, message, pipe.id, pipe.address, pipe.who))
+                    self._delayed.append((at, message, pipe.id, pipe.address, self.who(pipe)))
                     if len(self._delayed) == 1:
                         background.start(self._receive_delayed)
             received += len(messages)

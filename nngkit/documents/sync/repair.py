@@ -26,9 +26,10 @@ from nngkit.documents.sync.wire import decode_reply, decode_request, encode
 from nngkit.documents.versions import EditStream, Versions
 from nngkit.envelope import shown
 from nngkit.errors import AccessDenied, BadMessage, Broken, EditRefused, NngkitError, NotFound, TimedOut, TooLarge
-from nngkit.protocols import TLS, Rep, Req
+from nngkit.protocols import TLS, Pipe, Rep, Req
 from nngkit.protocols import Request as Question
 from nngkit.trust import Choice
+from nngkit.trust.guests import Guest
 
 log = logging.getLogger("nngkit.documents")
 
@@ -190,6 +191,11 @@ async def ask(
     return reply
 
 
+def _of(pipe: Pipe | None) -> tuple[int, bool]:
+    """Return the number of a connection, and True if it is from a page."""
+    return (-1, False) if pipe is None else (pipe.id, pipe.origin is not None)
+
+
 async def _prove(
     exchange: Callable[[messages.SyncRequest], Awaitable[messages.SyncReply]],
     request: messages.SyncRequest,
@@ -248,7 +254,7 @@ class RepairServer:
     """Server of a REP socket. `find_copy` returns a document, opened if the host accepts it; `step` has one stepped.
 
     `welcome` returns our BUS addresses and documents, for a peer that joins. `refusal` returns code and reason of what
-    a peer of that name may not; None: no trust.
+    a peer of that name may not, `guest` the name that a page proves, or raises AccessDenied; None: no trust.
     """
 
     rep: Rep
@@ -256,10 +262,11 @@ class RepairServer:
     members: Members
     _: KW_ONLY
     gate: proofs.Gate | None
-    welcome: Callable[[str | None, bool], messages.Welcome]
+    welcome: Callable[[str | None, Guest | None, bool], messages.Welcome]
     find_copy: Callable[[str, str | None], LocalCopy | None]
     step: Callable[[str], None]
     refusal: Callable[[messages.SyncRequest, str | None], tuple[str, str] | None] | None = None
+    guest: Callable[[messages.Proof, Pipe, float], Guest] | None = None
 
     def __post_init__(self) -> None:
         self._open = 0
@@ -292,6 +299,8 @@ class RepairServer:
 
     async def _reply(self, question: Question) -> messages.SyncReply:
         where, who = ("unknown peer", None) if question.pipe is None else (question.pipe.address, question.pipe.who)
+        if self.gate is not None and question.pipe is not None and question.pipe.id in self.gate.names:
+            who = self.gate.names[question.pipe.id].name
         me = self.members.me
         try:
             request = decode_request(question.body, peer=where)
@@ -308,11 +317,19 @@ class RepairServer:
             return messages.Refused(me, "store", "another store is served here now")
         tag: bytes | None = None
         if isinstance(request, messages.Proof):
-            tag = None if self.gate is None else self.gate.check(request, trio.current_time())
-            if tag is None:
+            if self.guest is not None and question.pipe is not None:
+                try:
+                    who = self.guest(request, question.pipe, trio.current_time()).name
+                except AccessDenied as why:
+                    code = str(why).partition(":")[0]
+                    self.host.record_refusal(where, code, str(why))
+                    return messages.Refused(me, code, str(why))
+            elif self.gate is not None:
+                tag = self.gate.check(request, trio.current_time())
+            if tag is None and self.guest is None:
                 self.host.record_refusal(where, "request", "the token is wrong or missing")
                 return messages.Refused(me, "token", "the token is wrong or missing")
-        elif self.gate is not None and (question.pipe is None or not self.gate.has_proven(question.pipe.id)):
+        elif self.gate is not None and not self.gate.lets(*_of(question.pipe)):
             nonce = secrets.token_bytes(proofs.NONCE)
             pipe = -1 if question.pipe is None else question.pipe.id
             return messages.Prove(me, self.gate.challenge(pipe, nonce, trio.current_time()))
@@ -323,7 +340,8 @@ class RepairServer:
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, messages.Hello | messages.Proof):
-            welcome = self.welcome(who, request.about.session)
+            guest = None if self.gate is None or question.pipe is None else self.gate.names.get(question.pipe.id)
+            welcome = self.welcome(who, guest, request.about.session)
             return welcome if tag is None else replace(welcome, about=replace(welcome.about, mac=tag))
         try:
             if isinstance(request, messages.Pull):

@@ -46,8 +46,8 @@ _OF: Final[dict[type[Any], Rows[Any]]] = {
 def encode(message: BusMessage | SyncRequest | SyncReply) -> bytes:
     """Encode any message."""
     items = _OF[type(message)].pack(message)
-    if isinstance(message, Give) and not message.deps:
-        items.pop()  # only a part of what is missing has any
+    if (isinstance(message, Give) and not message.deps) or (isinstance(message, Proof) and not message.certificate):
+        items.pop()  # only a part of what is missing has dependencies, only a guest a certificate
     return envelope.encode(items)
 
 

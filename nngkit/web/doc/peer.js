@@ -11,6 +11,7 @@
 
 import * as Y from "yjs";
 import { Engine, REMOTE } from "./engine.js";
+import { sign } from "./guest.js";
 import { BUS, LinkLost, REP, Requests, dialable, open } from "./link.js";
 import { Presence } from "./presence.js";
 import { ASKED, ASKING, NONCE, mac } from "./proof.js";
@@ -58,9 +59,9 @@ export class Peer {
   #probing = false;
   #lastHeartbeat = -Infinity;
 
-  /** `store`: the origin (16 hex digits) of the only store to join; any other value: whichever is served. */
-  constructor({ addresses, token = null, name = null, store = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
-    this.#options = { addresses, token, store: /^[0-9a-f]{16}$/.test(store) ? store : null, host, WebSocket, random, now, beforeJoining };
+  /** `guest`: a pass (guest.js), in place of a token. `store`: the origin (16 hex digits) of the only store to join; any other value: whichever is served. */
+  constructor({ addresses, token = null, guest = null, subtle = globalThis.crypto?.subtle, name = null, store = null, host, WebSocket, random, stream, now = () => performance.now() / 1000, beforeJoining = async () => {} }) {
+    this.#options = { addresses, token, guest, subtle, store: /^[0-9a-f]{16}$/.test(store) ? store : null, host, WebSocket, random, now, beforeJoining };
     this.name = name;
     this.stream = stream ?? freshStream(random, Date.now());
   }
@@ -128,7 +129,7 @@ export class Peer {
       const sure = await beforeJoining();
       const socket = await open(address, REP, { WebSocket, timeout: CONNECTING });
       requests = new Requests(socket, random);
-      const welcome = await this.#welcome(requests);
+      const welcome = await this.#welcome(requests, new URL(address));
       if (welcome.kind === "refused") return give(welcome.code === "busy" ? "offline" : "refused", welcome.why, welcome.code);
       if (welcome.kind !== "welcome") throw new BadMessage("reply", `${welcome.kind} to a hello`);
       if (sure === false && this.home && hex(streamParts(this.home.stream)[0]) !== hex(streamParts(welcome.stream)[0])) {
@@ -155,17 +156,23 @@ export class Peer {
     return undefined;
   }
 
-  /** Send a hello and, if it is asked for, the proof of the token; return the reply. */
-  async #welcome(requests) {
-    const { store, random } = this.#options;
+  /** Send a hello and, if it is asked for, the proof of the token or of a guest's name; return the reply. */
+  async #welcome(requests, address) {
+    const { store, random, guest, subtle } = this.#options;
     const about = { name: this.name, documents: [...this.rooms.keys()], store: store && unhex(store) };
     const ask = async (request) => decodeReply(await requests.ask(encodeRequest(this.stream, request), CONNECTING));
     const reply = await ask({ kind: "hello", ...about });
     if (reply.kind !== "prove") return reply;
     const { nonce } = reply;
+    if (guest !== null) {
+      if (address === null) throw new LinkLost("the name has to be proven again");
+      if (!subtle) return { kind: "refused", code: "insecure", why: "this page is on plain http" };
+      const proof = await sign(subtle, guest, nonce, address.host, address.pathname);
+      return ask({ kind: "proof", nonce, own: nonce, proof, certificate: guest.certificate, ...about });
+    }
     if (!this.token) return { kind: "refused", code: "token", why: "the token is wrong or missing" };
     const own = Uint8Array.from({ length: NONCE }, () => Math.floor(random() * 256));
-    const welcome = await ask({ kind: "proof", nonce, own, mac: mac(this.token, ASKING, nonce, own, this.stream), ...about });
+    const welcome = await ask({ kind: "proof", nonce, own, proof: mac(this.token, ASKING, nonce, own, this.stream), ...about });
     if (welcome.kind === "welcome" && (!welcome.mac || hex(welcome.mac) !== hex(mac(this.token, ASKED, nonce, own, this.stream)))) {
       return { kind: "refused", code: "token", why: "the peer does not know this key" };
     }
@@ -281,7 +288,7 @@ export class Peer {
     const requests = this.#requests;
     this.#probing = true;
     try {
-      await this.#welcome(requests);
+      await this.#welcome(requests, null);
       this.#lastReceived = this.#options.now();
     } catch {
       if (requests === this.#requests) this.#lost("offline", "the peer is silent");

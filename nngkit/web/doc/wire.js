@@ -308,8 +308,8 @@ export function encodeRequest(stream, request) {
   switch (request.kind) {
     case "hello":
       return write(introduction(request));
-    case "proof": // nonce: of the prove; own: random; mac: proof.js
-      return speaker("proof", stream, request.nonce, request.own, request.mac, introduction(request));
+    case "proof": // nonce: of the prove; own: random; proof: a MAC (proof.js), or with a certificate a signature (guest.js)
+      return speaker("proof", stream, request.nonce, request.own, request.proof, introduction(request), ...(request.certificate ? [request.certificate] : []));
     case "nack": // ranges: [{ stream, first, last }]
       return write(request.doc, request.ranges.map((range) => [...streamParts(range.stream), range.first, range.last]));
     case "want": // state: the engine's state vector, null if the document is empty

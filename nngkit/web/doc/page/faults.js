@@ -13,6 +13,16 @@ export function fault(code, why, { kept }) {
         ...NOTHING, key: true, short: "Access denied", title: "Access denied",
         what: `The peer refused: ${why}. Open the complete link that you were given, or enter its key.`,
       };
+    case "insecure":
+      return {
+        ...NOTHING, short: "Not possible on plain http", title: "This link needs https",
+        what: "Your browser keeps keys only for pages on https, or on localhost of this computer, and this page came over plain http. Ask for a link that begins with https.",
+      };
+    case "expired": case "not-yet": case "revoked": case "other-realm": case "binding": case "right":
+      return {
+        ...NOTHING, reload: true, short: "Access denied", title: "Access denied",
+        what: `The peer refused: ${why}. Ask the person who sent you the link for a new one.`,
+      };
     case "store":
       return {
         ...NOTHING, reload: true, short: "Other documents are served here", title: "This address now serves other documents",

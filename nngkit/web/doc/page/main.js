@@ -1,8 +1,9 @@
 // The page: reads its configuration and key, joins, and shows a document or the list of documents.
 //
-// The key (token) is in the fragment of the address, which is never sent to a server. It is removed from the address bar at once
+// The key (a token, or a guest's pass) is in the fragment of the address, which is never sent to a server. It is removed from the address bar at once
 // and kept for this tab only. The fragment's `doc` is the document to open: `#token=...&doc=minutes`.
 
+import { readPass } from "../guest.js";
 import { OfflineStore } from "../offline_store.js";
 import { LinkLost } from "../link.js";
 import { wrong } from "../names.js";
@@ -16,9 +17,11 @@ import { Start } from "./start.js";
 const random = () => crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32;
 
 const fragment = new URLSearchParams(location.hash.slice(1));
-if (fragment.has("token")) {
-  remember(sessionStorage, "token", fragment.get("token"));
-  fragment.delete("token");
+if (fragment.has("token") || fragment.has("pass")) {
+  for (const secret of ["token", "pass", "guest"]) {
+    remember(sessionStorage, secret, fragment.get(secret) ?? "");
+    fragment.delete(secret);
+  }
   history.replaceState(null, "", `${location.pathname}${location.search}${String(fragment) ? `#${fragment}` : ""}`);
 }
 addEventListener("hashchange", () => location.reload()); // another document, or another key
@@ -30,11 +33,14 @@ async function main() {
   const config = await configuration();
   const name = fragment.get("doc");
   const problem = name === null ? null : wrong(name);
-  const keep = name === null || problem ? null : await openKeep(config);
+  const guest = readPass(recall(sessionStorage, "pass"));
+  // A stream belongs to one name: each guest has edits of its own in this browser.
+  const own = guest && config.store ? { ...config, store: `${config.store} ${recall(sessionStorage, "guest")}` } : config;
+  const keep = name === null || problem ? null : await openKeep(own);
   const stream = keep ? await keep.stream((before) => freshStream(random, Date.now(), before)) : freshStream(random, Date.now());
   const me = recall(localStorage, "name") ?? `Guest ${1 + Math.floor(random() * 99)}`;
   const peer = new Peer({
-    addresses: config.repair, token: recall(sessionStorage, "token"), name: me.slice(0, LONGEST_NAME), store: config.store, host: location.hostname, WebSocket, random,
+    addresses: config.repair, token: recall(sessionStorage, "token"), guest, name: me.slice(0, LONGEST_NAME), store: config.store, host: location.hostname, WebSocket, random,
     stream, beforeJoining: () => sameStore(config),
   });
   sharing({ button: at("copy"), row: at("link-row"), field: at("link"), link: () => {

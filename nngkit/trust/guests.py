@@ -1,0 +1,102 @@
+"""Guests: people with a browser, who prove a name by a pass of hours that came in a link.
+
+::
+
+    text = guest_pass(realm, "guest.ada", hours=8)            # certificate and key, for the fragment of a link
+    guest = check_guest(trust, certificate, signature, signed(nonce, host, path))
+
+The page signs a random number of the peer, with host and path as it has dialed them, so that the signature is of no use
+elsewhere. A guest is known until the pass ends, or the policy revokes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nngkit.errors import AccessDenied, ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+    from nngkit.trust.realm import Realm
+    from nngkit.trust.trust import Trust
+
+LONGEST: Final = 4096  # bytes of a certificate
+HALF: Final = 32  # bytes of a key, and of each of the two numbers of a signature
+MOST_HOURS: Final = 24.0 * 31
+_LABEL: Final = b"nngkit page 1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A name that a page has proven. ``until``: unix time in seconds; ``serial``: of its pass."""
+
+    name: str
+    serial: str
+    until: float
+
+
+def guest_pass(realm: Realm, name: str, hours: float = 8.0) -> str:
+    """Return a pass for a link: certificate and key in base64 for URLs, with a dot between. Raises ConfigError."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from nngkit.trust.realm import new_key
+
+    if not 0 < hours <= MOST_HOURS:
+        raise ConfigError("hours", f"{hours!r} is not from 0 to {MOST_HOURS:.0f}", hours)
+    key = new_key()
+    certificate = x509.load_pem_x509_certificate(realm.sign(name, key.public_key(), hours / 24).encode())
+    parts = certificate.public_bytes(Encoding.DER), key.private_numbers().private_value.to_bytes(HALF, "big")
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+def signed(nonce: bytes, host: str, path: str) -> bytes:
+    """Return what a page signs. ``host``: with the port, as in its request; ``path``: without a query."""
+    return _LABEL + nonce + host.encode() + path.encode()
+
+
+def check_guest(trust: Trust, certificate: bytes, signature: bytes, message: bytes) -> Guest:
+    """Return the guest who signed a message. Raises AccessDenied, whose text begins with a code."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    try:
+        shown = x509.load_der_x509_certificate(certificate)
+        key = shown.public_key()
+        extension = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        uris = extension.value.get_values_for_type(x509.UniformResourceIdentifier)
+        begins, ends = shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp()
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension) as wrong:
+        raise AccessDenied(f"binding: not a pass: {wrong}") from wrong
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise AccessDenied("binding: the key of the pass is not P-256")
+    if not any(_issued(shown, each) for each in x509.load_pem_x509_certificates(trust.own.authorities.encode())):
+        raise AccessDenied("other-realm: the realm has not signed the pass of the link")
+    if not begins <= time.time() < ends:
+        late = time.time() >= ends
+        raise AccessDenied(f"{'expired' if late else 'not-yet'}: the link is not valid {'any more' if late else 'yet'}")
+    serial = f"{shown.serial_number:x}"
+    name = trust.name_of(uris, serial)
+    halves = (int.from_bytes(part, "big") for part in (signature[:HALF], signature[HALF:]))
+    try:
+        key.verify(encode_dss_signature(*halves), message, ec.ECDSA(SHA256()))
+    except InvalidSignature as wrong:
+        raise AccessDenied(f"binding: the signature is not of {name} for this place") from wrong
+    return Guest(name, serial, ends)
+
+
+def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
