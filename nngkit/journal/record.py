@@ -73,6 +73,8 @@ NULL: Final = -1
 RawRecord: TypeAlias = tuple[int, int, bytes, bytes | None, bytes, bytes]
 """offset, timestamp, origin, key, headers, value: a decoded record, with origin and headers still encoded."""
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+WHO: Final = "nngkit.who"
+"""Header that a recorder with a trust sets: the name of the peer, as its pass proves it."""
 
 
 class Record(NamedTuple):
@@ -87,6 +89,11 @@ class Record(NamedTuple):
     headers: Headers
     protocol: str
     peer: str | None
+
+    @property
+    def who(self) -> str | None:
+        """Name of the peer, as its pass proved it to the recorder; None without a trust. Its header is `WHO`."""
+        return next((value.decode() for name, value in self.headers if name == WHO), None)
 
 
 def encode_origin(topic: str, protocol: str, peer: str | None) -> bytes:

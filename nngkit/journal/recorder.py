@@ -40,10 +40,10 @@ from nngkit.background import UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.reader import open_journal, read
-from nngkit.journal.record import EARLIEST, LATEST, Record, encode_headers, encode_origin
+from nngkit.journal.record import EARLIEST, LATEST, WHO, Record, encode_headers, encode_origin
 from nngkit.journal.writing.log import Entry, LogStats
 from nngkit.journal.writing.partition import Partition, Retention, SealStats
-from nngkit.protocols import Bus, Pair0, Pair1, Pull, Rep, Request, Socket, Sub
+from nngkit.protocols import Bus, Pair0, Pair1, Pipe, Pull, Rep, Request, Socket, Sub
 
 TURN: Final = 256  # messages received at once, so that wake-ups do not dominate the cost
 ORIGINS: Final = 4096  # cached origins; a peer that reconnects has a new one
@@ -147,6 +147,7 @@ class Recorder(UnderTrio):
         self._streams: list[StreamStats] = []
         self._puts: dict[tuple[str, str], StreamStats] = {}
         self._origins: dict[tuple[str, str, str | None], bytes] = {}
+        self._whos: dict[str, bytes] = {}  # headers by the names of peers
 
     async def __aenter__(self) -> Self:
         self._entering()
@@ -324,7 +325,7 @@ class Recorder(UnderTrio):
             pipe = message.pipe
             origin = self._origin(stream.topic, stream.protocol, None if pipe is None else pipe.address)
             key = None if topic_of is None else topic_of(message)
-            entries.append((key, message, origin, b"", now))
+            entries.append((key, message, origin, self._who(pipe), now))
         stream.received += len(entries)
         stream.size += sum(map(len, messages))
         try:
@@ -349,6 +350,17 @@ class Recorder(UnderTrio):
                 self._origins.clear()
             origin = self._origins[(topic, protocol, peer)] = encode_origin(topic, protocol, peer)
         return origin
+
+    def _who(self, pipe: Pipe | None) -> bytes:
+        """Return the header with the name of a peer, encoded; b"" for a name that no pass proves."""
+        if pipe is None or not pipe.serial:
+            return b""
+        name = pipe.who or ""
+        if (header := self._whos.get(name)) is None:
+            if len(self._whos) >= ORIGINS:
+                self._whos.clear()
+            header = self._whos[name] = encode_headers(((WHO, name.encode()),))
+        return header
 
     def _entry(
         self,
@@ -442,8 +454,10 @@ class _Replies:
         topic = stream.topic if asked.topic is None else f"{stream.topic}/{asked.topic}"
         origin = self._recorder._origin(topic, stream.protocol, peer)
         stream.size += len(request.body)
+        who = self._recorder._who(pipe)
         for number, value in enumerate(asked.values):
-            entries.append((asked.key, value, origin, encode_headers(asked.headers_of(number)), now))
+            given = encode_headers(each for each in asked.headers_of(number) if each[0] != WHO)
+            entries.append((asked.key, value, origin, given + who, now))
 
     def _synced(self, waiting: list[tuple[Request, int]], first: int, end: int, why: NotStored | None) -> None:
         if why is not None:
