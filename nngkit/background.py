@@ -137,7 +137,9 @@ class Background:
         self._outer = trio.open_nursery()
         outer: trio.Nursery = await self._outer.__aenter__()
         # Tasks run in a nested nursery: ending them must not cancel the body, which belongs to the outer one.
-        self._inner = await outer.start(self._hold)
+        # Shielded: a task that starts in a cancelled scope is not handed over, and would be waited for without an end.
+        with trio.CancelScope(shield=True):
+            self._inner = await outer.start(self._hold)
 
     async def _hold(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         # shielded: a block that is cancelled from outside still needs its tasks to leave in order, and then ends them

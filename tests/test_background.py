@@ -193,3 +193,13 @@ def test_wake_soon_works_from_any_thread_and_reports_the_end_of_the_loop() -> No
         return wake_up
 
     assert not trio.run(main).wake_soon()
+
+
+async def test_a_block_that_is_cancelled_as_it_opens_its_tasks_ends() -> None:
+    async with Publisher("tcp://127.0.0.1:0") as publisher:
+        with trio.fail_after(10):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                async with Subscriber(publisher.address):
+                    await trio.sleep_forever()
+        assert scope.cancelled_caught
