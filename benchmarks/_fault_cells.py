@@ -82,6 +82,7 @@ class Crew:
         self._killed: set[int] = set()
         self._due: dict[str, float] = {}
         self.roles = roles
+        self.started = 0.0  # when the process that is hit was started last
 
     @property
     def pid(self) -> int | None:
@@ -90,7 +91,8 @@ class Crew:
         return process.pid if process.poll() is None else None
 
     def start(self, role: str, function: str) -> None:
-        ours = role == self.hit
+        if ours := role == self.hit:
+            self.started = time.monotonic()
         task = {
             "role": role,
             "function": function,
@@ -186,6 +188,7 @@ class Cell:
         self.notes.forget()
         wrong = self._strike()
         since = time.monotonic()
+        self.until(self._is_up, START)  # one that was started again on a busy machine
         works = self.until(lambda: self.back(since) is not None, BACK)
         ups = [each.time for each in self.notes.records if each.kind == UP and each.time > since]
         back = max(0.0, (self.back(since) or since + BACK) - max([since, *ups]))
@@ -235,6 +238,12 @@ class Cell:
             crew.kill(crew.hit)
         self.until(lambda: crew.pid is not None, 10.0)
         return fault.end(crew.pid or 0)
+
+    def _is_up(self) -> bool:
+        hit, started = self.crew.hit, self.crew.started
+        return any(
+            each.kind == UP and each.reader.startswith(f"{hit}-") and each.time > started for each in self.notes.records
+        )
 
     def _settled(self) -> bool:
         newest = self._newest()
