@@ -475,8 +475,8 @@ class Subscriber(UnderTrio):
         """Return a function that is True for the topics that the publisher at the other end may publish; None: all."""
         if self._rights is None:
             return None
-        whos = {pipe.who for pipe in req.pipes}
-        return match_of(self._rights.topics(whos.pop(), "publish") if len(whos) == 1 else ())
+        names = {pipe.who for pipe in req.pipes}
+        return match_of(self._rights.topics(names.pop(), "publish") if len(names) == 1 else ())
 
     async def _pages(self, server: SilentServer, epoch: int, largest: int) -> list[SnapshotPage] | None:
         """Return the pages of a snapshot; None if they did not all come."""
