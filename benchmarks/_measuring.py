@@ -90,6 +90,7 @@ UNITS = {
     "max_ms": "ms max",
     "late_back_ms": "ms late back",
     "found_ms": "ms found",
+    "cut_ms": "ms until cut",
     "false_downs": "false downs",
     "suspects": "suspects",
     "late": "late",
