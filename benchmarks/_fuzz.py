@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from _child import lowest_peak, peak, report, resident
@@ -35,9 +36,9 @@ from nngkit.journal import Recorder
 from nngkit.mesh.state import MeshState
 from nngkit.protocols import Req
 from nngkit.protocols._wire.tls_layer import Layer
-from nngkit.trust import Folder, Policy, Trust, names, passes, signing
+from nngkit.trust import Folder, Policy, Trust, names, passes, realm, signing
 from nngkit.trust.issuer import Issuer
-from nngkit.trust.renewal import Question, digest_of
+from nngkit.trust.renewal import Question, Reply, digest_of, read_reply, with_reply
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # recorded messages and their readers are the tests'
 from tests.cluster import test_wire_of_0_1 as cluster_wire
@@ -253,18 +254,36 @@ def signatures() -> Iterator[Target]:
 
 @contextmanager
 def questions_to_the_issuer() -> Iterator[Target]:
-    """Questions to an issuer."""
-    import msgspec
-
+    """Questions to an issuer: for what is new, for a pass, for an invitation."""
     with _folder() as folder:
         own = passes.read(folder.path / "hub.pass")
         issuer = Issuer(folder.path, 90.0)
         issuer.refresh()
-        serial = Trust(folder.path / "hub.pass").own.serial
-        asked = [
-            Question(own.chain, digest_of(own.authorities), known, due) for known in (None, 0) for due in (False, True)
-        ]
-        yield Changes([msgspec.json.encode(each) for each in asked]), lambda data: issuer.answer("hub", serial, data)
+        asked = (
+            Question(own.chain, "other", 0, due=True, wait=1.0),
+            Question(realm.public_pem(realm.new_key()), digest_of(own.authorities), None),
+            Question("tls+tcp://hub:1", invite="render.w3"),
+        )
+
+        def read(data: bytes) -> None:
+            issuer.patience(data)
+            msgspec.json.decode(issuer.answer("hub", own.serial, data), type=Reply)
+
+        yield Changes([msgspec.json.encode(each) for each in asked]), read
+
+
+@contextmanager
+def replies_of_the_issuer() -> Iterator[Target]:
+    """Replies of an issuer, with a new certificate."""
+    with _folder() as folder:
+        own = passes.read(folder.path / "hub.pass")
+        chain = folder.realm.sign("hub", realm.new_key().public_key(), 1.0)
+        reply = Reply(chain=chain, authorities=own.authorities)
+
+        def read(data: bytes) -> None:
+            with_reply(own, read_reply(data, "an issuer"), own.key)
+
+        yield Changes([msgspec.json.encode(reply)]), read
 
 
 @contextmanager
@@ -435,7 +454,7 @@ TARGETS: Final = {
     each.__name__: each
     for each in (
         *(messages, pass_files, invitations, policies, names_of_certificates, signatures),
-        *(questions_to_the_issuer, handshakes, mesh, registry, voter),
+        *(questions_to_the_issuer, replies_of_the_issuer, handshakes, mesh, registry, voter),
     )
 }
 

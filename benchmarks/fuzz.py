@@ -16,13 +16,14 @@ from _measuring import Group, Promise, Way
 
 MOST = 64.0  # MiB
 SHARES = {  # of the inputs: a handshake takes a millisecond, a message ten microseconds
-    "messages": 0.4,
+    "messages": 0.395,
     "policies": 0.05,
     "pass files": 0.02,
     "invitations": 0.04,
     "names of certificates": 0.1,
     "signatures": 0.02,
     "questions to the issuer": 0.005,
+    "replies of the issuer": 0.005,
     "handshakes": 0.005,
     "mesh": 0.15,
     "registry": 0.1,
@@ -58,8 +59,8 @@ def main() -> int:
     names = tuple(SHARES)
     groups = (
         group("messages of peers", names[:1], given.inputs, given.seed),
-        group("trust", names[1:8], given.inputs, given.seed),
-        group("states, with a hostile peer beside an honest one", names[8:], given.inputs, given.seed),
+        group("trust", names[1:9], given.inputs, given.seed),
+        group("states, with a hostile peer beside an honest one", names[9:], given.inputs, given.seed),
     )
     done = bench.run("fuzz", groups, given)
     missed = [one["what"] for each in done["groups"] for one in each["promises"] if one["verdict"] == "MISSED"]

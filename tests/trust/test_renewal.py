@@ -17,10 +17,11 @@ import pytest
 from msgspec.structs import replace
 
 from nngkit.cli.main import main
-from nngkit.errors import ConfigError
+from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols import Req
 from nngkit.testing import eventually
-from nngkit.trust import Folder, Policy, Trust, passes
+from nngkit.trust import Folder, Policy, Trust, passes, renewal
+from nngkit.trust.issuer import Issuer
 from nngkit.trust.renewal import Line, Question, Reply, ask, digest_of
 from tests import preloaded
 
@@ -375,3 +376,9 @@ def test_an_issuer_that_is_away_is_named_once(farm: Folder, tmp_path: Path, capl
     assert [message for message in caplog.messages if "not renewed" in message] == [
         "tls+tcp://127.0.0.1:1: connection refused: the pass of render.w1 is not renewed"
     ]
+
+
+def test_bytes_that_are_not_utf8_are_no_question_and_no_reply(tmp_path: Path) -> None:
+    assert Issuer(tmp_path, 1).patience(b'{"key": "\xc1"}') == 0.0
+    with pytest.raises(BadMessage, match="hub"):
+        renewal.read_reply(b'{"chain": "\xc1"}', "hub")
