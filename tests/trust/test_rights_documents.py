@@ -47,6 +47,7 @@ RELAYS = """
 [role.relays]
 names = ["relay.*"]
 carry = ["doc"]
+edit = ["minutes"]
 """
 
 

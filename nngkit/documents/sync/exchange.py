@@ -577,21 +577,26 @@ class Exchange:
                 log.debug("no answer from %s: %s", question.peer, error)
             copy.failed(question, trio.current_time())
         else:
-            if (why := self._reply_objection(copy, question, reply)) is None:
-                copy.replied(question, reply, trio.current_time(), body=body)
-            else:
+            denied = self._denied(copy, question, reply)
+            for updates, why in denied:
                 self._refused(str(question.peer), why.partition(":")[0], why)
+                if updates is not None and why.startswith(RIGHT):
+                    copy.deny(updates, why)
+            if denied:
                 copy.failed(question, trio.current_time())
+            else:
+                copy.replied(question, reply, trio.current_time(), body=body)
         self.wake(copy.name)
 
-    def _reply_objection(self, copy: LocalCopy, question: Ask, reply: object) -> str | None:
-        """Return why the edits in a reply are refused: rights may have changed meanwhile, and streams be forged."""
+    def _denied(self, copy: LocalCopy, question: Ask, reply: object) -> list[tuple[messages.Updates | None, str]]:
+        """Return what is refused of a reply, and why: rights may have changed meanwhile, and streams be forged."""
         rights = self._rights
         if rights is None or isinstance(question, Offer) or (who := rights.owner(question.peer.origin)) is None:
-            return None  # without an owner only a peer that may carry has been asked
+            return []  # without an owner only a peer that may carry has been asked
         if isinstance(reply, messages.Resent):
-            return next(filter(None, (rights.objection(one, who) for one in reply.updates)), None)
-        return None if rights.writes(who, copy.name) else f"{RIGHT}: {who} may not edit {copy.name}"
+            found = ((one, rights.objection(one, who)) for one in reply.updates)
+            return [(one, why) for one, why in found if why is not None]
+        return [] if rights.writes(who, copy.name) else [(None, f"{RIGHT}: {who} may not edit {copy.name}")]
 
     # ------------------------------------------------------------------ for requests of others
 
