@@ -71,7 +71,7 @@ async def test_edits_of_three_peers_under_loss_are_recorded_once_and_rebuild_the
         await aeventually(lambda: len({doc.digest() for doc in docs[0]}) == len({doc.digest() for doc in docs[1]}) == 1)
         expected = {same[0].name: same[0].digest() for same in docs}
         await aeventually(lambda: kept.digests == expected)
-        # of all peers: an edit that changes nothing, as it deletes what another deleted, may be on its way to one of them
+        # of all peers: an edit that changes nothing, as another deleted the same, may be on its way to one of them
         versions = [(same[0].name, peer.versions(same[0].name)) for same in docs for peer in peers]
         await kept.synced()
         # while all peers are connected: the journal is read while it is written
