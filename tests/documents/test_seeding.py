@@ -48,6 +48,7 @@ def exchanged(documents: list[Document], rng: random.Random) -> None:
             one.merge(other.engine.changes_since(), None)
 
 
+@pytest.mark.slow
 @given(contents, st.integers(2, 6), st.randoms(use_true_random=False))
 def test_any_number_of_peers_that_seed_equal_content_have_it_once(
     content: dict[str, Any], count: int, rng: random.Random

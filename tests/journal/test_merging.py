@@ -221,6 +221,7 @@ def test_damaged_segment_is_left_out_and_named(tmp_path: Path) -> None:
     assert [(each.offset, each.value) for each in read(where, missing="skip", skipped=lambda _: None)] == left
 
 
+@pytest.mark.slow
 def test_lost_or_changed_block_is_reported_and_its_segments_are_found_again(tmp_path: Path) -> None:
     where = filled(tmp_path / "j", PACK + 3)
     before = values(where)

@@ -110,6 +110,7 @@ def test_parts_stay_until_a_program_that_listed_them_has_looked_at_them(
     assert min(steps[f"remove {part}"] for part in parts) - steps["link swapping.parquet"] >= LISTED
 
 
+@pytest.mark.slow
 def test_what_retention_took_leaves_the_pattern(tmp_path: Path) -> None:
     journal = open_journal(filled(tmp_path / "j", 4, 10))
     before = journal.manifest(0)

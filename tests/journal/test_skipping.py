@@ -136,6 +136,7 @@ def test_offset_at_a_time_is_found_without_a_scan(tmp_path: Path, sealed: bool) 
             partition.close()
 
 
+@pytest.mark.slow
 def test_offset_at_a_time_is_that_of_an_intact_record_in_a_damaged_log(tmp_path: Path) -> None:
     chance = random.Random(9)
     times = [chance.randrange(1000) for _ in range(200)]

@@ -12,6 +12,7 @@ from nngkit.lakehouse import export
 from tests.fanout.journals import numbers, write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 async def test_an_iceberg_table_is_for_its_owner_only_unless_it_is_shared(
     shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,7 @@ print(len(silent))
 """
 
 
+@pytest.mark.slow
 def test_another_host_has_sixteen_strangers(hosts: Hosts) -> None:
     here, there = hosts.add("server"), hosts.add("stranger")
     hosts.link("server", "stranger")

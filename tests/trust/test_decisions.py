@@ -58,6 +58,7 @@ def stranger(path: Path) -> Trust:
     return Trust(path / "eve.pass")
 
 
+@pytest.mark.slow
 def test_a_watcher_hears_of_peers_that_are_let_in_refused_and_sent_away(tmp_path: Path) -> None:
     realm = OneRealm(tmp_path / "realm")
     realm.policy('* @local | call = ["*"]')
@@ -93,6 +94,7 @@ def test_a_watcher_hears_of_peers_that_are_let_in_refused_and_sent_away(tmp_path
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_a_recorder_records_them(tmp_path: Path) -> None:
     realm = OneRealm(tmp_path / "realm")
     streams = f"jobs=pull listen={ANY}", "audit=trust"

@@ -212,6 +212,7 @@ def test_a_name_that_is_revoked_at_the_issuer_is_cut_within_two_seconds(farm: Fo
                 farm.sign()
 
 
+@pytest.mark.slow
 def test_a_question_is_held_until_there_is_something_new(farm: Folder, tmp_path: Path) -> None:
     with issuing(farm) as issuer:
         own = passes.read(make(farm, "render.w1", issuer, tmp_path, 1.0))
@@ -255,6 +256,7 @@ enrol = ["render.*", "ci.*"]
 """
 
 
+@pytest.mark.slow
 def test_a_name_that_may_enrol_invites_names_below_its_pattern(
     farm: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ async def test_a_policy_that_is_read_again_holds_for_the_next_call(farm: OneReal
         assert server.stats.socket.left == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["cbor", None])
 async def test_a_caller_whose_last_right_is_taken_leaves_and_comes_back_with_it(
     farm: OneRealm, codec: Codec | None

@@ -178,6 +178,7 @@ async def test_a_stranger_in_an_open_discovery_sees_no_applicant_and_runs_no_job
         assert (seen, ran) == ([], [])
 
 
+@pytest.mark.slow
 async def test_a_workers_pass_as_an_absent_voter_is_refused_by_both_others(realm: OneRealm) -> None:
     voters = {f"voter.{name}": f"tls+tcp://127.0.0.1:{free_port()}" for name in "abc"}
     own = realm.trust("render.w1").own
@@ -235,6 +236,7 @@ async def test_joining_takes_the_right_to(realm: OneRealm, name: str, says: str)
             assert applicant.host == "voter.a"
 
 
+@pytest.mark.slow
 async def test_a_member_leaves_a_host_that_may_not_be_one(realm: OneRealm, tmp_path: Path) -> None:
     other = OneRealm(tmp_path / "other")  # a host with a policy of its own making
     other.policy('* | vote = ["farm"] | join = ["farm"] | carry = ["cluster:farm"]')
@@ -272,6 +274,7 @@ async def test_jobs_go_from_a_submitter_with_the_right_to_a_worker_with_the_righ
         assert (await shop.status()).refused == node.refused
 
 
+@pytest.mark.slow
 async def test_a_policy_takes_work_away_and_gives_it_back(realm: OneRealm) -> None:
     ran: list[str | None] = []
     async with (
@@ -294,6 +297,7 @@ async def test_a_policy_takes_work_away_and_gives_it_back(realm: OneRealm) -> No
             await shop.submit("render", b"3")
 
 
+@pytest.mark.slow
 async def test_a_policy_takes_a_member_out_and_lets_it_come_back(realm: OneRealm) -> None:
     async with host(realm) as node, member(realm, "render.w1", node.address) as worker:
         realm.policy(VOTERS, SHOPS)

@@ -100,6 +100,7 @@ async def test_each_member_offers_what_is_granted_as_instances_of_its_name(farm:
         assert not discovery.stats.refused
 
 
+@pytest.mark.slow
 async def test_a_relay_states_providers_of_others_that_may_offer_them_if_it_may_carry(farm: OneRealm) -> None:
     pay, desk = Provider("pay", HONEST, "pay.a:1", 1), Provider("pay", FALSE, "desk.eve:1", 1)
     async with surveys(farm) as discovery:

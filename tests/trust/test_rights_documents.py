@@ -132,6 +132,7 @@ async def test_a_peer_without_a_right_gets_neither_content_nor_name(farm: Farm) 
         assert info.documents == {"minutes"}
 
 
+@pytest.mark.slow
 async def test_a_right_that_is_taken_and_given_back_counts_at_once(farm: Farm) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada, dialer(farm, "desk.eve", peer) as eve:
         await aeventually(lambda: (body(ada), body(eve)) == ("hello", "hello"), WAIT)

@@ -80,6 +80,7 @@ async def test_each_subscriber_gets_what_it_may_and_no_gap(farm: Farm) -> None:
             await aeventually(lambda: all(each.behind == 0 for each in publisher.subscribers()))
 
 
+@pytest.mark.slow
 async def test_a_right_that_is_taken_away_and_given_back_while_running(farm: Farm) -> None:
     both, one = 'subscribe = ["a", "b"]', 'subscribe = ["b"]'
     farm.policy(hub=ALL, shop=both, desk='subscribe = ["b"]')
