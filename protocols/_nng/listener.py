@@ -259,7 +259,11 @@ class Port(Owner):
             self._fail(lib.nng_stream_listener_set_int(self._listener, b"ipc:permissions", ipc_mode))
         expected = descriptors.lowest_free() if descriptors.available else None
         with nullcontext() if self._path is None else unix_paths.reserved(self._path, address.url):
-            self._fail(lib.nng_stream_listener_listen(self._listener))
+            if ipc_mode is None or self._path is None:
+                code = lib.nng_stream_listener_listen(self._listener)
+            else:
+                code = unix_paths.with_permissions(ipc_mode, lib.nng_stream_listener_listen, self._listener)
+            self._fail(code)
             if self._path is not None:
                 self._file = unix_paths.identity(self._path)
         if address.ported and expected is not None:

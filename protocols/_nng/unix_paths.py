@@ -19,6 +19,8 @@ import errno
 import os
 import socket as sockets
 import stat
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,9 +28,11 @@ from typing import Any, Final
 
 from nngkit.errors import Unreachable
 from nngkit.protocols._nng.operations import atomically
+from nngkit.protocols._nng.process import block_signals
 
 available: Final = hasattr(sockets, "AF_UNIX") and os.name == "posix"
 PATIENCE: Final = 5.0  # seconds to wait for the folder's lock, which others hold for microseconds
+OWN_UMASK: Final = 0x200  # CLONE_FS of <linux/sched.h>
 PAUSE: Final = 0.005  # seconds between two tries to take it
 
 Identity = tuple[int, int]  # device and inode: of a socket that is bound the inode is not used again
@@ -55,6 +59,37 @@ def reserved(path: str, url: str) -> Iterator[None]:
         if (obstacle := _obstacle(path)) is not None:
             raise Unreachable(url, f"cannot listen: {obstacle}")
         yield
+
+
+def with_permissions(mode: int, listen: Callable[..., int], *arguments: Any) -> int:
+    """Call ``listen(*arguments)``, a C function that makes a socket's file, and return its result.
+
+    On Linux the file has no permission beyond ``mode`` from its first moment. NNG changes them between bind and listen,
+    but a connection that was permitted before may get its turn after: so it is bound under an umask, of a thread that
+    shares its own with no other. A signal handler that raises waits for it, some microseconds.
+    """
+    results: list[int] = []
+
+    def run() -> None:
+        block_signals()
+        if sys.platform == "linux":
+            import ctypes  # here, as few listeners have permissions
+
+            if ctypes.CDLL(None).unshare(OWN_UMASK) == 0:
+                os.umask(0o777 & ~mode)
+        results.append(listen(*arguments))
+
+    thread = threading.Thread(target=run, name="nngkit-listen", daemon=True)
+    thread.start()
+    interrupted: BaseException | None = None
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as raised:
+            interrupted = raised
+    if interrupted is not None:
+        raise interrupted
+    return results[0]
 
 
 def close(path: str, mine: Identity | None, close: Callable[..., Any], *arguments: Any) -> None:
