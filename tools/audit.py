@@ -62,7 +62,7 @@ def audit(lock: Path) -> Found | None:
     command = [sys.executable, "-m", "pip_audit", *options, "--requirement", str(lock)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if not done.stdout.strip():
-        if "ConnectionError" in done.stderr or "ServiceError" in done.stderr:
+        if "requests.exceptions." in done.stderr or "ServiceError" in done.stderr:
             return Found(unknown=re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE))
         sys.stderr.write(done.stderr)
         return None
