@@ -26,9 +26,9 @@ The three are the voters of the cluster: two of them elect another host if one h
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 
 import trio
@@ -78,14 +78,6 @@ async def chat(name: str, listen: str | None) -> None:
 # ---- the chat of three processes -------------------------------------------------------------------------------------
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class Seat:
     """A process of the chat, and the lines that it prints."""
 
@@ -131,8 +123,9 @@ async def say(speaker: Seat, line: str, listeners: list[Seat]) -> None:
 
 
 async def main() -> None:
-    addresses = " ".join(f"tcp://127.0.0.1:{port}" for port in free_ports(len(NAMES)))
-    seats = [Seat(name, address, addresses) for name, address in zip(NAMES, addresses.split(), strict=True)]
+    folder = tempfile.TemporaryDirectory()  # of their addresses, which no other program takes
+    addresses = [f"ipc://{folder.name}/{name}" for name in NAMES]
+    seats = [Seat(name, address, " ".join(addresses)) for name, address in zip(NAMES, addresses, strict=True)]
     ada, bob, cleo = seats
     try:
         with trio.fail_after(PATIENCE):
@@ -149,6 +142,7 @@ async def main() -> None:
     finally:
         for seat in seats:
             seat.kill()
+        folder.cleanup()
 
 
 SAID = {"bob": ["bob: it is", "bob: not a word"], "cleo": ["cleo: did we lose anything?"]}
