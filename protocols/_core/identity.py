@@ -153,7 +153,7 @@ def _by_place(address: Address, stream: Any) -> str:
     if address.local:
         user = streams.peer_user(stream)
         return LOCAL if user is None else uid(user)
-    if not address.ported:
+    if not address.ported or address.stays_here:
         return LOCAL
-    there = streams.remote(stream) or ""
+    there = streams.remote(stream) or ""  # none, if it has left already
     return LOCAL if there.startswith(("127.", "[::1]")) else ANYONE

@@ -378,7 +378,7 @@ class ForgingInMesh(RuleBasedStateMachine):
     [
         (ForgingInMesh, 50, 15),
         (Forging, 2, 10),
-        pytest.param(ForgingInMesh, 1000, 80, marks=pytest.mark.slow),
+        pytest.param(ForgingInMesh, 200, 60, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(Forging, 30, 40, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
     ids=["mesh", "cluster", "mesh, long", "cluster, long"],

@@ -61,7 +61,8 @@ async def joined(
     page = await Page.open(driver, link(server.url, token=key, doc=doc), name=name)
     try:
         yield page
-        assert await page.complaints() == []
+        complaints = await page.complaints()
+        assert complaints == [], complaints
     finally:
         with trio.CancelScope(shield=True):
             await page.close()

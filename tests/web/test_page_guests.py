@@ -104,4 +104,6 @@ async def test_a_page_without_a_pass_is_refused(browser: webdriver.Chrome, home:
         home.peer.address,
     )
     await page.sees("return [bus.readyState, got]", [3, 0])  # a BUS takes no page without a session
+    (complaint,) = await page.complaints()  # of this page, and not of the next test's: the browser has one log
+    assert "403" in complaint
     await page.close()
