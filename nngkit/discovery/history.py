@@ -53,16 +53,23 @@ class History:
             with open(path, "ab", opener=_private):
                 pass
             self._base = sqlite3.connect(os.fspath(path), timeout=1.0, check_same_thread=False)
-            (found,) = self._base.execute("PRAGMA user_version").fetchone()
-            if found not in (0, FORMAT):
-                raise ConfigError("history", f"{path}: it is of format {found}, this version has {FORMAT}", path)
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.execute("PRAGMA synchronous = NORMAL")  # a power loss may take the last seconds
-            self._base.execute(_TABLE)
-            self._base.execute("CREATE INDEX IF NOT EXISTS by_time ON changes (at)")
-            self._base.execute(f"PRAGMA user_version = {FORMAT}")
+            try:
+                self._prepare(path)
+            except BaseException:
+                self._base.close()
+                raise
         except (OSError, sqlite3.Error) as wrong:
             raise ConfigError("history", f"{path}: {getattr(wrong, 'strerror', None) or wrong}", path) from wrong
+
+    def _prepare(self, path: str | os.PathLike[str]) -> None:
+        (found,) = self._base.execute("PRAGMA user_version").fetchone()
+        if found not in (0, FORMAT):
+            raise ConfigError("history", f"{path}: it is of format {found}, this version has {FORMAT}", path)
+        self._base.execute("PRAGMA journal_mode = WAL")
+        self._base.execute("PRAGMA synchronous = NORMAL")  # a power loss may take the last seconds
+        self._base.execute(_TABLE)
+        self._base.execute("CREATE INDEX IF NOT EXISTS by_time ON changes (at)")
+        self._base.execute(f"PRAGMA user_version = {FORMAT}")
 
     def add(self, changes: Iterable[Change]) -> None:
         """Store changes, and forget the oldest beyond the cap. Raises ConfigError: the disk is full, or fails."""
@@ -82,11 +89,12 @@ class History:
         """
         query = (
             "SELECT number, at, name, address, id, was, state, reason FROM changes"
-            " WHERE at >= ?1 AND number > ?2 AND (?3 IS NULL OR name = ?3) ORDER BY number LIMIT ?4"
+            " WHERE at >= :since AND number > :after AND (:name IS NULL OR name = :name) ORDER BY number LIMIT :most"
         )
+        given = {"since": since, "after": after, "name": name, "most": PAGE + 1}
         try:
             with self._lock:
-                rows = self._base.execute(query, (since, after, name, PAGE + 1)).fetchall()
+                rows = self._base.execute(query, given).fetchall()
         except sqlite3.Error as wrong:
             raise ConfigError("history", str(wrong)) from wrong
         more = len(rows) > PAGE
