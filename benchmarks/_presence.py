@@ -41,6 +41,16 @@ def announce(task: dict[str, Any]) -> None:
     trio.run(main)
 
 
+async def start_fleets(stack: AsyncExitStack, task: dict[str, Any], function: str, survey: str) -> None:
+    """Start the processes of ``services`` services, which are killed with ``stack``."""
+    count = task["services"]
+    for index in range(FLEETS):
+        first, after = index * count // FLEETS, (index + 1) * count // FLEETS
+        fleet = Restarted(task, function, daemons=[survey], first=first, count=after - first)
+        stack.callback(fleet.kill)
+        await trio.to_thread.run_sync(fleet.start)
+
+
 def killed_of(task: dict[str, Any]) -> None:
     """Kill one provider among `services` others, `rounds` times; report the time of the last stale `resolve`."""
     trio.run(_killed_of, task)
@@ -57,11 +67,7 @@ async def _killed_of(task: dict[str, Any]) -> None:
         running = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
         stack.callback(running.kill)
         await trio.to_thread.run_sync(running.start)
-        for index in range(FLEETS):
-            first, after = index * count // FLEETS, (index + 1) * count // FLEETS
-            fleet = Restarted(task, "_presence:announce", daemons=[survey], first=first, count=after - first)
-            stack.callback(fleet.kill)
-            await trio.to_thread.run_sync(fleet.start)
+        await start_fleets(stack, task, "_presence:announce", survey)
         resolvers = [await stack.enter_async_context(Resolver(query)) for _ in range(task["resolvers"])]
         victim = Restarted(task, "_presence:announce", daemons=[survey], first=(1 << 20), count=1, name=NAME)
         stack.callback(victim.kill)

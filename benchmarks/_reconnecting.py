@@ -10,7 +10,6 @@ from typing import Any
 
 import _presence
 import trio
-from _presence import FLEETS
 from _restarted import WAIT, Restarted, ports
 
 from _child import as_many_files_as_allowed, cpu_of, report
@@ -69,11 +68,7 @@ async def _known_again(task: dict[str, Any]) -> None:
         running = Restarted(task, "_reconnecting:daemon", survey=survey, query=query)
         stack.callback(running.kill)
         await trio.to_thread.run_sync(running.start)
-        for index in range(FLEETS):
-            first, after = index * count // FLEETS, (index + 1) * count // FLEETS
-            fleet = Restarted(task, "_reconnecting:announce", daemons=[survey], first=first, count=after - first)
-            stack.callback(fleet.kill)
-            await trio.to_thread.run_sync(fleet.start)
+        await _presence.start_fleets(stack, task, "_reconnecting:announce", survey)
         nursery = await stack.enter_async_context(trio.open_nursery())
         resolver = await stack.enter_async_context(Resolver(query))
         await aeventually(partial(knows, resolver, count), WAIT)

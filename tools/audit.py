@@ -27,7 +27,7 @@ BILL = ROOT / "build" / "sbom.json"
 
 @dataclass
 class Found:
-    """What an index says of one lock. ``known``: lines about vulnerabilities."""
+    """Audit of one lock by an index. ``known``: lines about vulnerabilities."""
 
     audited: int = 0
     unknown: list[str] = field(default_factory=list)

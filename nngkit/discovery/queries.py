@@ -42,7 +42,7 @@ from nngkit.discovery.provider import (
     WordText,
 )
 from nngkit.discovery.registry.registry import Registry
-from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound, TooLarge
+from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Seconds, always
 
 PAGE: Final = 256
@@ -364,16 +364,3 @@ def answer_query(registry: Registry, query: DaemonQuery, daemon: str, rng: Rando
                 return RefusedReply(daemon, "not found", str(error))
         case RoundsQuery(last):
             return RoundsReply(daemon, registry.figures[-last:], registry.counters, len(registry.joining))
-
-
-def answer_query_bytes(
-    registry: Registry, body: bytes, daemon: str, rng: RandomSource, now: float, peer: str | None = None
-) -> bytes:
-    """Answer an encoded query for the daemon's REP socket. Unparsable requests get a refusal; no input raises."""
-    try:
-        query = parse_daemon_query(body, peer)
-    except (BadMessage, TooLarge) as error:
-        return RefusedReply(daemon, "bad message", str(error)).encode()
-    if isinstance(query, HistoryQuery):
-        return RefusedReply(daemon, "unavailable", NO_HISTORY).encode()
-    return answer_query(registry, query, daemon, rng, now).encode(now)

@@ -158,7 +158,7 @@ deadlines: Final = Deadlines()
 
 
 class _Woken:
-    """What a rescheduled task unwraps: as outcome.Value(None), which can be unwrapped once and takes long to make."""
+    """Outcome of a task that is rescheduled: as outcome.Value(None), which unwraps once and takes long to make."""
 
     __slots__ = ()
 

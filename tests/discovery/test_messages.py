@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from nngkit.discovery import messages, queries
+from nngkit.discovery import Daemon, DaemonSettings, messages, queries
 from nngkit.discovery.lanes import Preference
 from nngkit.discovery.messages import SurveyQuery, SurveyReply, TextReply, parse_survey_query, parse_survey_reply
 from nngkit.discovery.provider import Provider, Reason, RoundFigures, State, Status, StatusRecord
@@ -36,6 +36,7 @@ from nngkit.discovery.questions.messages import AskQuery, SurveyAnswer, SurveyQu
 from nngkit.discovery.registry.registry import Registry
 from nngkit.discovery.watch import WatchQuery
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TooLarge
+from nngkit.protocols import Req
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
@@ -376,7 +377,7 @@ def test_reply_is_of_the_version_that_its_reader_speaks(speaks: int) -> None:
     registry = Registry()
     registry.reply(1, registry.start_round(0.0), reply_with(providers=[record(priority=3)]), 0.1)
     for question in (ResolveQuery("answer", speaks=speaks), SnapshotQuery(speaks=speaks)):
-        body = queries.answer_query_bytes(registry, question.encode(), "d", random.Random(1), 0.2)
+        body = queries.answer_query(registry, question, "d", random.Random(1), 0.2).encode(0.2)
         assert cbor2.loads(body)["v"] == speaks
         found = parse_daemon_reply(body, 0.2)
         assert isinstance(found, (ResolveReply, SnapshotReply))
@@ -487,11 +488,11 @@ def test_daemon_query_survives_encoding(ask: DaemonQuery) -> None:
     ],
     ids=repr,
 )
-def test_invalid_daemon_query_is_refused_by_the_parser_and_in_a_reply(fields: dict[str, object]) -> None:
+async def test_invalid_daemon_query_is_refused_by_the_parser_and_in_a_reply(fields: dict[str, object]) -> None:
     body = cbor2.dumps({"v": 1} | fields)
     with pytest.raises(BadMessage):
         parse_daemon_query(body)
-    reply = parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+    reply = await reply_of_a_daemon(body)
     assert isinstance(reply, RefusedReply)
     assert reply.kind == "bad message"
     assert isinstance(reply.error(), BadMessage)
@@ -570,8 +571,10 @@ def filled(count: int) -> Registry:
 
 
 def ask(registry: Registry, question: DaemonQuery) -> queries.DaemonReply:
-    data = queries.answer_query_bytes(registry, question.encode(), "daemon-1", random.Random(1), 1.0)
-    return parse_daemon_reply(data, 1.0)
+    known = parse_daemon_query(question.encode())
+    assert not isinstance(known, queries.HistoryQuery)
+    reply = queries.answer_query(registry, known, "daemon-1", random.Random(1), 1.0)
+    return parse_daemon_reply(reply.encode(1.0), 1.0)
 
 
 def test_paging_returns_all_rows_while_they_change() -> None:
@@ -635,8 +638,15 @@ def test_daemon_replies_with_its_rounds() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_daemon_answers_arbitrary_bytes(body: bytes) -> None:
-    parse_daemon_reply(queries.answer_query_bytes(Registry(), body, "d", random.Random(1), 0.0), 0.0)
+def test_arbitrary_bytes_are_a_query_or_raise_only_declared_errors(body: bytes) -> None:
+    with suppress(BadMessage, TooLarge):
+        parse_daemon_query(body)
+
+
+async def reply_of_a_daemon(body: bytes) -> queries.DaemonReply:
+    settings = DaemonSettings(listen=("tcp://127.0.0.1:0",), query=("tcp://127.0.0.1:0",))
+    async with Daemon(settings) as daemon, Req(dial=daemon.query_addresses) as req:
+        return parse_daemon_reply(await req.arequest(body, timeout=15.0), 0.0)
 
 
 def test_sixteen_thousand_hostile_replies_are_refused_in_two_seconds() -> None:

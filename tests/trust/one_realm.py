@@ -31,13 +31,14 @@ class OneRealm:
             passes.write(path, self.folder.realm.issue(name))
         return path
 
-    def policy(self, *roles: str) -> None:
-        """Write the next version of the policy: roles as `names | right = [...] | ...`.
+    def policy(self, *roles: str, revoked: tuple[str, ...] = (), **named: str) -> None:
+        """Write the next version of the policy: roles as `names | right = [...] | ...`, or `name="right = [...]"`.
 
-        All trusts have read it then, as sockets have them do within two seconds.
+        In a keyword `_` stands for a dot. All trusts have read it then, as sockets have them do within two seconds.
         """
         self._version += 1
-        lines = [f'realm = "{self.folder.realm.name}"', f"version = {self._version}", "revoked = []"]
+        roles += tuple(f"{name.replace('_', '.')} | {rights}" for name, rights in named.items())
+        lines = [f'realm = "{self.folder.realm.name}"', f"version = {self._version}", f"revoked = {list(revoked)}"]
         for number, role in enumerate(roles):
             names, *grants = (each.strip() for each in role.split("|"))
             listed = ", ".join(f'"{name}"' for name in names.split())

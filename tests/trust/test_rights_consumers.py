@@ -33,7 +33,7 @@ from nngkit.fanout.durable.messages import (
 from nngkit.protocols import Req
 from nngkit.trust import OPEN
 from tests.fanout.journals import numbers, write
-from tests.trust.farm import Farm
+from tests.trust.one_realm import OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
 WAIT = 15.0
@@ -42,12 +42,12 @@ BILLING = 'consume = ["billing"]'
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path / "farm")
+def farm(tmp_path: Path) -> OneRealm:
+    return OneRealm(tmp_path / "farm")
 
 
 @pytest.fixture
-async def served(farm: Farm, tmp_path: Path) -> AsyncIterator[ConsumerServer]:
+async def served(farm: OneRealm, tmp_path: Path) -> AsyncIterator[ConsumerServer]:
     await write(tmp_path / "j", numbers(0, 10))
     async with ConsumerServer(tmp_path / "j", listen=ANY, trust=farm.trust("hub")) as server:
         yield server
@@ -57,7 +57,7 @@ Ask = Callable[[Any, type[Any]], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def asking(url: str, farm: Farm, name: str) -> AsyncIterator[Ask]:
+async def asking(url: str, farm: OneRealm, name: str) -> AsyncIterator[Ask]:
     """Give a function that sends a request as it is."""
     async with Req(dial=url, trust=farm.trust(name)) as req:
 
@@ -81,7 +81,7 @@ def fetch(session: str) -> FetchRequest:
     return FetchRequest("billing", session, 0, 5, 1 << 20, 1 << 20, 0.1)
 
 
-async def test_another_member_reads_settles_changes_and_deletes_nothing(farm: Farm, served: ConsumerServer) -> None:
+async def test_another_member_reads_settles_changes_and_deletes_nothing(farm: OneRealm, served: ConsumerServer) -> None:
     farm.policy(pay=BILLING, thief='consume = ["own*"]')
     async with Consumer("billing", served.address, trust=farm.trust("pay")) as honest:
         assert await take(honest, 2) == [b"0", b"1"]
@@ -106,7 +106,7 @@ async def test_another_member_reads_settles_changes_and_deletes_nothing(farm: Fa
         assert await take(honest, 8) == numbers(2, 10)
 
 
-async def test_a_session_is_used_by_its_name_only(farm: Farm, served: ConsumerServer) -> None:
+async def test_a_session_is_used_by_its_name_only(farm: OneRealm, served: ConsumerServer) -> None:
     farm.policy(pay=BILLING, other=BILLING, relay=BILLING + '\ncarry = ["device"]')
     async with asking(served.address, farm, "pay") as pay, asking(served.address, farm, "other") as other:
         await pay(OpenRequest("billing", PAY, None), Opened)
@@ -129,7 +129,7 @@ async def test_a_session_is_used_by_its_name_only(farm: Farm, served: ConsumerSe
     assert served.refused == {"binding": 4}
 
 
-async def test_a_right_is_taken_away_and_given_back_while_running(farm: Farm, served: ConsumerServer) -> None:
+async def test_a_right_is_taken_away_and_given_back_while_running(farm: OneRealm, served: ConsumerServer) -> None:
     farm.policy(pay=BILLING)
     async with Consumer("billing", served.address, records=1, trust=farm.trust("pay")) as consumer:
         assert await take(consumer, 1) == [b"0"]

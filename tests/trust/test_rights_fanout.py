@@ -18,7 +18,7 @@ from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Posit
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 from nngkit.trust import OPEN
-from tests.trust.farm import Farm
+from tests.trust.one_realm import OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
 WAIT = 15.0
@@ -26,8 +26,8 @@ ALL = 'publish = [""]'
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path)
+def farm(tmp_path: Path) -> OneRealm:
+    return OneRealm(tmp_path)
 
 
 async def joined(subscriber: Subscriber, publisher: Publisher) -> None:
@@ -58,7 +58,7 @@ async def bodies(subscriber: Subscriber, last: bytes) -> list[bytes]:
     return [event.body for event in events]
 
 
-async def test_each_subscriber_gets_what_it_may_and_no_gap(farm: Farm) -> None:
+async def test_each_subscriber_gets_what_it_may_and_no_gap(farm: OneRealm) -> None:
     farm.policy(
         hub=ALL, shop='subscribe = ["orders."]', desk='subscribe = ["orders.eu", "news"]', boss='subscribe=[""]'
     )
@@ -81,7 +81,7 @@ async def test_each_subscriber_gets_what_it_may_and_no_gap(farm: Farm) -> None:
 
 
 @pytest.mark.slow
-async def test_a_right_that_is_taken_away_and_given_back_while_running(farm: Farm) -> None:
+async def test_a_right_that_is_taken_away_and_given_back_while_running(farm: OneRealm) -> None:
     both, one = 'subscribe = ["a", "b"]', 'subscribe = ["b"]'
     farm.policy(hub=ALL, shop=both, desk='subscribe = ["b"]')
     async with (
@@ -105,7 +105,7 @@ async def test_a_right_that_is_taken_away_and_given_back_while_running(farm: Far
         await joined(shop, publisher)
 
 
-async def test_last_values_and_plain_addresses_are_held_to_the_same_right(farm: Farm) -> None:
+async def test_last_values_and_plain_addresses_are_held_to_the_same_right(farm: OneRealm) -> None:
     farm.policy(hub=ALL, shop='subscribe = ["orders."]', boss='subscribe = [""]')
     async with Publisher(ANY, trust=farm.trust("hub"), keep=Keep(), plain=ANY) as publisher:
         for topic in ("orders.us", "secret", "orders.eu"):
@@ -126,7 +126,7 @@ async def test_last_values_and_plain_addresses_are_held_to_the_same_right(farm: 
             assert await boss.arecv(WAIT) == b"secretx"
 
 
-async def test_who_may_not_subscribe_at_all_hears_why_also_at_the_control_address(farm: Farm) -> None:
+async def test_who_may_not_subscribe_at_all_hears_why_also_at_the_control_address(farm: OneRealm) -> None:
     farm.policy(hub=ALL, shop='subscribe = ["orders."]', desk='call = ["x"]')
     async with (
         Publisher(ANY, trust=farm.trust("hub"), control=ANY) as publisher,
@@ -144,7 +144,7 @@ async def test_who_may_not_subscribe_at_all_hears_why_also_at_the_control_addres
         assert await bodies(shop, b"x") == [b"x"]
 
 
-async def test_a_subscriber_reports_under_its_own_id_only(farm: Farm) -> None:
+async def test_a_subscriber_reports_under_its_own_id_only(farm: OneRealm) -> None:
     farm.policy(hub=ALL, shop='subscribe = [""]', desk='subscribe = [""]')
     with pytest.raises(ConfigError, match="id"):
         Subscriber(ANY, trust=farm.trust("shop"), id="desk")
@@ -169,7 +169,7 @@ def forged(publisher: bytes, topic: bytes, body: bytes, number: int = 1, epoch: 
     return topic + body + pack_trailer(publisher, epoch, number, stamp(1, len(topic)))
 
 
-async def test_a_member_does_not_publish_under_the_id_of_another(farm: Farm) -> None:
+async def test_a_member_does_not_publish_under_the_id_of_another(farm: OneRealm) -> None:
     farm.policy(hub=ALL, thief=ALL, shop='subscribe = [""]')
     with pytest.raises(ConfigError, match="id"):
         Publisher(ANY, trust=farm.trust("thief"), id="hub")
@@ -193,7 +193,7 @@ async def test_a_member_does_not_publish_under_the_id_of_another(farm: Farm) -> 
             assert shop.stats.refused["binding"] == 3
 
 
-async def test_a_name_that_may_carry_publishes_for_others(farm: Farm) -> None:
+async def test_a_name_that_may_carry_publishes_for_others(farm: OneRealm) -> None:
     farm.policy(relay=ALL, shop='subscribe = [""]', hub=ALL)
     with Pub(listen=ANY, trust=farm.trust("relay")) as relay:
         async with Subscriber(relay.address, trust=farm.trust("shop")) as shop:
@@ -205,7 +205,7 @@ async def test_a_name_that_may_carry_publishes_for_others(farm: Farm) -> None:
             assert await bodies(shop, b"2") == [b"2"]
 
 
-async def test_a_publisher_is_held_to_its_topics(farm: Farm) -> None:
+async def test_a_publisher_is_held_to_its_topics(farm: OneRealm) -> None:
     farm.policy(hub='publish = ["a."]', shop='subscribe = [""]', thief='subscribe = [""]')
     hub_trust = farm.trust("hub")
     async with (
@@ -227,9 +227,7 @@ async def test_a_publisher_is_held_to_its_topics(farm: Farm) -> None:
 
 
 async def test_without_a_policy_every_name_publishes_and_subscribes(tmp_path: Path) -> None:
-    farm = Farm(tmp_path)
-    for name in ("policy.toml", "policy.sig"):
-        (tmp_path / name).unlink()
+    farm = OneRealm(tmp_path)
     async with (
         Publisher(ANY, trust=farm.trust("hub")) as hub,
         Subscriber(hub.address, trust=farm.trust("shop")) as shop,
@@ -239,7 +237,7 @@ async def test_without_a_policy_every_name_publishes_and_subscribes(tmp_path: Pa
         assert await bodies(shop, b"1") == [b"1"]
 
 
-async def test_without_a_trust_ids_are_free(farm: Farm) -> None:
+async def test_without_a_trust_ids_are_free(farm: OneRealm) -> None:
     async with (
         Publisher("tcp://127.0.0.1:0", trust=OPEN, id="any") as hub,
         Subscriber(hub.address, trust=OPEN, id="any one") as shop,
@@ -251,7 +249,7 @@ async def test_without_a_trust_ids_are_free(farm: Farm) -> None:
         assert "right" not in shop.stats.refused
 
 
-async def test_a_device_speaks_for_the_publisher_behind_it_if_it_may_carry(farm: Farm) -> None:
+async def test_a_device_speaks_for_the_publisher_behind_it_if_it_may_carry(farm: OneRealm) -> None:
     relayed = 'publish = [""]\nsubscribe = [""]'
     farm.policy(relay=relayed, shop='subscribe = [""]', hub=ALL)
     trust = farm.trust("relay")

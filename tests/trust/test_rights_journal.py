@@ -12,7 +12,7 @@ from nngkit.journal.ingest import encode_request
 from nngkit.journal.record import WHO
 from nngkit.protocols import Pull, Push, Rep, Req
 from nngkit.testing import aeventually
-from tests.trust.farm import Farm
+from tests.trust.one_realm import OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
 WAIT = 15.0
@@ -20,7 +20,7 @@ WAIT = 15.0
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_record_says_which_name_sent_it(named: bool, tmp_path: Path) -> None:
-    farm = Farm(tmp_path / "farm")
+    farm = OneRealm(tmp_path / "farm")
     url, hub = (ANY, farm.trust("hub")) if named else ("tcp://127.0.0.1:0", None)
     shop, pay = (farm.trust("shop"), farm.trust("pay")) if named else (None, None)
     async with (

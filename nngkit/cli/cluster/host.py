@@ -41,8 +41,8 @@ if TYPE_CHECKING:  # --help loads no event loop
 NAME: Final = "nngkit host"
 EPILOG: Final = """\
 SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at
-once. --exec is described by `nngkit join --help`. The token passes the connection as it is: use tls+tcp where others
-can listen. Exit codes: 0 drained by `nngkit cluster drain`, 1 not wanted in the cluster, 2 usage, 3 cannot listen,
+once. --exec is described by `nngkit join --help`. The token is proven, and not sent; messages are plain but on
+tls+tcp. Exit codes: 0 drained by `nngkit cluster drain`, 1 not wanted in the cluster, 2 usage, 3 cannot listen,
 130 interrupted (SIGINT), 143 terminated (SIGTERM)."""
 
 
