@@ -219,6 +219,7 @@ class Connection(Owner):
                         self._send_done()
                     self.write(now=False)
                     state.outbox.resume_waiting()
+                    state.inbox.wrote(self)
                 else:
                     if posted:
                         self._receive_done()
@@ -845,6 +846,7 @@ class Connection(Owner):
             self.write(now=True)
             state.outbox.resume_waiting()
             state.outbox.after_write(self)
+            state.inbox.wrote(self)
         state.notify()
 
     def _hold_own(self) -> None:

@@ -54,6 +54,7 @@ class Inbox:
         self.no_receivers = False  # True without receive calls: unpacked messages are not queued
         self.turn_messages = TURN_MESSAGES  # messages of one peer in a row, if there are several and they are held back
         self.unpack_limit = ALL  # messages unpacked at once, if each is a batch
+        self.unread_limit: tuple[int, int] | None = None  # answers, and their bytes, that a peer may leave unread
         self.wrap: Callable[[Connection, Any], Any] | None = None  # makes an item that knows its pipe
         self.received = 0
         self.dropped = 0
@@ -62,6 +63,7 @@ class Inbox:
         self.refused: deque[BadMessage | TooLarge] = deque(maxlen=MOST_REFUSED)
         self.waiters = state.receivers
         self._held_back: Rotation[Connection] = Rotation()
+        self._not_reading: set[Connection] = set()  # held back until they have read answers
         self._bytes_ahead = 0  # bytes read since the queue was empty
         self.added = 0  # items ever queued
         self._runs: deque[list[Any]] = deque()  # [number of items up to here, their connection]
@@ -77,6 +79,10 @@ class Inbox:
         while machine.more or connection.fresh or connection.looked != machine.fed:
             room = ALL
             if holds:
+                if connection.tx_state and self._leaves_unread(connection):
+                    self._held_back.discard(connection)
+                    self._not_reading.add(connection)
+                    return False
                 if not ready:
                     self._bytes_ahead = 0
                 room = self._cap - len(ready)
@@ -110,7 +116,7 @@ class Inbox:
         state, ready = self._state, self.ready
         if not ready:
             self._bytes_ahead = 0
-        if self.wrap is not None or self.unpack_limit != ALL:
+        if self.wrap is not None or self.unpack_limit != ALL or (connection.tx_state and self._leaves_unread(connection)):
             return False
         if not self.no_receivers and (
             len(ready) >= self._cap or (self._full == "hold" and self._bytes_ahead >= self._window)
@@ -220,7 +226,17 @@ class Inbox:
 
     def is_held_back(self, connection: Connection) -> bool:
         """Return True if a connection is not read for lack of room."""
-        return connection in self._held_back
+        return connection in self._held_back or connection in self._not_reading
+
+    def _leaves_unread(self, connection: Connection) -> bool:
+        limit = self.unread_limit
+        return limit is not None and (len(connection.out) >= limit[0] or connection.out_bytes >= limit[1])
+
+    def wrote(self, connection: Connection) -> None:
+        """Read on from a peer that was held back until it reads its answers, if it has."""
+        if connection in self._not_reading and not (connection.tx_state and self._leaves_unread(connection)):
+            self._not_reading.discard(connection)
+            connection.read_on()
 
     def take_remaining(self, connection: Connection) -> None:
         """Queue what was received before the peer closed, beyond the cap too: at most one reception."""
@@ -247,6 +263,7 @@ class Inbox:
     def forget(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
         self._held_back.discard(connection)
+        self._not_reading.discard(connection)
         if self._source is connection:
             self._source = None
 

@@ -273,3 +273,5 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
 
         inbox.unpack = unpack
         inbox.turn_messages = TURN_QUESTIONS
+        outbox = self._outbox
+        inbox.unread_limit = max(1, outbox.cap // 2), outbox.window // 2  # the rest is for questions that were read

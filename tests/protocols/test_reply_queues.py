@@ -9,6 +9,7 @@ import pytest
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Message, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
+from nngkit.protocols._socket.answering import PATIENCE
 from nngkit.testing import BLOCKING, CALLERS, Background, Caller, Pattern, Wire, eventually
 from tests.protocols.queueing import LARGE, MANY, TCP, fill_network, number, numbered
 from tests.protocols.raw_peer import (
@@ -162,7 +163,8 @@ def test_replies_to_a_peer_that_does_not_read_are_dropped_and_counted(
         ours.wait_for_peers(1, WAIT)
         for one in range(MANY):
             slow.send(WORD.pack(0x80000000 + one) + b"question")
-            ours.recv(timeout=WAIT).reply(LARGE)
+        for question in [ours.recv(timeout=WAIT) for _ in range(MANY)]:
+            question.reply(LARGE)
         stats = ours.stats
         assert queued <= stats.sent < MANY
         assert stats.sent + stats.dropped == MANY
@@ -172,6 +174,32 @@ def test_replies_to_a_peer_that_does_not_read_are_dropped_and_counted(
         slow.send(WORD.pack(0x80000000) + b"question")
         ours.recv(timeout=WAIT).reply(b"answer")
         assert slow.recv() == b"\x80\0\0\0answer"
+
+
+@ANSWERERS
+def test_a_peer_that_reads_no_replies_is_held_back_until_it_does(kind: Callable[..., Any], peer: int) -> None:
+    questions = 400  # the replies to them are more than the queue and the system's buffers hold
+    with (
+        kind(listen=TCP, linger=0.0) as ours,
+        RawPeer(ours.address, peer) as other,
+        RawPeer(ours.address, peer) as flooding,
+    ):
+        ours.wait_for_peers(2, WAIT)
+
+        def answer() -> None:
+            for _ in range(questions + 1):
+                ours.recv(timeout=WAIT).reply(LARGE)
+
+        answering = Background(answer)
+        for one in range(questions):
+            flooding.send(WORD.pack(0x80000000 + one) + b"question")
+        time.sleep(2 * PATIENCE)  # after which replies would be dropped
+        assert ours.stats.received < questions
+        other.send(WORD.pack(0x80000000) + b"question")
+        assert other.recv() == b"\x80\0\0\0" + LARGE
+        assert [WORD.unpack(flooding.recv()[:4])[0] & 0xFFFF for _ in range(questions)] == list(range(questions))
+        answering.result()
+        assert ours.stats.dropped == 0
 
 
 @ANSWERERS
