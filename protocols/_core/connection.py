@@ -101,15 +101,16 @@ class Connection(Owner):
         self.stream = stream
         self.descriptor = descriptor  # None if unknown
         self.tls = tls
+        self._has_turn = False  # its handshake of TLS need not wait for others
         self.machine = machine
         self.address = address
         self.url = url  # the shared address, for transports without one for each peer
         self.dialer = dialer
         self.priority = PRIORITY if dialer is None else dialer.priority
-        self._listener = listener
+        self.listener = listener
         self._request_bytes = b"" if listener is not None and address.web and listener.shares else None
         # read now: it is gone when the peer is
-        there = streams.remote(stream, mapped=address.version == 6) if address.ported else None
+        there = streams.remote(stream, descriptor, mapped=address.version == 6) if address.ported else None
         self._where = f"{address.scheme}://{there or 'unknown'}" if address.ported else url
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
@@ -223,10 +224,8 @@ class Connection(Owner):
                 else:
                     if posted:
                         self._receive_done()
-                    if self.stage == SHAKING and self._has_tls():
-                        owner = self._path_listener()
-                        if owner is None:
-                            self._handshake()
+                    if self.stage == SHAKING:
+                        owner = None if self._waits_its_turn() else self._shake()
                     elif self._receiving:
                         self.advance()
             except Exception as wrong:
@@ -234,11 +233,47 @@ class Connection(Owner):
             if self.fault is not None:
                 state.lose(self)
             asking = self.stage == ASKING and which == RX
+        self._shaken(owner, asking)
+
+    def _shaken(self, owner: Any, asking: bool) -> None:
+        """Go on after a part of the handshake. Called without the lock."""
         if owner is not None:
             owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes, self.tls)
         elif asking:
-            state.complete_handshake(self)
-        state.notify()
+            self._state.complete_handshake(self)
+        self._state.notify()
+
+    def _shake(self) -> Any:
+        """Continue the handshake; return the listener that takes it over, if another one serves the path."""
+        if not self._has_tls():
+            return None
+        owner = self._path_listener()
+        if owner is None:
+            self._handshake()
+        return owner
+
+    def _waits_its_turn(self) -> bool:
+        """Return True if the first step of TLS, which costs most, has to wait as too many handshakes fail."""
+        if self.tls is None or self.listener is None or self._has_turn or self.fault is not None:
+            return False
+        self._has_turn = True
+        return bool(self.listener.postpone(self.proceed))
+
+    def proceed(self) -> bool:
+        """Continue a handshake that waited its turn; return False if it has ended. Called without the lock."""
+        state, owner = self._state, None
+        with state.lock:
+            if self.stage != SHAKING:
+                return False
+            try:
+                owner = self._shake()
+            except Exception as wrong:
+                self.crash(wrong)
+            if self.fault is not None:
+                state.lose(self)
+            asking = self.stage == ASKING
+        self._shaken(owner, asking)
+        return True
 
     def _path_listener(self) -> Any:
         """Return the listener of another socket that serves the requested path, and give it the stream; else None."""
@@ -249,7 +284,7 @@ class Connection(Owner):
             return None
         words = lines.split(b" ", 2)
         path = words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
-        owner = self._listener.listener_for(path or "/")
+        owner = self.listener.listener_for(path or "/")
         if owner is not None:
             self._state.handshaking.pop(self.number, None)
             pool.leave(self.number)

@@ -108,7 +108,7 @@ class Core:
         if address.shared:
             listener = SharedListener(address, self._accepted, ipc_mode)
         else:
-            listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode)
+            listener = Listener(address, tls, self._accepted, self._take_over, ipc_mode, self._turned_away)
         try:
             with self.state.lock:
                 self.state.check_open()
@@ -148,6 +148,11 @@ class Core:
 
     def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer, link: Link | None) -> None:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer, link=link)
+
+    def _turned_away(self, where: str) -> None:
+        """Count a peer that was turned away unheard. Called without the lock."""
+        with self.state.lock:
+            self.guard.cut(where, "turned away: its handshake could only fail, as many did")
 
     def _take_over(
         self, stream: Any, descriptor: int | None, listener: Listener, received: bytes, tls: Layer | None
@@ -192,7 +197,7 @@ class Core:
                     why = str(internal(wrong))
                     log.exception("%s: the connection ends", url)
             if why is not None:
-                where = f"{address.scheme}://{streams.remote(stream)}" if address.ported else url
+                where = f"{address.scheme}://{streams.remote(stream, descriptor)}" if address.ported else url
                 self.guard.cut(where, why)
                 if dialer is not None:
                     dialer.lost(joined=False)
@@ -345,6 +350,10 @@ class Core:
             connection.link.close()
         if connection.dialer is not None and (state.reason is None or state.lingers):
             connection.dialer.lost(joined=joined)
+        elif isinstance(connection.listener, Listener) and (
+            not joined or isinstance(fault, NngkitError) or connection.machine.begun
+        ):
+            connection.listener.pace.failed(time.monotonic())
         steps: list[tuple[Any, ...]] = [
             (state.present.pop, number, None),
             (state.handshaking.pop, number, None),

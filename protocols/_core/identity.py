@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from nngkit.errors import AccessDenied, ConfigError
+from nngkit.protocols._core.pool import loopback
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.tls import TLS, exposed
@@ -68,7 +69,7 @@ class Identity:
         Either is told to the watchers of the trust.
         """
         try:
-            peer = self._of(address, stream, tls)
+            peer = self._of(address, stream, tls, where)
         except AccessDenied as denied:
             self.refused(where, denied)
             raise
@@ -86,9 +87,9 @@ class Identity:
         if self.trust is not None:
             self.trust.tell(Decision(time.time(), ROOM, name or "", f"connect {where}", refused))
 
-    def _of(self, address: Address, stream: Any, tls: Layer | None) -> Peer:
+    def _of(self, address: Address, stream: Any, tls: Layer | None, where: str) -> Peer:
         if tls is None:
-            peer = Peer(_by_place(address, stream))
+            peer = Peer(_by_place(address, stream, where))
         elif self.trust is None:
             return Peer(None)
         else:
@@ -149,11 +150,10 @@ class Peer:
 _SAID = re.compile(r"(?:right|revoked|expired): (?:the pass of )?(\S+)")
 
 
-def _by_place(address: Address, stream: Any) -> str:
+def _by_place(address: Address, stream: Any, where: str) -> str:
     if address.local:
         user = streams.peer_user(stream)
         return LOCAL if user is None else uid(user)
     if not address.ported or address.stays_here:
         return LOCAL
-    there = streams.remote(stream) or ""  # none, if it has left already
-    return LOCAL if there.startswith(("127.", "[::1]")) else ANYONE
+    return LOCAL if loopback(where) else ANYONE

@@ -116,7 +116,11 @@ class Inbox:
         state, ready = self._state, self.ready
         if not ready:
             self._bytes_ahead = 0
-        if self.wrap is not None or self.unpack_limit != ALL or (connection.tx_state and self._leaves_unread(connection)):
+        if (
+            self.wrap is not None
+            or self.unpack_limit != ALL
+            or (connection.tx_state and self._leaves_unread(connection))
+        ):
             return False
         if not self.no_receivers and (
             len(ready) >= self._cap or (self._full == "hold" and self._bytes_ahead >= self._window)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 try:
@@ -45,13 +45,23 @@ def other_host(where: str) -> str | None:
     >>> other_host("tcp://192.0.2.7:4000"), other_host("tls+tcp://[2001:db8::1]:4000"), other_host("tcp://127.0.0.1:1")
     ('192.0.2.7', '2001:db8::1', None)
     """
+    host, address = _host(where)
+    return None if address is None or address.is_loopback else host
+
+
+def loopback(where: str) -> bool:
+    """Return True if the address of a peer is one of loopback."""
+    address = _host(where)[1]
+    return address is not None and address.is_loopback
+
+
+def _host(where: str) -> tuple[str, IPv4Address | IPv6Address | None]:
     host = where.partition("://")[2].rpartition(":")[0].strip("[]")
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:  # a path
-        return None
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return None if mapped.is_loopback else host
+        return host, None
+    return host, getattr(address, "ipv4_mapped", None) or address
 
 
 class Pool:

@@ -27,11 +27,12 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 Answer = TypeVar("Answer")
 HostPort = tuple[str, int]  # host as inet_ntop writes it, port
 
+ESTABLISHED, SYN_RECEIVED = 1, 3  # of the kernel's states of TCP
 BACKLOG: Final = 4_096  # the most that Linux allows by default (net.core.somaxconn)
 MOST: Final = 1024  # descriptors up to which all are searched: 6 ms for a TCP socket, 2 ms for a Unix one
 NEAR: Final = 32  # descriptors near the lowest free one that are tried before all others
@@ -94,18 +95,56 @@ def raise_backlog(port: int, expected: int) -> bool:
     reconnect to a restarted daemon took minutes. ``expected``: the result of ``lowest_free`` before the listener.
     """
 
-    def listened(one: sockets.SocketType) -> bool:
-        bound = _host_port(one.getsockname())
-        if bound is None or bound[1] != port or not one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
-            return False
+    def lengthen(one: sockets.SocketType) -> bool:
         one.listen(BACKLOG)  # a second call only changes the length of the queue
         return True
 
-    if ask(expected, listened):
+    return ask_listener(port, expected, lengthen)
+
+
+def ask_listener(port: int, expected: int, question: Callable[[sockets.SocketType], bool]) -> bool:
+    """Return ``question(socket)`` for the listener at TCP ``port``; False if it is not found. See ``raise_backlog``."""
+
+    def fits(one: sockets.SocketType) -> bool:
+        bound = _host_port(one.getsockname())
+        found = (
+            bound is not None and bound[1] == port and bool(one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN))
+        )
+        return found and question(one)
+
+    if ask(expected, fits):
         return True
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
-    return any(ask(number, listened) for number in itertools.chain(near, _all()))
+    return any(ask(number, fits) for number in itertools.chain(near, _all()))
+
+
+def peek(one: sockets.socket) -> bytes | None:
+    """Return the first 8 bytes that were received, which stay; None if nothing came yet; empty after its end."""
+    try:
+        return one.recv(8, sockets.MSG_PEEK | sockets.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def has_left(one: sockets.socket) -> bool:
+    """Return True if the other end of a TCP connection has closed its side, whatever it said before."""
+    try:
+        return one.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, 1)[0] not in (ESTABLISHED, SYN_RECEIVED)
+    except OSError:
+        return True
+
+
+def peer_name(number: int) -> tuple[Any, ...] | None:
+    """Return the system's name of the other end of the TCP connection with that descriptor; None without one."""
+
+    def name(one: sockets.SocketType) -> tuple[Any, ...] | None:
+        there = one.getpeername()
+        return there if _host_port(there) is not None else None
+
+    return ask(number, name) or None
 
 
 def look(path: bytes, *, dialed: bool) -> None:

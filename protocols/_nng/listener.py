@@ -6,24 +6,30 @@ Independent of SP, messages and nngkit's sockets.
 from __future__ import annotations
 
 import logging
+import os
 import socket as sockets
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, ClassVar, Final
 
-from nngkit.errors import Closed, ConfigError, Unreachable
+from nngkit.errors import Closed, ConfigError, NngkitError, Unreachable
+from nngkit.log_lines import LogLines
 from nngkit.protocols._nng import descriptors, unix_paths
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import check, error, ffi, lib, no_such_family, strerror
 from nngkit.protocols._nng.names import Number, spelled
 from nngkit.protocols._nng.operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
+from nngkit.protocols._nng.pace import A_SECOND, Pace, hopeless
 from nngkit.protocols._nng.resolver import Question
 from nngkit.protocols._nng.streams import (
     close,
     configure,
     expected_descriptor,
     find_descriptor,
+    shown,
     unix_path,
     wrap,
 )
@@ -39,7 +45,12 @@ NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
 ACCEPT_PAUSE: Final = 0.05
 # seconds for the lookup of a name to listen at: a server that is up answers in milliseconds
 LOOKUP: Final = 2.0
+SCREEN_PERIOD: Final = 0.002  # seconds between two looks at the connections that wait, while they are screened
+SCREENED: Final = 64  # connections that one look takes at most, and ...
+LET_IN: Final = 4  # ... those of them that are accepted
 CHOICES: Final = 8  # tries to find a port that is free at all addresses of a name
+
+_lines = LogLines()
 
 
 class Absent(ConfigError):
@@ -52,7 +63,8 @@ class Listener:
     ``accepted(stream, descriptor, listener)`` is called on an NNG thread (inproc: the alarm thread) and owns the
     stream; ``descriptor`` is None if unknown. WebSocket listeners of one process may share host and port and differ in
     path. The first of them then accepts all streams. When the request was read, ``listener_for`` finds the listener of
-    its path, and ``handed_off(stream, descriptor, listener, bytes read, TLS)`` of that one is called.
+    its path, and ``handed_off(stream, descriptor, listener, bytes read, TLS)`` of that one is called. While too many
+    handshakes fail, ``turned_away(address)`` is told of each peer whose connection was closed after one look at it.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -66,11 +78,16 @@ class Listener:
         accepted: Callable[[Any, int | None, Listener], None],
         handed_off: Callable[[Any, int | None, Listener, bytes, Layer | None], None],
         ipc_mode: int | None = None,
+        turned_away: Callable[[str], None] = lambda where: None,
     ) -> None:
         self.address = address
         self.accepted = accepted
         self.handed_off = handed_off
         self.contexts = contexts(tls, address, "listen")
+        self.pace = Pace()
+        self._turn_away = turned_away
+        self._waiting: deque[Callable[[], bool]] = deque()  # handshakes whose turn comes
+        self._turns = Alarm(self._next_turn)
         self._ports: tuple[Port, ...] = ()
         self._ending: list[int] = []  # numbers of the ports that it has closed
         try:
@@ -170,6 +187,29 @@ class Listener:
         """Return the listener at the same port that serves ``path``; None if that is this one, or none does."""
         return next((one for one in self._others() if one.path == path), None)
 
+    def postpone(self, proceed: Callable[[], bool]) -> bool:
+        """Return True if a handshake of TLS has to wait, as too many fail: ``proceed()`` is called at its turn.
+
+        It returns False if there is nothing to do any more.
+        """
+        if not self._waiting and not self.pace.exceeded(time.monotonic()):
+            return False
+        self._waiting.append(proceed)
+        self._turns.set(1 / A_SECOND)
+        return True
+
+    def _next_turn(self) -> float | None:
+        """Let one handshake proceed. On the alarm thread."""
+        while self._waiting:
+            if self._waiting.popleft()():
+                break
+        return 1 / A_SECOND if self._waiting else None
+
+    def turn_away(self, where: str) -> None:
+        """Count a connection that was closed after one look at it."""
+        self.pace.failed(time.monotonic())
+        self._turn_away(where)
+
     @property
     def shares(self) -> bool:
         """True if other listeners use the same port."""
@@ -197,6 +237,7 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting. The address is free when this returns."""
+        self._turns.close()
         if self.address.scheme == "inproc":
             if Listener.inproc.get(self.address.url) is self:
                 del Listener.inproc[self.address.url]
@@ -266,8 +307,9 @@ class Port(Owner):
             self._fail(code)
             if self._path is not None:
                 self._file = unix_paths.identity(self._path)
-        if address.ported and expected is not None:
-            descriptors.raise_backlog(self.number_bound() or 0, expected)
+        self._place = expected if address.ported else None  # where its descriptor is likely found
+        if self._place is not None:
+            descriptors.raise_backlog(self.number_bound() or 0, self._place)
 
     def __repr__(self) -> str:
         return f"<Port {self.number} {self._address.url}>"
@@ -340,16 +382,23 @@ class Port(Owner):
                 else:
                     close(stream)
             finally:
-                self._post()
+                if self._screens():
+                    self._wait(SCREEN_PERIOD)
+                else:
+                    self._post()
         elif code == NO_DESCRIPTORS:
             if not self._short:  # NNG reports it without a connection too: a line each time would tell nothing more
                 self._short = True
                 log.warning("%s: out of descriptors, cannot accept connections", self._address.url)
-            if self._alarm is None:
-                self._alarm = Alarm(self._again)
-            self._alarm.set(ACCEPT_PAUSE)
+            self._wait(ACCEPT_PAUSE)
         else:
             self._post()
+
+    def _wait(self, seconds: float) -> None:
+        """Accept again in so many seconds."""
+        if self._alarm is None:
+            self._alarm = Alarm(self._again)
+        self._alarm.set(seconds)
 
     def _descriptor(self, stream: Any) -> int | None:
         try:
@@ -363,8 +412,69 @@ class Port(Owner):
             log.exception("%r: no descriptor", self)
             return None
 
-    def _again(self) -> None:
+    def _again(self) -> float | None:
+        if not self._closed and self._screens():
+            self._screen()
+            return SCREEN_PERIOD
         self._post()
+        return None
+
+    # ------------------------------------------------------------------ while too many handshakes fail
+
+    def _screens(self) -> bool:
+        """Return True if connections are to be looked at before they are accepted."""
+        now = time.monotonic()
+        if self._place is None or not any(one.pace.exceeded(now) for one in self.members):
+            return False
+        line = _lines.add(f"{self._address.url}: more than {A_SECOND:g} connections a second fail", now)
+        if line is not None:
+            log.warning("%s", line)
+        return True
+
+    def _screen(self) -> None:
+        """Accept the connections that wait, but close those that can only fail. On the alarm thread."""
+        port = self.number_bound()
+        if port is None or self._place is None:
+            return
+        accepted: list[sockets.socket] = []
+        descriptors.ask_listener(port, self._place, lambda one: self._look(one, accepted))
+        for one in accepted:
+            members = self.members
+            if self._closed or not members:
+                one.close()
+                continue
+            try:
+                one.setblocking(True)  # as NNG expects it
+                one.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+                one.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
+                stream, number = wrap(one)
+            except (OSError, NngkitError):
+                one.close()
+                continue
+            members[0].accepted(stream, number, members[0])
+
+    def _look(self, listening: sockets.SocketType, accepted: list[sockets.socket]) -> bool:
+        """Accept what waits at NNG's socket; close what can only fail. Returns True."""
+        tls, web = self._address.tls, self._address.web
+        # a copy of the descriptor, which must not outlive this call: the port would stay taken
+        with sockets.socket(fileno=os.dup(listening.fileno())) as own:
+            own.setblocking(False)  # as it is
+            for _ in range(SCREENED):
+                try:
+                    one, name = own.accept()
+                except OSError:  # nothing waits, or it has left, or no descriptor is left
+                    break
+                if descriptors.has_left(one) or (
+                    (said := descriptors.peek(one)) is not None and hopeless(said, tls=tls, web=web)
+                ):
+                    one.close()
+                    for member in self.members[:1]:
+                        member.turn_away(f"{self._address.scheme}://{shown(name)}")
+                    continue
+                accepted.append(one)
+                if len(accepted) == LET_IN:
+                    break
+        return True
 
     def close(self) -> None:
         """Stop accepting. The address is free when this returns.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket as sockets
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -89,25 +90,41 @@ def _host_port(stream: Any, which: bytes) -> descriptors.HostPort | None:
     return None
 
 
-def remote(stream: Any, *, mapped: bool = False) -> str | None:
+def remote(stream: Any, number: int | None = None, *, mapped: bool = False) -> str | None:
     """Return host and port of the other end; None if it has none or has closed. A link-local host has its interface.
 
-    An IPv4 address is returned as such even if it is that of an IPv6 socket, unless ``mapped``.
+    An IPv4 address is returned as such even if it is that of an IPv6 socket, unless ``mapped``. ``number``: the
+    descriptor, for a stream that ``wrap`` has made, of which NNG knows no address.
     """
     where = _host_port(stream, b"remote-address")
-    if where is None:
-        return None
-    host, port = where
+    if where is not None:
+        return _text(*where, mapped=mapped, zone=_zone(stream))
+    name = None if number is None else descriptors.peer_name(number)
+    return None if name is None else shown(name, mapped=mapped)
+
+
+def shown(name: Sequence[Any], *, mapped: bool = False) -> str:
+    """Return the system's name of the end of a TCP connection as ``remote`` does."""
+    zone = _interface(name[3]) if len(name) > 3 and name[3] else ""
+    return _text(name[0].partition("%")[0], name[1], mapped=mapped, zone=zone)
+
+
+def _text(host: str, port: int, *, mapped: bool, zone: str) -> str:
     if "." in host and not mapped:
         host = host.removeprefix("::ffff:")
-    return f"[{host}{_zone(stream)}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}{zone}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _zone(stream: Any) -> str:
     """Return % and the interface to a link-local peer, or its index if it is gone; "" for any other peer."""
     where = ffi.new("nng_sockaddr *")
-    if lib.nng_stream_get_addr(stream, b"remote-address", where) or not (index := int(where.s_in6.sa_scope)):
+    if lib.nng_stream_get_addr(stream, b"remote-address", where) or where.s_family != lib.NNG_AF_INET6:
         return ""
+    index = int(where.s_in6.sa_scope)
+    return _interface(index) if index else ""
+
+
+def _interface(index: int) -> str:
     try:
         return f"%{sockets.if_indextoname(index)}"
     except OSError:

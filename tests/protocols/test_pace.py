@@ -1,0 +1,124 @@
+"""A listener and peers whose handshakes fail without end."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nngkit.protocols import TLS, Rep, Req
+from nngkit.protocols._nng.pace import A_SECOND, AT_ONCE, Pace, hopeless
+from nngkit.testing import eventually
+from tests.protocols.wires import WAIT
+
+
+@given(st.lists(st.floats(0.0, 0.5), max_size=400))
+def test_a_rate_is_exceeded_only_above_it(gaps: list[float]) -> None:
+    pace, now = Pace(), 1.0
+    times = [now := now + gap for gap in gaps]
+    for number, at in enumerate(times, 1):
+        pace.failed(at)
+        if pace.exceeded(at):
+            assert any(number - first > AT_ONCE + A_SECOND * (at - times[first]) - 1 for first in range(number))
+    assert not pace.exceeded(now + 1.0)  # a second of calm
+
+
+def test_a_clock_that_stands_changes_nothing() -> None:
+    pace = Pace()
+    for _ in range(AT_ONCE):
+        pace.failed(10.0)
+        assert not pace.exceeded(10.0)
+    pace.failed(9.0)
+    assert pace.exceeded(9.0)
+
+
+@pytest.mark.parametrize(
+    ("tls", "web", "good"),
+    [(True, False, b"\x16\x03\x01\x02\0\x01\0\1"), (False, True, b"GET /her"), (False, False, b"\0SP\0\0\x30\0\0")],
+    ids=["tls", "ws", "sp"],
+)
+@given(said=st.binary(max_size=8))
+def test_only_what_cannot_succeed_is_hopeless(tls: bool, web: bool, good: bytes, said: bytes) -> None:
+    assert not any(hopeless(good[:size], tls=tls, web=web) for size in range(1, 9))
+    decided = min(len(said), 2)  # the fewest bytes that each kind begins with
+    assert hopeless(said, tls=tls, web=web) or good[:decided] == said[:decided]
+    assert hopeless(b"", tls=tls, web=web)  # it has said nothing and has ended
+
+
+def serve(rep: Rep) -> None:
+    for request in rep:
+        request.reply(request.body)
+
+
+@contextmanager
+def attacked(attack: Callable[[socket.socket], object], address: str) -> Iterator[None]:
+    """Connect, call ``attack`` and leave, as fast as the listener lets us."""
+    parts, over = urlsplit(address), threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            with suppress(OSError), socket.create_connection((parts.hostname, parts.port), timeout=WAIT) as peer:
+                attack(peer)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def say_something_wrong(peer: socket.socket) -> None:
+    peer.sendall(b"HELO there\r\n\r\n")
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/here"], ids=["tcp", "ws"])
+def test_peers_whose_handshakes_fail_are_turned_away_and_newcomers_are_let_in(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Rep(listen=url) as rep, Req(dial=rep.address) as known:
+        known.wait_for_peers(1, WAIT)
+        threading.Thread(target=serve, args=(rep,), daemon=True).start()
+        with attacked(say_something_wrong, rep.address):
+            eventually(lambda: any("turned away" in cut.reason for cut in rep.cuts))
+            for number in range(20):
+                with Req(dial=rep.address) as newcomer:
+                    newcomer.wait_for_peers(1, 2.0)
+                    assert newcomer.request(b"%d" % number, timeout=WAIT) == b"%d" % number
+                assert known.request(b"known", timeout=WAIT) == b"known"
+        time.sleep(1.1)  # a second of calm: connections are accepted as before, each failure with its own reason
+        with attacked(say_something_wrong, rep.address):
+            eventually(lambda: "turned away" not in rep.cuts[-1].reason)
+    assert sum("connections a second fail" in each.message for each in caplog.records) == 1
+
+
+def test_handshakes_of_tls_take_turns_while_many_fail(shared_tls: TLS, caplog: pytest.LogCaptureFixture) -> None:
+    sent = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        shared_tls.context(server=False).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    begun, answers = sent.read(), count()
+
+    def leave_half_way(peer: socket.socket) -> None:
+        peer.sendall(begun)
+        if peer.recv(1):  # the answer, which has cost the listener its part
+            next(answers)
+
+    with Rep(listen="tls+tcp://127.0.0.1:0", tls=shared_tls) as rep, ExitStack() as attacks:
+        threading.Thread(target=serve, args=(rep,), daemon=True).start()
+        for _ in range(4):
+            attacks.enter_context(attacked(leave_half_way, rep.address))
+        eventually(lambda: "connections a second fail" in caplog.text)
+        before, began = next(answers), time.monotonic()
+        for number in range(10):
+            with Req(dial=rep.address, tls=shared_tls) as newcomer:
+                newcomer.wait_for_peers(1, 2.0)
+                assert newcomer.request(b"%d" % number, timeout=WAIT) == b"%d" % number
+        assert next(answers) - before <= A_SECOND * (time.monotonic() - began) + 32
