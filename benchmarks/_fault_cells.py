@@ -11,7 +11,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from _fault_ends import DONE, KEPT, RAN
 from _fault_kinds import listeners, make
 from _fault_table import ROOMS, Room
 from _outage_records import READ, SENT, UP, Files, Ledger, Record
+from _restarted import ports
 
 from _child import report
 from _contenders import HERE
@@ -76,7 +76,7 @@ class Crew:
 
     def __init__(self, folder: Path, roles: dict[str, str], hit: str, fault: Any) -> None:
         self.folder, self.hit, self.fault = folder, hit, fault
-        self.ports = _ports(6)
+        self.ports = ports(6)
         self.ended: list[int] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
@@ -132,17 +132,6 @@ class Crew:
         for role in list(self.processes):
             self.kill(role)
             del self.processes[role]
-
-
-def _ports(count: int) -> list[str]:
-    """Return free addresses below those that the system gives to others meanwhile."""
-    found: list[str] = []
-    while len(found) < count:
-        port = random.SystemRandom().randrange(12_000, 30_000)
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            found.append(f"tcp://127.0.0.1:{port}")
-    return found
 
 
 class Cell:

@@ -51,6 +51,8 @@ from _contenders import BOUND, HERE, RESULTS
 
 UNITS = {
     "per_second": "/s",
+    "still_per_second": "/s before",
+    "joins": "joins/s",
     "cpu_us": "us CPU",
     "other_us": "us CPU other",
     "all_us": "us CPU both",
@@ -80,6 +82,7 @@ UNITS = {
     "again_part": "x again",
     "again_times": "again",
     "times": "times",
+    "passes": "passes",
     "wire_kib": "KiB",
     "beyond_mib": "MiB beyond",
     "grown_mib": "MiB more",

@@ -29,6 +29,8 @@ TITLE = 48  # characters of a line above a plot: two plots stand side by side
 CROWDED = 10_000  # of the largest value to the smallest: with more, labels at 2 and 5 would run into each other
 HEADS = {
     "per_second": "per second",
+    "still_per_second": "before it, per second",
+    "joins": "joins a second",
     "cpu_us": "CPU, us",
     "other_us": "CPU of the other end, us",
     "all_us": "CPU of both, us",
@@ -58,6 +60,7 @@ HEADS = {
     "again_part": "again, x",
     "again_times": "again, documents",
     "times": "times",
+    "passes": "passes",
     "wire_kib": "wire, KiB",
     "beyond_mib": "beyond it, MiB",
     "grown_mib": "grown by, MiB",
@@ -68,6 +71,7 @@ HEADS = {
     "max_ms": "longest, ms",
     "late_back_ms": "back late by, ms",
     "found_ms": "found after, ms",
+    "cut_ms": "cut after, ms",
     "false_downs": "false downs",
     "suspects": "suspects",
     "late": "late",

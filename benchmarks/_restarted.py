@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from _child import fail
 from _contenders import HERE
 
 WAIT = 60.0  # seconds for any one event
@@ -39,7 +39,7 @@ def said(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        fail(f"{process.args}: ended early")
+        raise SystemExit(f"{process.args}: ended early")  # contexts end the others
     told: dict[str, Any] = json.loads(line)
     return told
 
@@ -67,12 +67,11 @@ class Restarted:
 
 
 def ports(count: int) -> list[str]:
-    """Return addresses whose ports are free, for listeners that are started again at the same one."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        each.bind(("127.0.0.1", 0))
-    found = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in held]
-    for each in held:
-        each.close()
-    return found
+    """Return free addresses below those that the system gives to others meanwhile, for processes started again."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        port = random.SystemRandom().randrange(12_000, 30_000)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found[f"tcp://127.0.0.1:{port}"] = None
+    return list(found)

@@ -1,12 +1,18 @@
-"""Rotation of a realm's key, and revocation, under load: peers of a room come and go all the time.
+"""Rotation of a realm's key, renewal of passes and revocation, under load, killed half way, in every room.
 
-    python3 dev.py bench rotation [--only ROOM] [--json]
+    python3 dev.py bench rotation [--only ROOM] [--seconds N] [--json]
 
-Discovery, calls, fan-out and consumers each have a server, peers that connect, are served once and leave, four at a
-time, and an issuer. The realm's key is replaced in its three steps, each killed (SIGKILL) in the place of every rename
-and made again; ``times`` is the number of kills. ``calls``: exchanges of the honest peers; ``failed`` of these, which
-must be 0; the exit code is 1 otherwise. At the end a name is revoked at the issuer: ``cut`` is the time of its last
-exchange after that.
+In each room peers stay connected and ask all the time, others connect, are served once and leave. `calls` has two
+processes with 64 calls each in flight. Passes live for half a minute, so that they are renewed meanwhile. The realm's
+key is replaced in its three steps. Each is killed (SIGKILL) in the place of every rename, and made again; while passes
+take up what it has made, the issuer and one of the processes that serve are killed, and started again: ``times`` is the
+number of kills, ``passes`` that of passes by which honest peers exchanged. At the end a name is revoked at the issuer.
+
+``per_second``: exchanges of the honest peers during the rotation; ``still_per_second``: in the ``--seconds`` before it;
+``joins``: connections a second for one exchange, of 40 that are tried in calls and 5 to 20 in other rooms. ``calls``:
+all exchanges; ``failed`` of these, and edits that are ``lost``, must be 0: the exit code is 1 otherwise. ``max_ms``:
+the longest exchange. ``cut_ms``: from the revocation to the last exchange of the revoked name. All rooms take about
+five minutes.
 """
 
 from __future__ import annotations
@@ -16,20 +22,28 @@ import sys
 import _measuring as bench
 from _measuring import Group, Promise, Way
 
-ROOMS = ("discovery", "calls", "fan-out", "consumers")
-GROUPS = tuple(
-    Group(
-        room,
-        (Way(f"peers of {room}", "_rotating:rotate", task={"room": room, "seconds": 120.0}),),
-        (
-            Promise(f"{room}: failed", f"peers of {room}", None, 0, 0, "failed"),
-            Promise(f"{room}: ms until cut", f"peers of {room}", None, 2000, 1500, "cut_ms"),
-        ),
-        once=True,
-    )
-    for room in ROOMS
-)
+ROOMS = ("discovery", "calls", "fan-out", "consumers", "mesh", "documents", "cluster")
+LONGEST = 120.0  # seconds of a room
+
+
+def group(room: str, still: float) -> Group:
+    """Return the measurement of a room. ``still``: seconds before the rotation."""
+    way = f"peers of {room}"
+    promises = [
+        Promise(f"{room}: failed", way, None, 0, 0, "failed"),
+        Promise(f"{room}: lost", way, None, 0, 0, "lost"),
+        Promise(f"{room}: ms until cut", way, None, 2000, 1500, "cut_ms"),
+    ]
+    if room == "calls":
+        promises += [
+            Promise("calls: requests during the rotation", way, None, None, None),
+            Promise("calls: during the rotation vs before it", way, way, None, None, over="still_per_second"),
+        ]
+    task = {"room": room, "seconds": LONGEST, "still": still}
+    return Group(room, (Way(way, "_rotating:rotate", task=task),), tuple(promises), once=True)
+
 
 if __name__ == "__main__":
-    results = bench.run("rotation", GROUPS, bench.options(__doc__, rounds=1, seconds=1.0).parse_args())
+    given = bench.options(__doc__, rounds=1, seconds=4.0).parse_args()
+    results = bench.run("rotation", [group(room, given.seconds) for room in ROOMS], given)
     sys.exit(any(one["verdict"] == "MISSED" for each in results["groups"] for one in each["promises"]))
