@@ -1,4 +1,4 @@
-"""Small HTTP server for nngkit's pages: the files of one folder and JSON values, by GET and HEAD. trio and h11.
+"""Small HTTP server for nngkit's pages and its gateway. trio and h11.
 
     async with trio.open_nursery() as nursery:
         site = Site.load(page_folder(), json={"config.json": config}, connect=peer.repair_addresses)
@@ -7,19 +7,21 @@
         ...
         nursery.cancel_scope.cancel()                   # closes it and all its connections
 
-It serves browsers of invited users, not the open Internet: there is no TLS (put a proxy in front) and no range
-requests; text is compressed for clients that accept gzip. Clients are not trusted all the same: every request is
-limited in size and time, request bodies are refused, connections above `connections` get 503. Nothing is logged;
-`Server.stats` counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
+What is served is an `App` of exchange.py. Every request is limited in size and time, and parsed strictly: what h11 does
+not take for one request, as two lengths, is refused. A body is accepted up to `ServerLimits.body`, which is 0 for
+pages; connections above `connections`, or above `from_one` of one address, get 503. Nothing is logged; `Server.stats`
+counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import socket as stdlib_socket
+import ssl
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -29,26 +31,43 @@ import trio
 
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.trust.guests import guest_pass
-from nngkit.web.site import Response, Site, misdirected, refusal
+from nngkit.web.exchange import App, Headers, Request, Response, Streamed
+from nngkit.web.site import misdirected, refusal
 
 if TYPE_CHECKING:
     from nngkit.trust.realm import Realm
 
 READ: Final = 16 * 1024  # bytes of one read
+STREAM_BUFFER: Final = 128 * 1024  # bytes that the kernel keeps for the client of a stream; by default megabytes
+UNHEARD: Final = 1 << 16  # bytes that the client of a stream may send, to no use
+LEFT_ALONE: Final = 30_000  # milliseconds until a client that acknowledges nothing is gone
 REASONS: Final = {
+    101: b"Switching Protocols",
     200: b"OK",
+    202: b"Accepted",
+    204: b"No Content",
     304: b"Not Modified",
     400: b"Bad Request",
+    401: b"Unauthorized",
     403: b"Forbidden",
     404: b"Not Found",
     405: b"Method Not Allowed",
+    406: b"Not Acceptable",
     408: b"Request Timeout",
     413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    417: b"Expectation Failed",
     421: b"Misdirected Request",
+    422: b"Unprocessable Content",
+    426: b"Upgrade Required",
+    429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     500: b"Internal Server Error",
     501: b"Not Implemented",
+    502: b"Bad Gateway",
     503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
 }
 
 
@@ -68,6 +87,12 @@ class ServerLimits:
     """Seconds to send a response: 200 KB at 56 kbit/s."""
     requests: int = 1000
     """Requests on one connection; a client that needs more opens another."""
+    body: int = 0
+    """Bytes of the body of a request."""
+    bodies: int = 64 << 20
+    """Bytes of the bodies of all requests in progress together; beyond it they get 503."""
+    from_one: int | None = None
+    """Open connections of one address; None: as many as `connections`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +105,8 @@ class ServerStats:
     cut: int
     sent: int
     """Bytes of response bodies."""
+    streams: int = 0
+    """Streamed responses that are open."""
 
 
 @dataclass(slots=True)
@@ -90,22 +117,30 @@ class Server:
     port: int
     names: frozenset[str] = frozenset()
     """Names under which it is asked, besides localhost and addresses."""
+    origins: frozenset[str] = frozenset()
+    """Other sites whose pages may ask."""
+    secure: bool = False
+    """True if it speaks TLS."""
     _connections: int = 0
     _open: int = 0
     _answers: Counter[int] = field(default_factory=Counter)
     _cut: int = 0
     _sent: int = 0
+    _streams: int = 0
+    _bodies: int = 0  # bytes that are held
+    _of: Counter[str] = field(default_factory=Counter)  # open connections by address
 
     @property
     def url(self) -> str:
         """URL for a browser on this machine, or on another one where `host` resolves to it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
+        return f"http{'s' * self.secure}://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
 
     @property
     def stats(self) -> ServerStats:
         """Current counters."""
-        return ServerStats(self._connections, self._open, dict(self._answers), self._cut, self._sent)
+        answers = dict(self._answers)
+        return ServerStats(self._connections, self._open, answers, self._cut, self._sent, self._streams)
 
 
 def link(
@@ -124,18 +159,21 @@ def link(
 
 
 async def serve(
-    site: Site,
+    app: App,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     names: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    tls: ssl.SSLContext | None = None,
     limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `site` until cancelled; `task_status` gets the `Server` once it listens. Port 0 chooses a free port.
+    """Serve `app` until cancelled; `task_status` gets the `Server` once it listens. Port 0 chooses a free port.
 
     `names`: host names under which browsers ask, besides `host`, that of this machine (also with ".local"), localhost
-    and IP addresses. A request for another name is refused (421), and one of another site's page (403).
+    and IP addresses. A request for another name is refused (421), and one of another site's page (403) unless `origins`
+    has the site, as "https://example.org", or is "*" (CORS). `tls`: a context of the standard library.
 
     Cancelling closes the listeners and all connections at once.
     Raises Unreachable if it cannot listen, ConfigError for an invalid port.
@@ -153,20 +191,33 @@ async def serve(
         del listeners[1:]
     here = stdlib_socket.gethostname()
     known = frozenset(name.lower() for name in (host, here, f"{here}.local", *names))
-    server = Server(host, listeners[0].socket.getsockname()[1], known)
+    server = Server(host, listeners[0].socket.getsockname()[1], known, frozenset(origins), tls is not None)
 
     async def connected(stream: trio.SocketStream) -> None:
         server._connections += 1
         server._open += 1
+        client = ""
         try:
             # A peer that has gone, or does not read, is expected; any other exception is a bug and ends the server.
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await _Connection(stream, site, server, limits).run()
+                client = _address_of(stream)
+                server._of[client] += 1
+                await _Connection(stream, tls, app, server, limits, client).run()
         finally:
             server._open -= 1
+            server._of[client] -= 1
+            if server._of[client] <= 0:
+                del server._of[client]
             await trio.aclose_forcefully(stream)
 
     await trio.serve_listeners(connected, listeners, task_status=_Started(task_status, server))
+
+
+def _address_of(stream: trio.SocketStream) -> str:
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError as gone:
+        raise trio.BrokenResourceError("the client has left") from gone
 
 
 class _Started:
@@ -181,69 +232,140 @@ class _Started:
 
 
 class _Connection:
-    """One client connection, from its first request to its last."""
+    """One client connection, from its first request to its last. It is the channel of its streamed response."""
 
-    def __init__(self, stream: trio.SocketStream, site: Site, server: Server, limits: ServerLimits) -> None:
-        self._stream = stream
-        self._site = site
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        tls: ssl.SSLContext | None,
+        app: App,
+        server: Server,
+        limits: ServerLimits,
+        client: str,
+    ) -> None:
+        self._socket = stream
+        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
+        if tls is not None:
+            self._stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        self._app = app
         self._server = server
         self._limits = limits
-        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)
+        self._client = client
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)  # of this request
+        self._answered = False
+        self._leaves = False  # True if the client said so: h11 forgets it where another protocol is asked for
         self._begun = False  # True while part of a request has been received
+        self._held = 0  # bytes of this request's body
+        self._early = False  # True once `read` has returned what came with the request
 
     async def run(self) -> None:
         """Answer requests until either side closes."""
-        if self._server._open > self._limits.connections:
+        if isinstance(self._stream, trio.SSLStream):
+            with trio.move_on_after(self._limits.reading) as handshake:
+                await self._stream.do_handshake()
+            if handshake.cancelled_caught:
+                self._server._cut += 1
+                return
+        from_one = self._limits.from_one or self._limits.connections
+        if self._server._open > self._limits.connections or self._server._of[self._client] > from_one:
             await self._refuse(503, "too many connections; try again")
             return
-        for _ in range(self._limits.requests):
-            response = await self._next()
-            if response is None:
-                return
-            await self._write(response)
-            if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
-                break
-            self._h11.start_next_cycle()
+        try:
+            for _ in range(self._limits.requests):
+                request = await self._next()
+                if request is None:
+                    return
+                response = await self._respond(request)
+                if isinstance(response, Streamed):
+                    await self._run_stream(response)
+                    return
+                await self._write(response)
+                self._release()
+                if not self._stays:
+                    break
+                self._begin()
+        finally:
+            self._release()
         await self._linger()
 
-    async def _next(self) -> Response | None:
-        """Return the response to the next request; None if there is none, after informing the client if possible."""
+    @property
+    def _stays(self) -> bool:
+        """True if another request may follow this one."""
+        return not self._leaves and self._h11.their_state not in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+
+    def _begin(self) -> None:
+        """Expect the next request, perhaps with bytes that have come already.
+
+        h11 reads requests. Responses are written here: it would take as long for these as for all else together.
+        """
+        early, ended = self._h11.trailing_data
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head)
+        self._answered = False
+        if early:
+            self._h11.receive_data(early)
+        if ended:
+            self._h11.receive_data(b"")
+
+    def _release(self) -> None:
+        self._server._bodies -= self._held
+        self._held = 0
+
+    async def _respond(self, request: Request) -> Response | Streamed:
+        """Return the response, with the headers of CORS for a page of another site."""
+        origin = request.headers.get("origin")
+        names, origins = self._server.names, self._server.origins
+        wrong = misdirected(request.headers.get("host"), origin, names, origins)
+        if wrong is not None:
+            return wrong
+        if origin is None or not origins:
+            return await self._app.respond(request)
+        if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
+            return Response(204, (*_admitting(origin, origins), *_preflight(request)), b"", 0)
+        response = await self._app.respond(request)
+        return dataclasses.replace(response, headers=(*response.headers, *_admitting(origin, origins)))
+
+    async def _next(self) -> Request | None:
+        """Return the next request; None if there is none, after informing the client if possible."""
         self._begun = bool(self._h11.trailing_data[0])
+        body = bytearray()
         try:
-            request = await self._read(self._limits.reading if self._begun else self._limits.idle)
+            head = await self._read(body, self._limits.reading if self._begun else self._limits.idle)
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint if error.error_status_hint in REASONS else 400
             await self._refuse(status, "not a valid HTTP request")
             return None
-        if request is None:
+        except _Refused as refused:
+            await self._refuse(refused.status, refused.why)
+            return None
+        if head is None:
             if self._begun:
                 self._server._cut += 1
                 await self._refuse(408, "request timeout")
             return None
-        headers: dict[str, str] = {}
-        for raw, value in request.headers:  # lists may span several lines; h11 refuses other duplicates
-            name, text = raw.decode("latin1"), value.decode("latin1")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            await self._refuse(413, "requests with a body are not accepted")
-            return None
-        target = request.target.decode("ascii")  # h11 admits ASCII only
-        wrong = misdirected(headers.get("host"), headers.get("origin"), self._server.names)
-        return wrong or self._site.answer(
+        request, headers = head
+        self._leaves = "close" in headers.get("connection", "").lower()
+        return Request(
             request.method.decode("ascii"),
-            target,
-            host=headers.get("host"),
-            etag=headers.get("if-none-match"),
-            encodings=headers.get("accept-encoding"),
+            request.target.decode("ascii"),  # h11 admits ASCII only
+            headers,
+            bytes(body),
+            self._client,
+            request.http_version < b"1.1",
         )
 
-    async def _read(self, patience: float) -> h11.Request | None:
-        """Return the next complete request; None if the client left or was too slow. Raises h11.RemoteProtocolError."""
-        request: h11.Request | None = None
+    async def _read(self, body: bytearray, patience: float) -> tuple[h11.Request, dict[str, str]] | None:
+        """Return the head of the next complete request, and add its body; None if the client left or was too slow.
+
+        Raises h11.RemoteProtocolError, _Refused.
+        """
+        head: tuple[h11.Request, dict[str, str]] | None = None
         with trio.move_on_after(patience) as scope:
             while True:
                 event = self._h11.next_event()
                 if event is h11.NEED_DATA:
+                    if self._h11.they_are_waiting_for_100_continue:
+                        more = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+                        await self._stream.send_all(self._h11.send(more) or b"")
                     data = await self._stream.receive_some(READ)
                     if not data:
                         self._server._cut += self._begun
@@ -252,52 +374,173 @@ class _Connection:
                     if not self._begun:
                         self._begun = True
                         scope.deadline = trio.current_time() + self._limits.reading
-                    self._h11.receive_data(data)
+                    self._h11.receive_data(bytes(data))
+                elif isinstance(event, h11.Data):
+                    self._hold(len(event.data))
+                    body += event.data
+                    if len(body) > self._limits.body:
+                        raise _Refused(413, f"the body is over {self._limits.body} bytes")
                 elif isinstance(event, h11.Request):
-                    request = event
-                    if _has_body(request):
-                        return request
+                    head = event, _headers_of(event)
+                    self._check_body(head[1], event.http_version < b"1.1")
                 elif isinstance(event, h11.EndOfMessage):
-                    return request
+                    return head
                 else:  # h11.PAUSED, ConnectionClosed: no more requests
                     self._begun = False
                     return None
         return None
 
+    def _check_body(self, headers: Mapping[str, str], old: bool) -> None:
+        """Raise _Refused for a body that others may delimit differently, or that is too large before any has come."""
+        if "transfer-encoding" in headers and ("content-length" in headers or old):
+            raise _Refused(400, "the length of the body is not clear")
+        if not self._limits.body and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
+            raise _Refused(413, "requests with a body are not accepted")
+        if "content-length" in headers and int(headers["content-length"]) > self._limits.body:  # h11 admits digits only
+            raise _Refused(413, f"the body is over {self._limits.body} bytes")
+
+    def _hold(self, size: int) -> None:
+        self._server._bodies += size
+        self._held += size
+        if self._server._bodies > self._limits.bodies:
+            raise _Refused(503, "too many large requests; try again")
+
     async def _refuse(self, status: int, why: str) -> None:
-        if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        if self._answered:
             return
-        response = refusal(status, why)
-        await self._write(dataclasses.replace(response, headers=(*response.headers, ("Connection", "close"))))
+        await self._write(refusal(status, why), last=True)
         await self._linger()
 
-    async def _write(self, response: Response) -> None:
-        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in response.headers]
-        if response.status != 304:
-            headers.append((b"Content-Length", b"%d" % response.size))
-        head = h11.Response(status_code=response.status, headers=headers, reason=REASONS[response.status])
-        wire = self._h11.send(head) or b""
-        if response.body:
-            wire += self._h11.send(h11.Data(data=response.body)) or b""
-        wire += self._h11.send(h11.EndOfMessage()) or b""
-        with trio.move_on_after(self._limits.writing) as scope:
-            await self._stream.send_all(wire)
-        if scope.cancelled_caught:
-            raise trio.BrokenResourceError("the client does not read the response")
+    async def _write(self, response: Response, *, last: bool = False) -> None:
+        more = "" if response.status in (204, 304) else f"Content-Length: {response.size}\r\n"
+        if last or not self._stays:
+            more += "Connection: close\r\n"
+        self._answered = True
+        await self.write(_head(response.status, response.headers, more) + response.body)
         self._server._answers[response.status] += 1
         self._server._sent += len(response.body)
+
+    # Streamed responses
+
+    async def _run_stream(self, response: Streamed) -> None:
+        """Write a streamed response; the connection ends with it."""
+        self._socket.setsockopt(stdlib_socket.SOL_SOCKET, stdlib_socket.SO_SNDBUF, STREAM_BUFFER)
+        if hasattr(stdlib_socket, "TCP_USER_TIMEOUT"):
+            self._socket.setsockopt(stdlib_socket.IPPROTO_TCP, stdlib_socket.TCP_USER_TIMEOUT, LEFT_ALONE)
+        more = "" if response.status == 101 else "Connection: close\r\n"
+        await self.write(_head(response.status, response.headers, more))
+        self._server._answers[response.status] += 1
+        self._server._streams += 1
+        self._release()
+        try:
+            async with trio.open_nursery() as nursery:
+                if not response.reads:
+                    nursery.start_soon(self._leave_with_client, nursery.cancel_scope)
+                with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await response.run(self)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._server._streams -= 1
+        await self._linger()
+
+    async def _leave_with_client(self, scope: trio.CancelScope) -> None:
+        """Cancel the stream once the client has left."""
+        heard = 0
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while heard < UNHEARD and (data := await self._stream.receive_some(READ)):
+                heard += len(data)
+        scope.cancel()
+
+    @property
+    def plain(self) -> int | None:
+        """The descriptor of the socket, for writes that may not wait; None under TLS."""
+        return self._socket.socket.fileno() if self._stream is self._socket else None
+
+    async def write(self, data: bytes) -> None:
+        """Write these bytes, within the server's `writing` seconds."""
+        if self._stream is self._socket:  # mostly the kernel takes them at once
+            try:
+                sent = os.write(self._socket.socket.fileno(), data)
+            except BlockingIOError:
+                sent = 0
+            except OSError as gone:
+                raise trio.BrokenResourceError("the client has left") from gone
+            if sent == len(data):
+                return
+            data = data[sent:]
+        with trio.move_on_after(self._limits.writing) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read the response")
+
+    async def read(self) -> bytes:
+        """Return what the client sends; b"" at its end."""
+        early, _ = self._h11.trailing_data
+        if early and not self._early:
+            self._early = True
+            return bytes(early)
+        return bytes(await self._stream.receive_some(READ))
+
+    def count(self, sent: int) -> None:
+        """Count bytes of a streamed body."""
+        self._server._sent += sent
 
     async def _linger(self) -> None:
         """Wait for the last response to arrive: closing with unread bytes would reset the connection and discard it."""
         with contextlib.suppress(trio.BrokenResourceError, OSError), trio.move_on_after(1):
-            self._stream.socket.shutdown(stdlib_socket.SHUT_WR)
+            if isinstance(self._stream, trio.SSLStream):
+                await self._stream.aclose()  # says to the client that this is all
+                return
+            self._socket.socket.shutdown(stdlib_socket.SHUT_WR)
             for _ in range(64):  # at most 1 MiB or a second
-                if not await self._stream.receive_some(READ):
+                if not await self._socket.receive_some(READ):
                     return
 
 
-def _has_body(request: h11.Request) -> bool:
-    return any(
-        (name == b"content-length" and value.strip(b"0")) or name == b"transfer-encoding"
-        for name, value in request.headers
+class _Refused(Exception):
+    """A request that is refused before it is whole."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+def _headers_of(request: h11.Request) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for raw, value in request.headers:  # lists may span several lines; h11 refuses two lengths and two hosts
+        name, text = raw.decode("latin1"), value.decode("latin1")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
+
+
+def _head(status: int, headers: Headers, more: str) -> bytes:
+    """Return the head of a response. Raises ValueError for a value that would be more than one line."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        raise ValueError(f"a header has a line end: {lines!r}")
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, REASONS[status], (lines + more).encode("ascii"))
+
+
+def _admitting(origin: str, origins: Collection[str]) -> Headers:
+    """Return the headers by which a browser lets a page of `origin` see the response, if `origins` admit it."""
+    if origin not in origins and "*" not in origins:
+        return (("Vary", "Origin"),)
+    return (
+        ("Access-Control-Allow-Origin", origin),
+        ("Access-Control-Expose-Headers", "Location, Retry-After"),
+        ("Cross-Origin-Resource-Policy", "cross-origin"),
+        ("Vary", "Origin"),
     )
+
+
+def _preflight(request: Request) -> Headers:
+    """Return what a browser may send: every header that it names; what a request may do is decided when it comes."""
+    headers = [
+        ("Access-Control-Allow-Methods", "GET, POST, DELETE"),
+        ("Access-Control-Max-Age", "600"),
+    ]
+    named = request.headers.get("access-control-request-headers", "")
+    if named and all(each.isalnum() or each in "-, " for each in named) and named.isascii():
+        headers.append(("Access-Control-Allow-Headers", named))
+    return tuple(headers)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.web.exchange import Headers, Request, Response
 
 MOST_FILES: Final = 256  # a page has five; more means the wrong folder
 MOST_BYTES: Final = 32 << 20  # they are all kept in memory
@@ -54,18 +55,6 @@ COMMON_HEADERS: Final = (
     ("X-Frame-Options", "DENY"),
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
-
-Headers = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An HTTP response; `size` is the Content-Length, which for a HEAD is not that of `body`."""
-
-    status: int
-    headers: Headers
-    body: bytes
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +121,17 @@ class Site:
             raise ConfigError("web folder", f"{folder}: {error.strerror or error}", str(folder)) from error
         return cls(files, dict(json or {}), connect)
 
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request, of which only some headers matter."""
+        headers = request.headers
+        return self.answer(
+            request.method,
+            request.target,
+            host=headers.get("host"),
+            etag=headers.get("if-none-match"),
+            encodings=headers.get("accept-encoding"),
+        )
+
     def answer(
         self, method: str, target: str, *, host: str | None, etag: str | None, encodings: str | None = None
     ) -> Response:
@@ -179,11 +179,13 @@ class Site:
         )
 
 
-def misdirected(host: str | None, origin: str | None, names: Collection[str]) -> Response | None:
+def misdirected(
+    host: str | None, origin: str | None, names: Collection[str], origins: Collection[str] = ()
+) -> Response | None:
     """Return the refusal of a request for another server, or from a page of another site; else None.
 
     `names`: those of the server. "localhost" and IP addresses are too: a page of another site cannot have its own name
-    point here (DNS rebinding) and be asked under it.
+    point here (DNS rebinding) and be asked under it. `origins`: other sites whose pages may ask; "*": those of all.
     """
     asked = HOST.fullmatch(host or "")
     if asked is None:
@@ -191,7 +193,9 @@ def misdirected(host: str | None, origin: str | None, names: Collection[str]) ->
     name = asked["host"].lower().rstrip(".")
     if name not in names and name != "localhost" and not _is_address(name):
         return refusal(421, "this server does not have that name")
-    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+    if origin is None or origin in origins or "*" in origins:
+        return None
+    if origin.partition("://")[2].lower() != (host or "").lower():
         return refusal(403, "requests of other sites are refused")
     return None
 

@@ -1,0 +1,110 @@
+"""Requests and responses of the web server, as programs that answer them see them.
+
+::
+
+    class Clock:
+        async def respond(self, request: Request) -> Response | Streamed:
+            return Response.of(200, "text/plain", b"12:00\n")
+
+`Site` is one such program, `nngkit.web.gateway.Gateway` another; `nngkit.web.server.serve` serves either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs
+
+MOST_FIELDS: Final = 64  # of a query
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Request:
+    """A whole request. `headers`: names in lower case, lines of one name joined by ", "; all of it is untrusted.
+
+    `client`: address of the other end of the connection; `old`: of HTTP/1.0, which has no streamed responses; `params`:
+    what a router found in the path.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    client: str
+    old: bool = False
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """The target without its query, still with "%" escapes."""
+        return self.target.partition("?")[0]
+
+    def query(self) -> dict[str, list[str]]:
+        """Return the values of the query by name. Raises ValueError for one that is not UTF-8, or has many fields."""
+        query = self.target.partition("?")[2]
+        return parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS) if query else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTTP response; `size` is the Content-Length, which for a HEAD is not that of `body`."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    size: int
+
+    @classmethod
+    def of(cls, status: int, kind: str, body: bytes, headers: Headers = ()) -> Response:
+        """Return a response with a body of the media type `kind`, which is not kept by caches."""
+        return cls(status, (("Content-Type", kind), ("Cache-Control", "no-store"), *headers), body, len(body))
+
+
+class Channel(Protocol):
+    """The client's end of a streamed response. Every method raises trio.BrokenResourceError once the client is gone."""
+
+    @property
+    def plain(self) -> int | None:
+        """The descriptor of the socket, for writes that may not wait; None under TLS."""
+
+    async def write(self, data: bytes) -> None:
+        """Write these bytes, within the server's `writing` seconds."""
+
+    async def read(self) -> bytes:
+        """Return what the client sends; b"" at its end."""
+
+    def count(self, sent: int) -> None:
+        """Count bytes that were sent by `plain`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A response that `run` writes, as long as it likes, by a `Channel`; then the connection ends.
+
+    `headers` say how the body ends: `Transfer-Encoding: chunked`, see `chunk`. With the status 101 bytes are those of
+    another protocol. `run` is cancelled when the client leaves; with `reads` it reads by itself, and notices.
+    """
+
+    status: int
+    headers: Headers
+    run: Callable[[Channel], Awaitable[Any]]
+    reads: bool = False
+
+
+CHUNKED: Final = ("Transfer-Encoding", "chunked")
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """Return one chunk of a chunked body (RFC 9112, 7.1); `data` is not empty."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class App(Protocol):
+    """A program that answers requests."""
+
+    async def respond(self, request: Request) -> Response | Streamed:
+        """Return the response to a request. An exception is a bug, and ends the server."""
