@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "resolve": "print the address of one provider of a service",
     "ask": "ask services a question, print their answers",
     "call": "call a service by its name, print the replies",
+    "gateway": "let HTTP clients call services, publish and subscribe, and submit jobs",
     "serve": "make a shell command a provider of a service",
     "watch": "print each change of the services, run a command at it, or fill in a template",
     "host": "run a node of a cluster that may be its host",
@@ -64,7 +65,7 @@ PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
     **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),
     **dict.fromkeys(("consume", "journal", "record", "replay", "spark"), "journal"),
-    **dict.fromkeys(("bench", "completion", "device", "doctor", "man", "ping", "top", "trust"), "tools"),
+    **dict.fromkeys(("bench", "completion", "device", "doctor", "gateway", "man", "ping", "top", "trust"), "tools"),
     **dict.fromkeys(("cluster", "host", "join", "submit"), "cluster"),
     "doc": "doc",
 }

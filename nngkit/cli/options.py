@@ -128,6 +128,14 @@ def address(text: str) -> str:
     return text
 
 
+def host_port(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not (host and colon):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), whole(port, 0, 65535)
+
+
 def zones(text: str | None) -> tuple[str, ...]:
     """Return the zones of `--prefer`, without empty ones."""
     return tuple(filter(None, (text or "").split(",")))

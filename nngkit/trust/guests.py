@@ -7,6 +7,12 @@
 
 The page signs a random number of the peer, with host and path as it has dialed them, so that the signature is of no use
 elsewhere. A guest is known until the pass ends, or the policy revokes it.
+
+A bearer token is for programs that do not sign: a certificate with the signature of one sentence, that its owner asks a
+gateway. It is of use at the gateway of that name alone, and holds no key::
+
+    token = bearer_token(realm, "guest.ada", "gateway.edge", hours=8)       # Authorization: Bearer TOKEN
+    guest = check_bearer(trust, token)                                      # at gateway.edge
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ LONGEST: Final = 4096  # bytes of a certificate
 HALF: Final = 32  # bytes of a key, and of each of the two numbers of a signature
 MOST_HOURS: Final = 24.0 * 31
 _LABEL: Final = b"nngkit page 1\0"
+_BEARER: Final = b"nngkit gateway 1\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,35 @@ def guest_pass(realm: Realm, name: str, hours: float = 8.0) -> str:
     certificate = x509.load_pem_x509_certificate(realm.sign(name, key.public_key(), hours / 24).encode())
     parts = certificate.public_bytes(Encoding.DER), key.private_numbers().private_value.to_bytes(HALF, "big")
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+def bearer_token(realm: Realm, name: str, gateway: str, hours: float = 8.0) -> str:
+    """Return a token that proves ``name`` to the gateway whose pass says ``gateway``. Raises ConfigError."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    certificate, _, secret = guest_pass(realm, name, hours).partition(".")
+    key = ec.derive_private_key(int.from_bytes(_decoded(secret), "big"), ec.SECP256R1())
+    halves = decode_dss_signature(key.sign(_BEARER + gateway.encode(), ec.ECDSA(SHA256())))
+    signature = b"".join(half.to_bytes(HALF, "big") for half in halves)
+    return f"{certificate}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+def check_bearer(trust: Trust, token: str) -> Guest:
+    """Return the guest of a token for the gateway that has this trust. Raises AccessDenied, as `check_guest`."""
+    certificate, _, signature = token.partition(".")
+    if len(token) > 2 * LONGEST:
+        raise AccessDenied("binding: not a token: too long")
+    try:
+        parts = _decoded(certificate), _decoded(signature)
+    except ValueError as wrong:
+        raise AccessDenied("binding: not a token") from wrong
+    return check_guest(trust, *parts, _BEARER + trust.name.encode())
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def signed(nonce: bytes, host: str, path: str) -> bytes:

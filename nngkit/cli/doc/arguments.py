@@ -20,14 +20,6 @@ BODY: Final = "body"  # the text that the page of `doc serve` edits too
 MANY: Final[Mapping[str, Any]] = {"action": "append", "default": [], "metavar": "URL"}
 
 
-def _port(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT."""
-    host, colon, port = text.rpartition(":")
-    if not (host and colon):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), options.whole(port, 0, 65535)
-
-
 OPTIONS: Final = {
     "NAME": Option("name", metavar="NAME", help="the document"),
     "[NAME]": Option("names", metavar="NAME", nargs="*", help="documents (default: all of the store)"),
@@ -77,7 +69,7 @@ OPTIONS: Final = {
     ),
     "http": Option(
         "--http",
-        type=_port,
+        type=options.host_port,
         default=("127.0.0.1", 4780),
         metavar="HOST:PORT",
         help="address of the page (default: 127.0.0.1:4780)",

@@ -11,6 +11,7 @@
     $ nngkit trust invite render.w2 --issuer tls+tcp://hub:5550           # one line, valid for an hour
     $ nngkit trust invite render.w3 --pass ci.pass --issuer tls+tcp://hub:5550      # by a name that may enrol it
     $ nngkit trust accept LINE                                            # there: an own key, an own pass
+    $ nngkit trust token guest.ada --gateway gateway.edge --hours 8       # of HTTP clients
     $ nngkit trust rotate --begin                                         # a new key of the realm; --use, --finish
 """
 
@@ -45,6 +46,7 @@ ACTIONS: Final = {
     "may": "print whether a name may do something, and by which role",
     "show": "print what a pass says",
     "export": "write a pass as ca.pem, cert.pem and key.pem, for programs without nngkit",
+    "token": "print a token by which an HTTP client proves a name to a gateway",
     "key": "print a secret of 160 bits, from which the key of a shared realm follows",
 }
 STEPS: Final = {
@@ -65,7 +67,7 @@ Exit codes: 1 it may not, 2 usage, or a file that cannot be used. docs/trust.md"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = options.add_actions(parser, ACTIONS)
-    for name in ("new", "pass", "invite", "serve", "rotate", "sign", "revoke", "may"):
+    for name in ("new", "pass", "invite", "serve", "rotate", "sign", "revoke", "may", "token"):
         actions[name].add_argument("--realm", metavar="FOLDER", default=".", help="of the realm's files (default: .)")
     actions["new"].add_argument("name", metavar="NAME", help="of the realm: lower-case words with dots")
     actions["new"].add_argument(
@@ -98,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions["revoke"].add_argument("what", metavar="NAME|serial:NUMBER")
     for word, text in (("name", "of a pass"), ("right", "call, publish, ..."), ("target", "a service, a topic, ...")):
         actions["may"].add_argument(word, metavar=word.upper(), help=text)
+    token = actions["token"]
+    token.add_argument("name", metavar="NAME", help="lower-case words with dots: guest.ada")
+    token.add_argument("--gateway", metavar="NAME", required=True, help="name in the gateway's pass")
+    token.add_argument("--hours", type=float, metavar="N", default=8.0, help="it is valid (default: 8)")
     for name in ("show", "export"):
         actions[name].add_argument("file", metavar="PASS", help="a pass")
     actions["export"].add_argument("-o", "--output", metavar="FOLDER", default=".", help="(default: .)")
@@ -137,6 +143,10 @@ def run(arguments: argparse.Namespace) -> int:
         case "invite":
             given = {"days": arguments.hours / 24, "issuer": arguments.issuer, "invites": True}
             out(passes.invitation(folder.realm.issue(arguments.name, **given)))
+        case "token":
+            from nngkit.trust.guests import bearer_token
+
+            out(bearer_token(folder.realm, arguments.name, arguments.gateway, arguments.hours))
         case "serve":
             return _serve(arguments)
         case "rotate":

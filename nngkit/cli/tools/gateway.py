@@ -1,0 +1,194 @@
+"""`nngkit gateway`: an HTTP interface to services, topics and jobs.
+
+::
+
+    $ nngkit gateway --http 127.0.0.1:8080 --subscribe tcp://127.0.0.1:7000
+    http://127.0.0.1:8080/
+    $ curl -d '{"n": 21}' -H 'Content-Type: application/json' http://127.0.0.1:8080/call/calc/double
+    42
+    $ curl -N 'http://127.0.0.1:8080/sub?topic=weather.&last=1'
+"""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from nngkit.cli import options
+from nngkit.cli.cluster.node_options import cluster_name
+from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams.stderr import say
+from nngkit.cli.tls import add_tls, tls_or_variables
+from nngkit.cli.tokens import joining
+from nngkit.errors import ConfigError
+
+if TYPE_CHECKING:  # --help loads no event loop
+    from nngkit.cluster import Member
+    from nngkit.discovery.settings import ClientSettings
+    from nngkit.protocols import TLS
+
+NAME: Final = "nngkit gateway"
+EPILOG: Final = """\
+With --trust each request needs a token, of `nngkit trust token`, and is answered by the rights of its name. Without,
+the gateway stays on this machine. --http-cert and --http-key are for HTTPS, --cert and --key for services.
+Exit codes: 2 usage, 3 cannot listen, 130 interrupted (SIGINT), 143 terminated (SIGTERM). docs/gateway.md"""
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+DESCRIPTORS: Final = 64  # besides those of the connections
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
+    parser.add_argument(
+        "--http",
+        type=options.host_port,
+        default=("127.0.0.1", 8080),
+        metavar="HOST:PORT",
+        help="address for HTTP (default: 127.0.0.1:8080)",
+    )
+    options.add_many(parser, "--http-name", "NAME", "host name of it, besides that of the machine; may be repeated")
+    parser.add_argument("--http-cert", metavar="FILE", help="HTTPS: certificate, with its chain (PEM)")
+    parser.add_argument("--http-key", metavar="FILE", help="HTTPS: key of the certificate (PEM)")
+    options.add_many(
+        parser, "--allow-origin", "ORIGIN", "pages of this site may ask, as https://example.org; * for all; repeatable"
+    )
+    parser.add_argument("--subscribe", **url, action="append", default=[], help="publisher whose messages GET /sub "
+                        "streams; may be repeated")  # fmt: skip
+    parser.add_argument("--publish", **url, help="publish here what POST /pub brings")
+    parser.add_argument("--cluster", type=cluster_name, metavar="CLUSTER", help="submit jobs to this cluster")
+    parser.add_argument("--dial", **url, action="append", default=[], help="address of a node of the cluster; may end "
+                        "in #token=TOKEN (default: ask the daemons)")  # fmt: skip
+    parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    options.add(parser, "daemon", "prefer")
+    options.add_many(parser, "--json-codec", "NAME", "the codec of this service is JSON, not CBOR; may be repeated")
+    options.add_seconds(parser, "--timeout", 5.0, "seconds of a call whose client names none")
+    options.add_seconds(parser, "--most-timeout", 60.0, "seconds of a call at most")
+    options.add_whole(parser, "--max-body", 0, 1 << 30, "bytes of a request's body", default=1 << 20, metavar="BYTES")
+    options.add_whole(parser, "--connections", 1, 1_000_000, "HTTP connections at a time", default=4096)
+    options.add_whole(parser, "--rate", 1, 1_000_000, "requests a second of one name or address (default: any)")
+    options.add(parser, "max-size")
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    from nngkit.discovery.settings import ClientSettings
+
+    if arguments.dial and not arguments.cluster:
+        raise ConfigError("--dial", "needs --cluster")
+    for one, other in (("http_cert", "http_key"), ("http_key", "http_cert")):
+        if getattr(arguments, one) and not getattr(arguments, other):
+            raise ConfigError(f"--{one.replace('_', '-')}", f"requires --{other.replace('_', '-')}")
+    settings = ClientSettings.from_environment(daemons=tuple(dict.fromkeys(arguments.daemon or ())))
+    there = [*settings.daemons, *arguments.subscribe, *arguments.dial]
+    tls = tls_or_variables(arguments, settings.certificates, "dial", *there)
+    secure = _https(arguments)
+    _check_guarded(arguments, tls, secure)
+    log_to_stderr(NAME, "nngkit")
+    _admit(arguments.connections + DESCRIPTORS)
+    import trio
+
+    return trio.run(_run, arguments, settings, tls, secure)
+
+
+async def _run(
+    arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | None, secure: ssl.SSLContext | None
+) -> int:
+    from contextlib import AsyncExitStack
+
+    import trio
+
+    from nngkit.cli.streams.signals import until_signal
+    from nngkit.web.gateway import Gateway
+    from nngkit.web.server import serve
+
+    async def work() -> None:
+        async with AsyncExitStack() as opened:
+            node = None
+            if arguments.cluster is not None:
+                node = await opened.enter_async_context(_node(arguments, settings, tls))
+            gateway = Gateway(
+                daemons=settings.daemons,
+                domain=settings.domain,
+                subscribe=arguments.subscribe,
+                publish=arguments.publish,
+                node=node,
+                timeout=arguments.timeout,
+                most_timeout=arguments.most_timeout,
+                body=arguments.max_body,
+                reply=arguments.max_size,
+                rate=arguments.rate,
+                connections=arguments.connections,
+                json=arguments.json_codec,
+                prefer=settings.prefer if arguments.prefer is None else options.zones(arguments.prefer),
+                tls=tls,
+            )
+            await opened.enter_async_context(gateway)
+            nursery = await opened.enter_async_context(trio.open_nursery())
+            host, port = arguments.http
+            serving = partial(
+                serve,
+                gateway,
+                host=host,
+                port=port,
+                names=arguments.http_name,
+                origins=arguments.allow_origin,
+                tls=secure,
+                limits=gateway.limits(),
+            )
+            server = await nursery.start(serving)
+            print(server.url, flush=True)
+            if gateway.address is not None:
+                say(NAME, f"publishes at {gateway.address}")
+            await trio.sleep_forever()
+
+    return await until_signal(work)
+
+
+def _node(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | None) -> Member:
+    from nngkit.cluster import Member
+
+    token, dial = joining(arguments.dial, arguments.token, "--dial")
+    daemons = () if dial else settings.daemons
+    return Member(arguments.cluster, slots=0, dial=dial, daemons=daemons, token=token, tls=tls)
+
+
+def _https(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    if arguments.http_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(arguments.http_cert, arguments.http_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("--http-cert", f"{arguments.http_cert}, {arguments.http_key}: {error}") from error
+    return context
+
+
+def _check_guarded(arguments: argparse.Namespace, tls: TLS | None, secure: ssl.SSLContext | None) -> None:
+    """Raise ConfigError for an HTTP listener that other machines can reach if nothing keeps strangers out."""
+    from nngkit.trust import OPEN, chosen
+
+    host, port = arguments.http
+    if host.lower() in LOOPBACK:
+        return
+    trust = chosen(None, tls)
+    if trust is None:
+        why = "other machines can reach it, and nothing keeps strangers out: give a --trust, or say --trust open"
+        raise ConfigError("--http", f"{host}:{port}: {why}")
+    if trust is not OPEN and secure is None:
+        why = "tokens would be read on their way: give --http-cert and --http-key"
+        raise ConfigError("--http", f"{host}:{port}: {why}")
+
+
+def _admit(descriptors: int) -> None:
+    """Raise the limit of open files as far as the system lets this process."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

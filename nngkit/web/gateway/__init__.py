@@ -1,0 +1,19 @@
+"""The gateway: HTTP clients call services, publish and subscribe, and submit jobs. docs/gateway.md.
+
+::
+
+    gateway.py     Gateway: the routes
+    admission.py   names of clients and their rights; limits.py has their rates
+    bodies.py      media types, values and deadlines of calls
+    callers.py     the clients of the services that are called
+    feed.py        published messages as events, and what is kept of them
+    hub.py         streams of them to many clients
+    jobs.py        jobs that were submitted here
+    problems.py    errors as responses
+
+bodies, feed, limits and problems are pure.
+"""
+
+from nngkit.web.gateway.gateway import Gateway, GatewayStats
+
+__all__ = ["Gateway", "GatewayStats"]

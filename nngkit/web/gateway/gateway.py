@@ -1,0 +1,427 @@
+"""Gateway: what HTTP clients ask, done with nngkit's own objects. It is an `App` of the web server.
+
+::
+
+    async with Gateway(daemons="tcp://127.0.0.1:5556", subscribe="tcp://127.0.0.1:7000") as gateway:
+        async with trio.open_nursery() as nursery:
+            server = await nursery.start(partial(serve, gateway, port=8080, limits=gateway.limits()))
+
+===============================  ==========================================================================
+POST /call/NAME[/METHOD]         call a service; the reply, or a stream of its parts
+GET /services                    the services that discovery knows
+GET /sub?topic=PREFIX            published messages, as server-sent events or over a WebSocket
+POST /pub?topic=TOPIC            publish a message
+POST /submit/KIND                submit a job
+GET /jobs/ID, DELETE /jobs/ID    its state and result; ask for its end
+===============================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from wsproto.utilities import generate_accept_token
+
+from nngkit import envelope
+from nngkit.background import Background, UnderTrio
+from nngkit.calls import Client, ClientStats, Stream
+from nngkit.cluster import Endpoint
+from nngkit.discovery.provider import Provider
+from nngkit.discovery.resolver import Resolver
+from nngkit.errors import ConfigError, NngkitError
+from nngkit.fanout import Keep, Publisher, Subscriber
+from nngkit.protocols import TLS
+from nngkit.trust import Choice, chosen
+from nngkit.web.exchange import CHUNKED, LAST_CHUNK, Channel, Request, Response, Streamed, chunk
+from nngkit.web.gateway import bodies
+from nngkit.web.gateway.admission import Admission
+from nngkit.web.gateway.callers import Callers
+from nngkit.web.gateway.hub import Hub, HubStats
+from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
+from nngkit.web.gateway.problems import Problem, problem_of, shown
+from nngkit.web.routing import Router, Wrong
+from nngkit.web.server import ServerLimits
+
+log = logging.getLogger("nngkit.web")
+
+MIB: Final = 1 << 20
+MOST_TOPICS: Final = 64  # of one stream
+Answer = Callable[[Request, str | None], Awaitable[Response | Streamed]]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStats:
+    """Counters: calls by service; problems by code; requests that were `refused`, by "token", "rate", "right".
+
+    `hub`: of the streams, None without publishers. `jobs`: that are remembered.
+    """
+
+    clients: Mapping[str, ClientStats]
+    problems: Mapping[str, int]
+    refused: Mapping[str, int]
+    hub: HubStats | None
+    jobs: int
+
+
+class Gateway(UnderTrio):
+    """An HTTP interface to services, topics and jobs. Use it with `async with`, under trio, and `serve` it.
+
+    daemons      query addresses of discovery daemons; default: from the environment
+    subscribe    addresses of publishers (nngkit.fanout.Publisher) that `GET /sub` follows
+    publish      address at which it publishes what `POST /pub` brings; its own streams have that, too
+    node         an open node of a cluster, by which it submits jobs; it stays the program's
+    timeout      seconds of a call whose client names none; `most_timeout` caps those that do
+    body         bytes of a request's body; `reply`: of a reply
+    rate         requests a second of one name or address; None: any
+    connections  open HTTP connections, streams among them
+    json         services whose codec is JSON; the others are called with CBOR
+    prefer       zones, see Client
+    tls          for the services, publishers and daemons
+    trust        in place of tls; default: NNGKIT_TRUST. Then each request needs a token, and its name the right
+
+    Entering raises ConfigError for an unusable value, Unreachable if it cannot publish there.
+    """
+
+    def __init__(
+        self,
+        *,
+        daemons: str | Iterable[str] | None = None,
+        subscribe: str | Iterable[str] = (),
+        publish: str | None = None,
+        node: Endpoint | None = None,
+        timeout: float = 5.0,
+        most_timeout: float = 60.0,
+        body: int = MIB,
+        reply: int = MIB,
+        rate: float | None = None,
+        connections: int = 4096,
+        json: Collection[str] = (),
+        prefer: str | Iterable[str] = (),
+        domain: str = "",
+        tls: TLS | None = None,
+        trust: Choice | None = None,
+    ) -> None:
+        for what, value in (("timeout", timeout), ("most_timeout", most_timeout), ("rate", rate)):
+            if value is not None and not 0 < value < 1e9:
+                raise ConfigError(what, f"{value!r} is not a number over 0", value)
+        self._trust = chosen(trust, tls)
+        self._tls = tls
+        self._timeout = min(timeout, most_timeout)
+        self._most_timeout = most_timeout
+        self._body = body
+        self._connections = connections
+        self._json = json
+        self._subscribe = (subscribe,) if isinstance(subscribe, str) else tuple(subscribe)
+        self._publish = publish
+        self._node = node
+        self._resolver = Resolver(daemons, domain=domain, tls=tls, trust=trust)
+        self._client_options = {
+            "prefer": prefer,
+            "timeout": most_timeout,
+            "recv_max_size": reply,
+            "tls": tls,
+            "trust": trust,
+        }
+        self._admission = Admission(self._trust, rate)
+        self._problems: dict[str, int] = {}
+        self._background = Background()
+        self._router: Router[Answer] = Router()
+
+    def limits(self) -> ServerLimits:
+        """Return the limits for the server that serves it."""
+        return ServerLimits(
+            connections=self._connections,
+            body=self._body,
+            bodies=max(self._body, 64 * MIB),
+            requests=1_000_000_000,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._entering()
+        self._stack = AsyncExitStack()
+        self._hub: Hub | None = None
+        self._publisher: Publisher | None = None
+        self._jobs: Jobs | None = None
+        secured: dict[str, Any] = {"tls": self._tls, "trust": self._trust}
+        followed = list(self._subscribe)
+        try:
+            await self._stack.enter_async_context(self._resolver)
+            if self._publish is not None:
+                self._publisher = Publisher(self._publish, keep=Keep(topics=10_000, bytes=32 * MIB), **secured)
+                await self._stack.enter_async_context(self._publisher)
+                followed.append(self._publisher.address)
+            if followed:
+                subscriber = await self._stack.enter_async_context(Subscriber(followed, last=True, **secured))
+                self._hub = Hub(subscriber)
+            await self._background.open()
+        except BaseException:
+            await self._after_end()
+            raise
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Start the tasks, and add the routes of what is there."""
+        start, add = self._background.start, self._router.add
+        self._callers = Callers(self._resolver, self._client_options, self._json, start)
+        add("POST", "/call/{name}", self._call)
+        add("POST", "/call/{name}/{method}", self._call)
+        add("GET", "/services", self._services)
+        if self._publisher is not None:
+            add("POST", "/pub", self._pub)
+        if self._hub is not None:
+            start(self._hub.receive)
+            start(self._hub.write)
+            start(self._hub.watch, self._refresh)
+            add("GET", "/sub", self._sub)
+        if self._node is not None:
+            self._jobs = Jobs(self._node)
+            start(self._jobs.forget)
+            add("POST", "/submit/{kind}", self._submit)
+            add("GET", "/jobs/{id}", self._job)
+            add("DELETE", "/jobs/{id}", self._cancel)
+
+    async def _after_end(self) -> None:
+        await self._stack.aclose()
+
+    def _refresh(self) -> None:
+        if self._admission.trust is not None:
+            self._admission.trust.refresh()
+
+    @property
+    def address(self) -> str | None:
+        """Address at which it publishes."""
+        return None if self._publisher is None else self._publisher.address
+
+    @property
+    def stats(self) -> GatewayStats:
+        """Current counters."""
+        clients = {name if values else f"{name} (bytes)": each.stats for (name, values), each in self._clients()}
+        return GatewayStats(
+            clients=clients,
+            problems=dict(self._problems),
+            refused={**self._admission.refused, **self._admission.rights.refusals},
+            hub=None if self._hub is None else self._hub.stats,
+            jobs=0 if self._jobs is None else len(self._jobs),
+        )
+
+    def _clients(self) -> Iterable[tuple[tuple[str, bool], Client]]:
+        return self._callers.clients.items()
+
+    # Requests
+
+    async def respond(self, request: Request) -> Response | Streamed:
+        """Return the response to a request; an error of it is a problem, and a bug is one, too, and logged."""
+        try:
+            try:
+                return await self._answer(request)
+            except NngkitError as error:
+                raise problem_of(error) from error
+        except Problem as problem:
+            self._count(problem)
+            return problem.response()
+        except Exception:
+            log.exception("a request to %s failed", request.path[:128])
+            bug = Problem(500, "failed", "the gateway has failed; its log says why")
+            self._count(bug)
+            return bug.response()
+
+    def _count(self, problem: Problem) -> None:
+        code = problem.code if problem.code in self._problems or len(self._problems) < 64 else "other"
+        self._problems[code] = self._problems.get(code, 0) + 1
+
+    async def _answer(self, request: Request) -> Response | Streamed:
+        found = self._router.find(request.method, request.path)
+        if found is None:
+            raise Problem(404, "no-route", f"no such path: {request.path[:128]}", ran=False)
+        if isinstance(found, Wrong):
+            methods = ", ".join(found.methods)
+            raise Problem(405, "method", f"only {methods} here", headers=(("Allow", methods),), ran=False)
+        try:
+            if request.old:
+                raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
+            name = self._admission.name_of(request, query=request.path == "/sub")
+            request.params = found.params
+            return await found.handler(request, name)
+        except ValueError as error:
+            if isinstance(error, NngkitError):
+                raise
+            raise Problem(400, "bad-request", str(error), ran=False) from error  # a query, or what no codec carries
+
+    # Calls
+
+    async def _call(self, request: Request, caller: str | None) -> Response | Streamed:
+        name, method = request.params["name"], request.params.get("method", "")
+        self._admission.require(caller, "call", f"{name}/{method}" if method else name)
+        kind = bodies.media_type(request.headers, request.body)
+        wanted = bodies.accepted(request.headers, kind)
+        timeout = bodies.timeout_of(request.headers, self._timeout, self._most_timeout)
+        idempotent = bodies.flag_of(request.headers, "idempotent")
+        values = kind != bodies.BYTES
+        if method and not values:
+            raise Problem(415, "media-type", f"a method takes {bodies.JSON} or {bodies.CBOR}", ran=False)
+        body = bodies.value_of(kind, request.body) if values else request.body
+        held = await self._callers.hold(name, values=values)
+        try:
+            if wanted in (bodies.EVENTS, bodies.LINES):
+                return await self._parts(held.client.stream(body, timeout=timeout, method=method), wanted)
+            # here the headers of a call would go along: traceparent and others of `request.headers`
+            reply = await held.client.request(body, timeout=timeout, method=method, idempotent=idempotent)
+        except TypeError as error:
+            raise Problem(400, "bad-request", str(error), ran=False) from error
+        finally:
+            held.release()
+        if wanted == bodies.JSON:
+            return Response.of(200, wanted, shown(reply))
+        return Response.of(200, wanted, envelope.encode(reply) if wanted == bodies.CBOR else reply)
+
+    async def _parts(self, stream: Stream, wanted: str) -> Streamed:
+        """Return a stream, whose first part has come: until then an error has a status of its own."""
+        first: list[Any] = []
+        try:
+            first = [await anext(stream)]
+            ended = False
+        except StopAsyncIteration:
+            ended = True
+        events = wanted == bodies.EVENTS
+
+        def encoded(part: Any, event: str = "") -> bytes:
+            named = f"event: {event}\n".encode() if event else b""
+            return chunk(named + b"data: " + shown(part) + b"\n\n" if events else shown(part) + b"\n")
+
+        async def run(channel: Channel) -> None:
+            async with stream:
+                for part in first:
+                    await channel.write(encoded(part))
+                try:
+                    while not ended:
+                        await channel.write(encoded(await anext(stream)))
+                except StopAsyncIteration:
+                    pass
+                except NngkitError as error:
+                    problem = problem_of(error)
+                    self._count(problem)
+                    if events:
+                        await channel.write(encoded(problem.fields(), "error"))
+                        await channel.write(LAST_CHUNK)
+                    return
+                if events:
+                    await channel.write(encoded(None, "end"))
+                await channel.write(LAST_CHUNK)
+
+        return Streamed(200, (("Content-Type", wanted), ("Cache-Control", "no-store"), CHUNKED), run)
+
+    # Services
+
+    async def _services(self, request: Request, caller: str | None) -> Response:
+        grants = self._admission.rights.grants
+        known = {
+            name: [_provider(each) for each in sorted(providers, key=lambda each: (each.priority, each.zone, each.id))]
+            for name, providers in sorted(self._resolver.snapshot().items())
+            if grants(caller, "call", name)
+        }
+        return Response.of(200, bodies.JSON, shown({"fresh": self._resolver.fresh, "services": known}))
+
+    # Topics
+
+    async def _pub(self, request: Request, caller: str | None) -> Response:
+        assert self._publisher is not None
+        (topic,) = request.query().get("topic", [""])[:1]
+        if not topic:
+            raise Problem(400, "bad-request", "say ?topic=TOPIC", ran=False)
+        self._admission.require(caller, "publish", topic)
+        number = self._publisher.publish(topic, request.body)
+        numbered = f"{self._publisher.id.hex()}.{self._publisher.epoch}.{number}"
+        return Response.of(202, bodies.JSON, shown({"id": numbered}))
+
+    async def _sub(self, request: Request, caller: str | None) -> Streamed:
+        assert self._hub is not None
+        hub, rights = self._hub, self._admission.rights
+        query = request.query()
+        topics = query.get("topic", [""])
+        if len(topics) > MOST_TOPICS:
+            raise Problem(400, "bad-request", f"at most {MOST_TOPICS} topics", ran=False)
+        for topic in topics:
+            self._admission.require(caller, "subscribe", topic)
+        after = request.headers.get("last-event-id") or query.get("after", [""])[0] or None
+        last = query.get("last", ["0"])[0] not in ("0", "")
+
+        def may() -> bool:
+            return all(rights.grants(caller, "subscribe", topic) for topic in topics)
+
+        if "websocket" in request.headers.get("upgrade", "").lower():
+            accept = ("Sec-WebSocket-Accept", _accept_token(request.headers))
+            return Streamed(
+                101,
+                (("Upgrade", "websocket"), ("Connection", "Upgrade"), accept),
+                lambda channel: hub.websocket(topics, channel, may, after=after, last=last),
+                reads=True,
+            )
+        return Streamed(
+            200,
+            (("Content-Type", bodies.EVENTS), ("Cache-Control", "no-store"), ("X-Accel-Buffering", "no"), CHUNKED),
+            lambda channel: hub.events(topics, channel, may, after=after, last=last),
+        )
+
+    # Jobs
+
+    async def _submit(self, request: Request, caller: str | None) -> Response:
+        assert self._jobs is not None
+        assert self._node is not None
+        kind = request.params["kind"]
+        self._admission.require(caller, "submit", f"{self._node.cluster}/{kind}")
+        timeout = bodies.timeout_of(request.headers, self._timeout, self._most_timeout)
+        options: dict[str, Any] = {}
+        for field, values in request.query().items():
+            if field in NUMBERS:
+                options[field] = int(values[0])
+            elif field in SECONDS:
+                options[field] = float(values[0])
+            elif field != "key":
+                raise Problem(400, "bad-request", f"no option {field[:32]!r} of a job", ran=False)
+            else:
+                # keys of different names are different: no name gets the result of another
+                options[field] = values[0] if caller is None else f"{caller} {values[0]}"
+        job = await self._jobs.submit(kind, request.body, options, caller, timeout)
+        return Response.of(202, bodies.JSON, shown(job), (("Location", f"/jobs/{job['id']}"),))
+
+    async def _job(self, request: Request, caller: str | None) -> Response:
+        assert self._jobs is not None
+        wait = float(request.query().get("wait", ["0"])[0])
+        if not wait >= 0:
+            raise Problem(400, "bad-request", "wait is a number of seconds", ran=False)
+        wait = min(wait, self._most_timeout)
+        return Response.of(200, bodies.JSON, shown(await self._jobs.look(request.params["id"], caller, wait)))
+
+    async def _cancel(self, request: Request, caller: str | None) -> Response:
+        assert self._jobs is not None
+        return Response.of(202, bodies.JSON, shown(await self._jobs.cancel(request.params["id"], caller)))
+
+
+def _provider(provider: Provider) -> dict[str, Any]:
+    """Return what an HTTP client learns of a provider: not its address, which it does not dial."""
+    return {
+        "id": provider.id,
+        "version": provider.version,
+        "zone": provider.zone,
+        "priority": provider.priority,
+        "weight": provider.weight,
+        "tags": sorted(provider.tags),
+        "load": provider.load,
+    }
+
+
+def _accept_token(headers: Mapping[str, str]) -> str:
+    """Return the answer to the key of a WebSocket's handshake (RFC 6455, 4.2.2). Raises Problem."""
+    connection = [word.strip().lower() for word in headers.get("connection", "").split(",")]
+    key = headers.get("sec-websocket-key", "")
+    if headers.get("sec-websocket-version") != "13":
+        wanted = (("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket"))
+        raise Problem(426, "websocket", "WebSocket of version 13 is spoken here", headers=wanted)
+    if "upgrade" not in connection or len(key) != 24 or not key.isascii():
+        raise Problem(400, "bad-request", "not the handshake of a WebSocket")
+    return generate_accept_token(key.encode()).decode() if isinstance(key, str) else ""

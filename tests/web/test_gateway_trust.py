@@ -1,0 +1,179 @@
+"""Rights at the gateway: tokens, the policy, HTTPS; and its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from nngkit.cluster import Host
+from nngkit.errors import AccessDenied, ConfigError
+from nngkit.testing import aeventually
+from nngkit.trust import OPEN, Realm
+from nngkit.trust.guests import bearer_token, check_bearer
+from nngkit.web.gateway import Gateway
+from tests.cli.commands import assert_fails, nngkit
+from tests.trust.one_realm import OneRealm
+from tests.web.gateways import PATIENCE, served
+from tests.web.test_gateway_topics import Events
+
+pytestmark = pytest.mark.timeout(60)
+
+EDGE = 'gateway.edge | publish = [""] | subscribe = [""] | carry = ["*"]'
+ADA = 'guest.ada | publish = ["chat."] | subscribe = ["chat."] | call = ["calc/double"]'
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> OneRealm:
+    realm = OneRealm(tmp_path)
+    realm.policy(EDGE, ADA)
+    return realm
+
+
+def bearer(farm: OneRealm, name: str = "guest.ada", gateway: str = "gateway.edge") -> dict[str, str]:
+    return {"Authorization": f"Bearer {bearer_token(farm.folder.realm, name, gateway)}"}
+
+
+def edge(farm: OneRealm) -> Gateway:
+    return Gateway(daemons="tls+tcp://127.0.0.1:1", publish="tls+tcp://127.0.0.1:0", trust=farm.trust("gateway.edge"))
+
+
+def test_a_token_is_good_at_one_gateway_until_it_ends(farm: OneRealm) -> None:
+    realm, trust = farm.folder.realm, farm.trust("gateway.edge")
+    token = bearer_token(realm, "guest.ada", "gateway.edge", hours=2)
+    assert check_bearer(trust, token).name == "guest.ada"
+    certificate, _, signature = token.partition(".")
+    for wrong, why in [
+        (bearer_token(realm, "guest.ada", "gateway.other"), "binding: the signature"),
+        (bearer_token(Realm.new("farm"), "guest.ada", "gateway.edge"), "other-realm"),
+        (f"{certificate}.", "binding: the signature"),
+        (f"{certificate}.{signature[:-4]}AAAA", "binding: the signature"),
+        ("", "binding"),
+        ("é.é", "binding"),
+        ("A" * 10_000, "binding: not a token"),
+    ]:
+        with pytest.raises(AccessDenied, match=why):
+            check_bearer(trust, wrong)
+    with pytest.raises(ConfigError, match="hours"):
+        bearer_token(realm, "guest.ada", "gateway.edge", hours=0)
+
+
+async def test_a_name_may_do_what_the_policy_grants_it_and_no_longer(farm: OneRealm) -> None:
+    async with served(edge(farm)) as home:
+        ada, bob = bearer(farm), bearer(farm, "guest.bob")
+        assert (await home.ask("POST", "/pub?topic=chat.a", b"1", **ada)).status == 202
+        for path, who, status in [
+            ("/pub?topic=chat.a", {}, 401),
+            ("/pub?topic=chat.a", {"Authorization": "Bearer x.y"}, 401),
+            ("/pub?topic=chat.a", {"Authorization": "Basic YTpi"}, 401),
+            ("/pub?topic=chat.a", bearer(farm, gateway="gateway.other"), 401),
+            ("/pub?topic=chat.a", bob, 403),
+            ("/pub?topic=other", ada, 403),
+            ("/call/calc", ada, 403),
+            ("/call/calc/double", bob, 403),
+        ]:
+            reply = await home.ask("POST", path, b"", **who)
+            assert reply.status == status, (path, reply.body)
+            assert ("www-authenticate" in reply.headers) == (status == 401)
+        assert (await home.ask("POST", "/call/calc/double", b"", **ada)).status == 503  # granted; no daemon is there
+        assert (await home.ask("GET", "/sub?topic=", **ada)).status == 403
+        assert (await home.ask("GET", "/services", **ada)).status == 200
+        assert home.gateway.stats.refused == {"token": 4, "right": 5}
+        token = ada["Authorization"].split()[1]
+        async with await trio.open_tcp_stream("127.0.0.1", home.http.port) as stream:
+            line = f"GET /sub?topic=chat.&last=1&access_token={token} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+            await stream.send_all(line.encode())
+            events = Events(stream)
+            assert (await events.next())["data"] == {"topic": "chat.a", "body": "1"}
+            farm.policy(EDGE, ADA, revoked=("guest.ada",))
+            with pytest.raises(EOFError):
+                await events.next()
+        assert home.gateway.stats.hub.denied == 1  # type: ignore[union-attr]
+        assert (await home.ask("POST", "/pub?topic=chat.a", b"1", **ada)).status == 401
+
+
+async def test_https_and_a_stream_over_it() -> None:
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    gateway = Gateway(daemons="tcp://127.0.0.1:1", publish="tcp://127.0.0.1:0")
+    async with served(gateway, tls=server) as home:
+        assert home.http.url.startswith("https://")
+        with trio.fail_after(PATIENCE):
+            raw = await trio.open_tcp_stream("127.0.0.1", home.http.port)
+            stream = trio.SSLStream(raw, client, server_hostname="localhost", https_compatible=True)
+            await stream.send_all(b"GET /sub?topic=t HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await aeventually(lambda: home.gateway.stats.hub.open == 1, PATIENCE)  # type: ignore[union-attr]
+            posting = [
+                "curl",
+                "-s",
+                "--cacert",
+                "/dev/stdin",
+                "-d",
+                "hello",
+                f"https://localhost:{home.http.port}/pub?topic=t",
+            ]
+            ran = await trio.run_process(posting, stdin=authority.cert_pem.bytes(), capture_stdout=True)
+            assert json.loads(ran.stdout)["id"]
+            heard = b""
+            while b"hello" not in heard:
+                heard += await stream.receive_some(65536)
+            await trio.aclose_forcefully(stream)
+        plain = await home.say(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"HTTP/1.1 200" not in plain
+
+
+@contextlib.asynccontextmanager
+async def with_cluster(**options: Any) -> Any:
+    """Serve a gateway whose node is the host of a cluster, and does its jobs."""
+    async with Host("farm", listen="tcp://127.0.0.1:0", id="a", trust=OPEN, slots=2) as host:
+        await host.joined(PATIENCE)
+
+        @host.work("upper")
+        async def upper(job: Any) -> bytes:
+            if job.payload == b"wait":
+                await trio.sleep(60)
+            if job.payload == b"bad":
+                raise ValueError("no such picture")
+            return bytes(job.payload.upper())
+
+        async with served(Gateway(daemons="tcp://127.0.0.1:1", node=host, **options)) as home:
+            yield home
+
+
+async def test_jobs_are_submitted_watched_and_cancelled() -> None:
+    async with with_cluster() as home:
+        made = await home.ask("POST", "/submit/upper?key=k&priority=3", b"scene 1")
+        assert (made.status, made.value["kind"]) == (202, "upper")
+        where = made.headers["location"]
+        done = await home.ask("GET", f"{where}?wait=10")
+        assert (done.value["state"], done.value["result"]) == ("done", "SCENE 1")
+        again = await home.ask("POST", "/submit/upper?key=k", b"scene 1")
+        assert (await home.ask("GET", f"{again.headers['location']}?wait=10")).value["result"] == "SCENE 1"
+        binary = await home.ask("POST", "/submit/upper", b"\xff")
+        ended = (await home.ask("GET", f"{binary.headers['location']}?wait=10")).value
+        assert (ended["result"], ended["encoding"]) == ("/w==", "base64")
+        failed = await home.ask("POST", "/submit/upper?tries=1", b"bad")
+        ended = (await home.ask("GET", f"{failed.headers['location']}?wait=10")).value
+        assert (ended["state"], ended["problem"]["code"]) == ("failed", "dead")
+        waiting = (await home.ask("POST", "/submit/upper", b"wait")).headers["location"]
+        assert (await home.ask("GET", waiting)).value["state"] == "accepted"
+        assert (await home.ask("DELETE", waiting)).status == 202
+        assert (await home.ask("GET", f"{waiting}?wait=10")).value["problem"]["code"] == "cancelled"
+        for path, status in [("/jobs/0", 404), ("/jobs/x", 404), ("/jobs/99", 404), (f"{where}?wait=nan", 400)]:
+            assert (await home.ask("GET", path)).status == status
+        for path in ("/submit/upper?colour=red", "/submit/upper?priority=99", "/submit/upper?tries=many"):
+            assert (await home.ask("POST", path, b"")).status == 400
+
+
+def test_a_gateway_off_loopback_needs_a_trust_and_https(farm: OneRealm) -> None:
+    assert_fails(nngkit("gateway", "--http", "0.0.0.0:0"), 2, "nothing keeps strangers out: give a --trust")
+    trusted = ["gateway", "--http", "0.0.0.0:0", "--trust", str(farm.file("gateway.edge"))]
+    assert_fails(nngkit(*trusted), 2, "tokens would be read on their way: give --http-cert and --http-key")
