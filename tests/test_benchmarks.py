@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
 ASYNCIO = "asyncio_portal"
+GATEWAY = "gateway"
 OUTAGES = "outages"  # tests/test_outages.py
 FAULTS = "faults"  # tests/test_faults.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
@@ -249,5 +250,19 @@ def test_the_portal_is_measured_beside_guest_mode(tmp_path: Path) -> None:
     assert all(figure > 0 for rounds in found.values() for figure in rounds[0].values())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_gateway_is_measured_beside_fastapi(tmp_path: Path) -> None:
+    short = ("--rounds", "1", "--seconds", "0.5", "--connections", "4", "--streams", "20")
+    done = bench(GATEWAY, *short, results=tmp_path, seconds=110)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {"nngkit gateway", "FastAPI, uvicorn", "ratio", "streams"}
+    assert found["streams"]["gaps"] == 0
+    assert all(row["per_second"] > 0 for name, row in found.items() if name != "streams")
+
+
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK, ASYNCIO, OUTAGES, FAULTS} == {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert {*SHORT, SPARK, ASYNCIO, GATEWAY, OUTAGES, FAULTS} == {
+        path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")
+    }

@@ -17,6 +17,34 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
 MOST_FIELDS: Final = 64  # of a query
+REASONS: Final = {
+    101: "Switching Protocols",
+    200: "OK",
+    202: "Accepted",
+    204: "No Content",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    426: "Upgrade Required",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+}
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -108,3 +136,6 @@ class App(Protocol):
 
     async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request. An exception is a bug, and ends the server."""
+
+    def refusal(self, status: int, why: str) -> Response:
+        """Return the response to a request that the server itself refuses."""

@@ -31,8 +31,8 @@ import trio
 
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.trust.guests import guest_pass
-from nngkit.web.exchange import App, Headers, Request, Response, Streamed
-from nngkit.web.site import misdirected, refusal
+from nngkit.web.exchange import REASONS, App, Headers, Request, Response, Streamed
+from nngkit.web.site import misdirected
 
 if TYPE_CHECKING:
     from nngkit.trust.realm import Realm
@@ -41,34 +41,6 @@ READ: Final = 16 * 1024  # bytes of one read
 STREAM_BUFFER: Final = 128 * 1024  # bytes that the kernel keeps for the client of a stream; by default megabytes
 UNHEARD: Final = 1 << 16  # bytes that the client of a stream may send, to no use
 LEFT_ALONE: Final = 30_000  # milliseconds until a client that acknowledges nothing is gone
-REASONS: Final = {
-    101: b"Switching Protocols",
-    200: b"OK",
-    202: b"Accepted",
-    204: b"No Content",
-    304: b"Not Modified",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    406: b"Not Acceptable",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    415: b"Unsupported Media Type",
-    417: b"Expectation Failed",
-    421: b"Misdirected Request",
-    422: b"Unprocessable Content",
-    426: b"Upgrade Required",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    501: b"Not Implemented",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-    505: b"HTTP Version Not Supported",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +288,7 @@ class _Connection:
         names, origins = self._server.names, self._server.origins
         wrong = misdirected(request.headers.get("host"), origin, names, origins)
         if wrong is not None:
-            return wrong
+            return self._app.refusal(*wrong)
         if origin is None or not origins:
             return await self._app.respond(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
@@ -408,7 +380,7 @@ class _Connection:
     async def _refuse(self, status: int, why: str) -> None:
         if self._answered:
             return
-        await self._write(refusal(status, why), last=True)
+        await self._write(self._app.refusal(status, why), last=True)
         await self._linger()
 
     async def _write(self, response: Response, *, last: bool = False) -> None:
@@ -519,7 +491,7 @@ def _head(status: int, headers: Headers, more: str) -> bytes:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
         raise ValueError(f"a header has a line end: {lines!r}")
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, REASONS[status], (lines + more).encode("ascii"))
+    return f"HTTP/1.1 {status} {REASONS[status]}\r\n{lines}{more}\r\n".encode("ascii")
 
 
 def _admitting(origin: str, origins: Collection[str]) -> Headers:

@@ -121,6 +121,10 @@ class Site:
             raise ConfigError("web folder", f"{folder}: {error.strerror or error}", str(folder)) from error
         return cls(files, dict(json or {}), connect)
 
+    def refusal(self, status: int, why: str) -> Response:
+        """Return the response to a request that the server refuses: a line of text."""
+        return refusal(status, why)
+
     async def respond(self, request: Request) -> Response:
         """Return the response to a request, of which only some headers matter."""
         headers = request.headers
@@ -181,8 +185,8 @@ class Site:
 
 def misdirected(
     host: str | None, origin: str | None, names: Collection[str], origins: Collection[str] = ()
-) -> Response | None:
-    """Return the refusal of a request for another server, or from a page of another site; else None.
+) -> tuple[int, str] | None:
+    """Return status and reason if a request is for another server, or from a page of another site; else None.
 
     `names`: those of the server. "localhost" and IP addresses are too: a page of another site cannot have its own name
     point here (DNS rebinding) and be asked under it. `origins`: other sites whose pages may ask; "*": those of all.
@@ -192,11 +196,11 @@ def misdirected(
         return None  # not valid: `answer` says so
     name = asked["host"].lower().rstrip(".")
     if name not in names and name != "localhost" and not _is_address(name):
-        return refusal(421, "this server does not have that name")
+        return 421, "this server does not have that name"
     if origin is None or origin in origins or "*" in origins:
         return None
     if origin.partition("://")[2].lower() != (host or "").lower():
-        return refusal(403, "requests of other sites are refused")
+        return 403, "requests of other sites are refused"
     return None
 
 

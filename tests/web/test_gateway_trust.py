@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
+import urllib.request
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from nngkit.trust import OPEN, Realm
 from nngkit.trust.guests import bearer_token, check_bearer
 from nngkit.web.gateway import Gateway
 from tests.cli.commands import assert_fails, nngkit
+from tests.cli.processes import Running
 from tests.trust.one_realm import OneRealm
-from tests.web.gateways import PATIENCE, served
+from tests.web.gateways import PATIENCE, Home, served
 from tests.web.test_gateway_topics import Events
 
 pytestmark = pytest.mark.timeout(60)
@@ -131,7 +134,7 @@ async def test_https_and_a_stream_over_it() -> None:
 
 
 @contextlib.asynccontextmanager
-async def with_cluster(**options: Any) -> Any:
+async def with_cluster(**options: Any) -> AsyncGenerator[Home]:
     """Serve a gateway whose node is the host of a cluster, and does its jobs."""
     async with Host("farm", listen="tcp://127.0.0.1:0", id="a", trust=OPEN, slots=2) as host:
         await host.joined(PATIENCE)
@@ -144,7 +147,7 @@ async def with_cluster(**options: Any) -> Any:
                 raise ValueError("no such picture")
             return bytes(job.payload.upper())
 
-        async with served(Gateway(daemons="tcp://127.0.0.1:1", node=host, **options)) as home:
+        async with served(Gateway(**{"daemons": "tcp://127.0.0.1:1", "node": host, **options})) as home:
             yield home
 
 
@@ -171,6 +174,31 @@ async def test_jobs_are_submitted_watched_and_cancelled() -> None:
             assert (await home.ask("GET", path)).status == status
         for path in ("/submit/upper?colour=red", "/submit/upper?priority=99", "/submit/upper?tries=many"):
             assert (await home.ask("POST", path, b"")).status == 400
+
+
+async def test_a_job_is_that_of_the_name_that_has_submitted_it(farm: OneRealm) -> None:
+    farm.policy(EDGE, 'guest.* | submit = ["farm/upper"]')
+    trusted = {"daemons": "tls+tcp://127.0.0.1:1", "trust": farm.trust("gateway.edge")}
+    async with with_cluster(**trusted) as home:
+        ada, bob = bearer(farm), bearer(farm, "guest.bob")
+        assert (await home.ask("POST", "/submit/lower", b"x", **ada)).status == 403
+        made = await home.ask("POST", "/submit/upper?key=k", b"mine", **ada)
+        where = made.headers["location"]
+        assert (await home.ask("GET", f"{where}?wait=10", **ada)).value["result"] == "MINE"
+        assert (await home.ask("GET", where, **bob)).status == 404
+        assert (await home.ask("DELETE", where, **bob)).status == 404
+        other = await home.ask("POST", "/submit/upper?key=k", b"his", **bob)
+        assert (await home.ask("GET", f"{other.headers['location']}?wait=10", **bob)).value["result"] == "HIS"
+
+
+def test_the_command_serves_until_it_is_told_to_end() -> None:
+    with Running("gateway", "--http", "127.0.0.1:0", "--publish", "tcp://127.0.0.1:0") as gateway:
+        url = gateway.line()
+        assert gateway.says().startswith("nngkit gateway: publishes at tcp://127.0.0.1:")
+        with urllib.request.urlopen(f"{url}pub?topic=t", b"1", timeout=PATIENCE) as reply:
+            assert reply.status == 202
+        gateway.process.terminate()
+        assert gateway.process.wait(PATIENCE) == 143
 
 
 def test_a_gateway_off_loopback_needs_a_trust_and_https(farm: OneRealm) -> None:

@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--most-timeout", 60.0, "seconds of a call at most")
     options.add_whole(parser, "--max-body", 0, 1 << 30, "bytes of a request's body", default=1 << 20, metavar="BYTES")
     options.add_whole(parser, "--connections", 1, 1_000_000, "HTTP connections at a time", default=4096)
+    options.add_whole(parser, "--from-one", 1, 1_000_000, "HTTP connections of one address (default: any)")
     options.add_whole(parser, "--rate", 1, 1_000_000, "requests a second of one name or address (default: any)")
     options.add(parser, "max-size")
     add_tls(parser)
@@ -121,6 +122,7 @@ async def _run(
                 reply=arguments.max_size,
                 rate=arguments.rate,
                 connections=arguments.connections,
+                from_one=arguments.from_one,
                 json=arguments.json_codec,
                 prefer=settings.prefer if arguments.prefer is None else options.zones(arguments.prefer),
                 tls=tls,

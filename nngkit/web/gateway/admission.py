@@ -86,6 +86,21 @@ class Admission:
         if self.trust.policy.is_revoked(guest.name, guest.serial):
             raise AccessDenied(f"revoked: {guest.name} (serial {guest.serial})")
 
+    def validity(self, request: Request) -> Callable[[], bool]:
+        """Return a function that is True while the token of a stream's request is valid."""
+        if self.trust is None:
+            return lambda: True
+        guest = self._guest(request, query=True)
+
+        def valid() -> bool:
+            try:
+                self.check_still(guest)
+            except AccessDenied:
+                return False
+            return True
+
+        return valid
+
     def require(self, name: str | None, right: str, target: str) -> None:
         """Raise Problem unless the policy grants it."""
         try:

@@ -28,38 +28,33 @@ from wsproto.frame_protocol import FrameProtocol
 
 from nngkit.fanout.numbered.lag import Gap, Published, Restarted
 
-OVERHEAD: Final = 500  # bytes that Python needs for an entry beside its message
+OVERHEAD: Final = 500  # bytes that Python needs for an entry beside its data
 _FRAMES: Final = FrameProtocol(client=False, extensions=[])  # a server's frames are not masked: equal for all clients
 _encode: Final = msgspec.json.encode
 
 
 class Entry:
-    """One event, encoded once, if at all. `topic`: None for what concerns all; `event`: "" for a message."""
+    """One event. `topic`: None for what concerns all; `event`: "" for a message; `size`: bytes in memory, about."""
 
-    def __init__(self, topic: bytes | None, id: str, event: str, fields: dict[str, Any], size: int) -> None:
+    def __init__(self, topic: bytes | None, id: str, event: str, fields: dict[str, Any]) -> None:
         self.topic = topic
         self.id = id
         self.event = event
-        self.size = size
-        self._fields = fields
+        self._data = _encode(fields)
+        self.size = OVERHEAD + 3 * len(self._data)  # as it is, as an event and as a frame
 
     @cached_property
     def sse(self) -> bytes:
         """The event of a text/event-stream."""
         named = f"id: {self.id}\n" if self.id else ""
         event = f"event: {self.event}\n" if self.event else ""
-        return f"{named}{event}data: ".encode() + _encode(self._fields) + b"\n\n"
+        return f"{named}{event}data: ".encode() + self._data + b"\n\n"
 
     @cached_property
     def frame(self) -> bytes:
         """The frame of a WebSocket."""
-        named = {"event": self.event} if self.event else {"id": self.id}
-        return text_frame(named | self._fields)
-
-
-def text_frame(fields: dict[str, Any]) -> bytes:
-    """Return a text message of a WebSocket, from a server."""
-    return bytes(_FRAMES.send_data(_encode(fields).decode(), fin=True))
+        named = _encode({"event": self.event} if self.event else {"id": self.id})
+        return bytes(_FRAMES.send_data((named[:-1] + b"," + self._data[1:]).decode(), fin=True))
 
 
 def of_message(message: Published) -> Entry:
@@ -70,18 +65,18 @@ def of_message(message: Published) -> Entry:
     except UnicodeDecodeError:
         fields |= {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}
     numbered = f"{message.publisher.hex()}.{message.epoch}.{message.number}"
-    return Entry(message.topic, numbered, "", fields, OVERHEAD + 2 * len(message.data))
+    return Entry(message.topic, numbered, "", fields)
 
 
 def of_gap(gap: Gap) -> Entry:
     """Return what is told in the place of messages that the gateway has not got."""
     fields = {"publisher": gap.publisher.hex(), "first": gap.first, "last": gap.last, "count": gap.count}
-    return Entry(None, f"{gap.publisher.hex()}.{gap.epoch}.{gap.last}", "gap", {**fields, "reason": gap.reason}, 0)
+    return Entry(None, f"{gap.publisher.hex()}.{gap.epoch}.{gap.last}", "gap", {**fields, "reason": gap.reason})
 
 
 def of_restart(restart: Restarted) -> Entry:
     """Return what is told when a publisher has begun anew."""
-    return Entry(None, "", "restarted", {"publisher": restart.publisher.hex(), "epoch": restart.epoch}, 0)
+    return Entry(None, "", "restarted", {"publisher": restart.publisher.hex(), "epoch": restart.epoch})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,7 @@ class Feed:
             if first > last:
                 return kept
             fields |= {"first": first, "last": last, "count": last - first + 1}
-        return [Entry(None, "", "gap", fields, 0), *kept]
+        return [Entry(None, "", "gap", fields), *kept]
 
 
 def _numbers(entries: list[Entry], run: str) -> Iterator[int]:

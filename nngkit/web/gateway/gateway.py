@@ -77,7 +77,7 @@ class Gateway(UnderTrio):
     timeout      seconds of a call whose client names none; `most_timeout` caps those that do
     body         bytes of a request's body; `reply`: of a reply
     rate         requests a second of one name or address; None: any
-    connections  open HTTP connections, streams among them
+    connections  open HTTP connections, streams among them; `from_one`: of one address, None: as many
     json         services whose codec is JSON; the others are called with CBOR
     prefer       zones, see Client
     tls          for the services, publishers and daemons
@@ -99,6 +99,7 @@ class Gateway(UnderTrio):
         reply: int = MIB,
         rate: float | None = None,
         connections: int = 4096,
+        from_one: int | None = None,
         json: Collection[str] = (),
         prefer: str | Iterable[str] = (),
         domain: str = "",
@@ -114,6 +115,7 @@ class Gateway(UnderTrio):
         self._most_timeout = most_timeout
         self._body = body
         self._connections = connections
+        self._from_one = from_one
         self._json = json
         self._subscribe = (subscribe,) if isinstance(subscribe, str) else tuple(subscribe)
         self._publish = publish
@@ -138,6 +140,7 @@ class Gateway(UnderTrio):
             body=self._body,
             bodies=max(self._body, 64 * MIB),
             requests=1_000_000_000,
+            from_one=self._from_one,
         )
 
     async def __aenter__(self) -> Self:
@@ -229,6 +232,12 @@ class Gateway(UnderTrio):
             bug = Problem(500, "failed", "the gateway has failed; its log says why")
             self._count(bug)
             return bug.response()
+
+    def refusal(self, status: int, why: str) -> Response:
+        """Return a refusal of the server as a problem."""
+        problem = Problem(status, "refused", why, ran=False)
+        self._count(problem)
+        return problem.response()
 
     def _count(self, problem: Problem) -> None:
         code = problem.code if problem.code in self._problems or len(self._problems) < 64 else "other"
@@ -350,8 +359,10 @@ class Gateway(UnderTrio):
         after = request.headers.get("last-event-id") or query.get("after", [""])[0] or None
         last = query.get("last", ["0"])[0] not in ("0", "")
 
+        valid = self._admission.validity(request)
+
         def may() -> bool:
-            return all(rights.grants(caller, "subscribe", topic) for topic in topics)
+            return valid() and all(rights.grants(caller, "subscribe", topic) for topic in topics)
 
         if "websocket" in request.headers.get("upgrade", "").lower():
             accept = ("Sec-WebSocket-Accept", _accept_token(request.headers))

@@ -27,6 +27,7 @@ from nngkit.web.exchange import Channel, chunk
 from nngkit.web.gateway.feed import Entry, Feed, FeedLimits, of_gap, of_message, of_restart
 
 QUEUE: Final = 256 * 1024  # bytes that wait for a client which does not read, before it is cut off
+QUEUES: Final = 256 << 20  # bytes of all queues together; the client that would exceed them is cut off
 GATHER: Final = 0.05
 """Seconds for which what comes is written together: 20 writes a second to each client at any rate, and no sooner seen
 by a person."""
@@ -175,6 +176,7 @@ class Hub:
             await member.run(begin)
         finally:
             del group.members[member]
+            member.forget()
             if not group.members:
                 self._groups = {key: each for key, each in self._groups.items() if each is not group}
 
@@ -230,6 +232,7 @@ class _Counts:
     """Counters of all clients."""
 
     def __init__(self) -> None:
+        self.queued = 0  # bytes of all queues
         self.slow = self.denied = self.written = 0
 
 
@@ -298,7 +301,8 @@ class _Member:
         self._busy = True
         self._queue.append(data)
         self._queued += len(data)
-        if self._queued > QUEUE:
+        self._counts.queued += len(data)
+        if self._queued > QUEUE or self._counts.queued > QUEUES:
             self._counts.slow += 1
             self.cut()
             return
@@ -308,6 +312,11 @@ class _Member:
         """End the stream."""
         self._scope.cancel()
         self._queue.clear()
+
+    def forget(self) -> None:
+        """Give back the room of what was not written."""
+        self._counts.queued -= self._queued
+        self._queued = 0
 
     def _count(self, sent: int) -> None:
         self._counts.written += sent
@@ -333,6 +342,7 @@ class _Member:
                     data = self._queue.popleft()
                     await self._write(data)
                     self._queued -= len(data)
+                    self._counts.queued -= len(data)
                 self._busy = False
                 await self._wake.wait()
 

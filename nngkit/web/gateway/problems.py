@@ -42,28 +42,10 @@ from nngkit.errors import (
     TimedOut,
     TooLarge,
 )
-from nngkit.web.exchange import Headers, Response
+from nngkit.web.exchange import REASONS, Headers, Response
 
 KIND: Final = "application/problem+json"
 RETRY_AFTER: Final = 1  # seconds: a provider that restarts, or another one, is found in about that time
-TITLES: Final = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    422: "Unprocessable Content",
-    426: "Upgrade Required",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
-}
 _OF_KIND: Final = {  # of the errors that a server of calls makes itself, see ErrorReply
     "failed": (500, "failed"),
     "busy": (503, "busy"),
@@ -92,7 +74,7 @@ class Problem(Exception):
 
     def fields(self) -> dict[str, Any]:
         """Return the members of the JSON object."""
-        fields = {"title": TITLES[self.status], "status": self.status, "detail": self.detail, "code": self.code}
+        fields = {"title": REASONS[self.status], "status": self.status, "detail": self.detail, "code": self.code}
         return fields | self.more
 
     def response(self) -> Response:
