@@ -54,7 +54,7 @@ NEEDS_PIP = (22, 3)  # the first version with `pip --python`
 OTHER_PYTHONS = ("3.12", "3.13")
 ROOMS = ("protocols", "discovery", "calls", "documents")
 
-EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "editor", "iceberg", "delta", "trust")
+EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "editor", "iceberg", "delta", "trust", "dns")
 
 # The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
 LOCKED = (

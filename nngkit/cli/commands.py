@@ -61,6 +61,10 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
     f"nn_{name}": name for name in ("push", "pull", "pub", "sub", "req", "rep", "surveyor", "respondent", "bus", "pair")
 }
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
+DAEMONS: Final = (  # that run until they are stopped: with a file of settings, see config/
+    *("discoverd", "serve", "host", "join", "record", "consume", "device"),
+    *("doc serve", "trust serve"),
+)
 PACKAGES: Final = {
     **dict.fromkeys(("cat", "nngcat", "nanocat"), "cat"),
     **dict.fromkeys(("ask", "call", "discoverd", "discover", "resolve", "serve", "watch"), "discovery"),

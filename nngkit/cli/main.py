@@ -18,6 +18,10 @@ from nngkit.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code, only
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, NngkitError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
 
 def usage() -> str:
     """Return the text of `nngkit --help`."""
@@ -132,11 +136,17 @@ def _run(command: str, arguments: list[str]) -> int:
     if hasattr(module, "command"):  # parses its arguments itself
         own: int = module.command(command, arguments)
         return own
-    from nngkit.cli.options import parser_for  # argparse: 10 ms that the cat commands do not spend
+    from nngkit.cli.config.command_parser import daemon_named, parser_of  # argparse: 10 ms, which no cat command spends
 
-    parser = parser_for(command, COMMANDS[command], module.EPILOG)
-    module.add_arguments(parser)
-    given = parser.parse_args(arguments)
+    given: argparse.Namespace | None
+    if (daemon := daemon_named(command, arguments)) is not None:
+        from nngkit.cli.config.starting import started
+
+        given = started(daemon, arguments, module.check)
+        if given is None:
+            return 0
+    else:
+        given = parser_of(command).parse_args(arguments)
     if getattr(given, "shared_files", False):
         from nngkit.file_modes import share
 

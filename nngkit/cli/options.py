@@ -145,11 +145,32 @@ MAX_PIPES: Final = "peers connected at a time, all sockets together (default: th
 
 
 class Option:
-    """An option: its name on the command line, and the other arguments of argparse's add_argument."""
+    """An option: its name on the command line, and the other arguments of argparse's add_argument.
 
-    def __init__(self, flag: str, **keywords: Any) -> None:
+    `variables`, `secret`: see `declare`.
+    """
+
+    def __init__(self, flag: str, *, variables: tuple[str, ...] = (), secret: bool = False, **keywords: Any) -> None:
         self.flag = flag
+        self.variables = variables
+        self.secret = secret
         self.keywords = keywords
+
+
+def declare(action: argparse.Action, *variables: str, secret: bool = False) -> None:
+    """Name the variables that the command reads for an option, if it is not given; mark one that is secret."""
+    vars(action).update(variables=variables, secret=secret)
+
+
+def variables_of(action: argparse.Action) -> tuple[str, ...]:
+    """Return the variables that `declare` has named."""
+    named: tuple[str, ...] = getattr(action, "variables", ())
+    return named
+
+
+def is_secret(action: argparse.Action) -> bool:
+    """Return True if `declare` has marked it."""
+    return bool(getattr(action, "secret", False))
 
 
 OPTIONS: Final = {
@@ -159,6 +180,7 @@ OPTIONS: Final = {
     ),
     "daemon": Option(
         "--daemon",
+        variables=("NNGKIT_QUERY", "NNGKIT_DISCOVERY_HOST", "NNGKIT_DISCOVERY_PORT"),
         type=address,
         action="append",
         metavar="URL",
@@ -183,11 +205,15 @@ OPTIONS: Final = {
     "tls12": Option("--tls12", action="store_true", help="TLS: admit version 1.2, which older NNG needs"),
     "trust": Option(
         "--trust",
+        variables=("NNGKIT_TRUST",),
         metavar="PASS",
         help="prove names by this pass, or: open, then other machines need no proof (default: NNGKIT_TRUST)",
     ),
     "shared-files": Option(
-        "--shared-files", action="store_true", help="new files have permissions by the umask, not for their owner only"
+        "--shared-files",
+        variables=("NNGKIT_SHARED_FILES",),
+        action="store_true",
+        help="new files have permissions by the umask, not for their owner only",
     ),
     "max-size": Option(
         "--max-size",
@@ -202,7 +228,8 @@ OPTIONS: Final = {
 def add(parser: argparse._ActionsContainer, *names: str, options: Mapping[str, Option] = OPTIONS) -> None:
     """Add the named ones of `options` to `parser`."""
     for name in names:
-        parser.add_argument(options[name].flag, **options[name].keywords)
+        option = options[name]
+        declare(parser.add_argument(option.flag, **option.keywords), *option.variables, secret=option.secret)
 
 
 def add_seconds(
@@ -224,12 +251,12 @@ def add_whole(
     *,
     default: int | None = None,
     metavar: str = "N",
-) -> None:
+) -> argparse.Action:
     """Add an option that takes a whole number from `least` to `most`; `text` is its help, before the default."""
     if default is not None:
         text = f"{text} (default: {default})"
     kind = partial(whole, least=least, most=most)
-    parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+    return parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
 
 
 def add_max_pipes(parser: argparse._ActionsContainer) -> None:

@@ -23,9 +23,13 @@ NAMES: Final = ("cacert", "cert", "key", "server-name", "insecure", "tls12")
 Given = dict[str, tuple[str, Any]]  # by name in NAMES: the option or variable it came from, and its value
 
 
-def add_tls(parser: argparse.ArgumentParser, *sides: str, trust: bool = True) -> None:
-    """Add the options, and those of each side; `trust`: --trust too."""
+def add_tls(parser: argparse.ArgumentParser, *sides: str, trust: bool = True, variables: bool = False) -> None:
+    """Add the options, and those of each side. `trust`: --trust too; `variables`: for `tls_or_variables`."""
     options.add(parser, *NAMES, *(("trust",) if trust else ()))
+    if variables:
+        for action in parser._actions:
+            if action.dest in ("cacert", "cert", "key"):
+                options.declare(action, f"NNGKIT_{action.dest.upper()}")
     for side in sides:
         options.add_for(parser, side, *NAMES)
 

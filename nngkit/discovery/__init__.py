@@ -13,6 +13,7 @@
              service                                          answers surveys for one provider
              daemon                                           surveys periodically, answers callers
              history                                          keeps the changes in a file
+             dns                                              answers programs that know only the DNS
              client  resolver                                 queries one daemon; follows several
 
 The names below are imported lazily: a command that needs only the settings loads no event loop.

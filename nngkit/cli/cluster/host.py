@@ -30,7 +30,6 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
-from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
@@ -86,18 +85,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that do not go together."""
+    if arguments.messages and arguments.journal is None:
+        raise ConfigError("--messages", "needs --journal")
+    work_slots(arguments)
+    listening_settings(arguments)
+    _voters(arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the node until a signal; return the exit code."""
     import trio
 
-    if arguments.messages and arguments.journal is None:
-        raise ConfigError("--messages", "needs --journal")
+    check(arguments)
     arguments.slots = work_slots(arguments)
-    voters = _voters(arguments)
     options.limit_pipes(arguments)
-    log_to_stderr(NAME, "nngkit.cluster", logging.INFO if arguments.verbose else logging.WARNING)
+    if arguments.verbose:
+        logging.getLogger("nngkit.cluster").setLevel(logging.INFO)
     with renamed():
-        return trio.run(_run, arguments, voters)
+        return trio.run(_run, arguments, _voters(arguments))
 
 
 def _voters(arguments: argparse.Namespace) -> dict[str, str] | None:

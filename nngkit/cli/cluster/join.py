@@ -25,7 +25,6 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
-from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.stderr import say
 
 if TYPE_CHECKING:  # --help loads no event loop
@@ -51,12 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that do not go together."""
+    work_slots(arguments)
+    listening_settings(arguments)
+    joining_settings(arguments, *(() if arguments.listen is None else (arguments.listen,)))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the node until a signal; return the exit code."""
     import trio
 
     arguments.slots = work_slots(arguments)
-    log_to_stderr(NAME, "nngkit.cluster", logging.INFO if arguments.verbose else logging.WARNING)
+    if arguments.verbose:
+        logging.getLogger("nngkit.cluster").setLevel(logging.INFO)
     with renamed():
         return trio.run(_run, arguments)
 

@@ -53,12 +53,16 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
     options.add(parser, "daemon")
     add_secret(parser)
-    parser.add_argument("--ticket", metavar="TICKET", help="permission to join, instead of the token: `cluster ticket`")
+    ticket = parser.add_argument(
+        "--ticket", metavar="TICKET", help="permission to join, instead of the token: `cluster ticket`"
+    )
+    options.declare(ticket, secret=True)
 
 
 def add_secret(parser: argparse.ArgumentParser) -> None:
     """Add the token and the size of frames."""
-    parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    token = parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    options.declare(token, "NNGKIT_TOKEN", secret=True)
     options.add_whole(
         parser,
         "--max-size",
@@ -107,7 +111,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that jobs in progress may take at the end")
     parser.add_argument("-v", "--verbose", action="store_true", help="also say which nodes join and leave")
     options.add(parser, "json", "shared-files")
-    add_tls(parser)
+    add_tls(parser, variables=True)
 
 
 def work_slots(arguments: argparse.Namespace) -> int:

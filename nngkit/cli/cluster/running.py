@@ -13,6 +13,7 @@ import trio
 
 from nngkit.cli.cluster.node_lines import NodeLines
 from nngkit.cli.cluster.programs import Programs
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.line_writer import printed
 from nngkit.cli.streams.signals import until_signal
 from nngkit.errors import AccessDenied, Closed, TimedOut
@@ -57,6 +58,7 @@ async def run_node(
             node.on_client_removed(lines.removed)
         async with node:
             lines.begin(node, arguments.listen)
+            notify.ready("runs")
             await life.run(node, signals)
     if lines.writer.dropped:
         say(f"{lines.writer.dropped} lines were not read in time, and dropped")
@@ -91,6 +93,7 @@ class _Life:
 
             nursery.start_soon(follow)
             async for number in signals:
+                notify.stopping()
                 self.code = 128 + number
                 self._ending = True
                 break

@@ -25,8 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.discovery.dns import add_dns, serve_dns, zone_of
 from nngkit.cli.discovery.fields import event_fields
 from nngkit.cli.exit_codes import BROKEN_PIPE
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, state_text, utc, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
@@ -49,35 +51,40 @@ NNGKIT_LISTEN, NNGKIT_QUERY, NNGKIT_CERT; options take precedence. docs/discover
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL"}
-    parser.add_argument("--listen", **url, help="survey here, may be repeated (default: tcp://127.0.0.1:5555)")
-    parser.add_argument("--query", **url, help="answer queries here, may be repeated (default: the next port)")
+    add, declare = parser.add_argument, options.declare
+    listen = add("--listen", **url, help="survey here, may be repeated (default: tcp://127.0.0.1:5555)")
+    declare(listen, "NNGKIT_LISTEN", "NNGKIT_HOST", "NNGKIT_PORT")
+    declare(add("--query", **url, help="answer queries here, may be repeated (default: the next port)"), "NNGKIT_QUERY")
     number: dict[str, Any] = {"type": options.more_than_no_seconds, "metavar": "S"}
-    parser.add_argument("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
+    deadline = add("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
+    declare(deadline, "NNGKIT_DEADLINE")
     number["type"] = options.seconds
-    parser.add_argument("--interval", **number, help="seconds of pause after a round (default: 2)")
-    options.add_flag(parser, "--no-text", "send no surveys in the article's text form")
-    parser.add_argument(
+    declare(add("--interval", **number, help="seconds of pause after a round (default: 2)"), "NNGKIT_INTERVAL")
+    no_text = add("--no-text", action="store_true", help="send no surveys in the article's text form")
+    declare(no_text, "NNGKIT_TEXT")
+    domain = add(
         "--domain", metavar="NAME", help="show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
     )
+    declare(domain, "NNGKIT_DOMAIN")
     parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
     options.add_partition(parser, "partition of the journal, one for each recorder", 0)
     history = parser.add_mutually_exclusive_group()
-    history.add_argument(
+    kept = history.add_argument(
         "--history",
         metavar="FILE",
         help="keep the changes here, for `nngkit discover --since` (default: NNGKIT_HISTORY, or discoverd-PORT.sqlite"
         " in $STATE_DIRECTORY, or in nngkit in the state folder of XDG)",
     )
+    declare(kept, "NNGKIT_HISTORY")
     options.add_flag(history, "--no-history", "keep no changes")
+    add_dns(parser)
     options.add_max_pipes(parser)
     options.add(parser, "json")
-    add_tls(parser)
+    add_tls(parser, variables=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the daemon until a signal arrives or the reader of its output has gone."""
-    import trio
-
+def check(arguments: argparse.Namespace) -> tuple[DaemonSettings, TLS | None]:
+    """Return the settings of the daemon. Raises ConfigError for arguments that do not go together."""
     from nngkit.discovery.domains import check_domain
     from nngkit.discovery.settings import DaemonSettings
 
@@ -93,8 +100,17 @@ def run(arguments: argparse.Namespace) -> int:
         "open": False if arguments.listen else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    options.limit_pipes(arguments)
     tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)
+    zone_of(arguments)
+    return settings, tls
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the daemon until a signal arrives or the reader of its output has gone."""
+    import trio
+
+    settings, tls = check(arguments)
+    options.limit_pipes(arguments)
     return trio.run(_serve, settings, arguments, tls)
 
 
@@ -111,7 +127,7 @@ async def _serve(settings: DaemonSettings, arguments: argparse.Namespace, tls: T
         history = None if arguments.no_history else _history(arguments.history, settings.listen[0])
         if history is not None:
             opened.callback(history.close)
-        return await _serve_and_record(settings, bool(arguments.json), journal, history, tls)
+        return await _serve_and_record(settings, arguments, journal, history, tls)
 
 
 def _history(given: str | None, listen: str) -> History | None:
@@ -138,7 +154,11 @@ def _history(given: str | None, listen: str) -> History | None:
 
 
 async def _serve_and_record(
-    settings: DaemonSettings, as_json: bool, journal: RoundJournal | None, history: History | None, tls: TLS | None
+    settings: DaemonSettings,
+    arguments: argparse.Namespace,
+    journal: RoundJournal | None,
+    history: History | None,
+    tls: TLS | None,
 ) -> int:
     import trio
 
@@ -150,14 +170,19 @@ async def _serve_and_record(
             for warning in settings.warnings:
                 say(NAME, f"warning: {warning}")
             surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)
-            say(NAME, f"surveys at {surveys}, answers at {queries}")
             code = 0
             async with trio.open_nursery() as nursery:
+                if (zone := zone_of(arguments)) is not None:
+                    port = await nursery.start(serve_dns, zone, arguments.dns, daemon.discovery)
+                    say(NAME, f"DNS of {zone.apex} at {arguments.dns[0]}, port {port}")
+                where = f"surveys at {surveys}, answers at {queries}"
+                say(NAME, where)
+                notify.ready(where)
 
                 async def print_changes() -> None:
                     nonlocal code
                     try:
-                        await _print_changes(daemon, as_json)
+                        await _print_changes(daemon, bool(arguments.json))
                     except BrokenPipeError:
                         code = BROKEN_PIPE
                         nursery.cancel_scope.cancel()
@@ -171,6 +196,7 @@ async def _serve_and_record(
                     nursery.start_soon(daemon.run, journal.event)
                 nursery.start_soon(print_changes)
                 async for number in signals:
+                    notify.stopping()
                     code = 128 + number
                     nursery.cancel_scope.cancel()
                     break

@@ -26,13 +26,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError
 
 if TYPE_CHECKING:  # --help loads no event loop
-    from nngkit.calls import Calling
+    from nngkit.calls import Calling, Server
+    from nngkit.cli.config.reloading import Reload
     from nngkit.discovery.settings import ServiceSettings
     from nngkit.protocols import TLS
 
@@ -65,30 +67,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
     parser.add_argument("--healthy", metavar="CMD", help="run every second; while it fails, calls are refused")
-    parser.add_argument(
+    daemons = parser.add_argument(
         "--discovery",
         **url,
         action="append",
         help="survey address of a daemon, may be repeated (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and "
         "DISCOVERY_PORT, or tcp://127.0.0.1:5555)",
     )
+    options.declare(daemons, "NNGKIT_DISCOVERY", "NNGKIT_DISCOVERY_HOST", "NNGKIT_DISCOVERY_PORT")
     parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
     parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
-    parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)")
-    options.add_whole(
+    options.declare(
+        parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)"), "NNGKIT_ZONE"
+    )
+    priority = options.add_whole(
         parser, "--priority", 1, 16, "1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)"
     )
+    options.declare(priority, "NNGKIT_PRIORITY")
     options.add_whole(parser, "--weight", 0, 65535, "share among equals", default=100)
     parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
     options.add_many(parser, "--tag", "TAG", "tag of the provider; may be repeated")
     options.add(parser, "json", "max-size")
-    add_tls(parser)
+    add_tls(parser, variables=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal."""
-    import trio
-
+def check(arguments: argparse.Namespace) -> tuple[ServiceSettings, tuple[str, ...]]:
+    """Return the settings and the daemons. Raises ConfigError for arguments that do not go together."""
     from nngkit.cli.discovery.watch import check_service
     from nngkit.discovery.settings import ServiceSettings
 
@@ -97,6 +101,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--method", "needs --codec")
     settings = ServiceSettings.from_environment()
     daemons = tuple(dict.fromkeys(arguments.discovery or settings.discovery))
+    _tls_of(arguments, settings, daemons)
+    return settings, daemons
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    import trio
+
+    settings, daemons = check(arguments)
     try:
         return trio.run(_serve, arguments, settings, daemons)
     except ConfigError as error:
@@ -182,10 +195,22 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
             for method in arguments.method:
                 server.method(method)(program.handle)
             await opened.enter_async_context(server)
-            say(NAME, f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}")
+            _change_on_reload(arguments.reload, server, settings)
+            where = f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}"
+            say(NAME, where)
+            notify.ready(where)
             async for number in signals:
+                notify.stopping()
                 return 128 + number
     raise AssertionError("the signals have ended")
+
+
+def _change_on_reload(reload: Reload, server: Server, settings: ServiceSettings) -> None:
+    reload.in_trio("zone", lambda zone: server.update(zone=settings.zone if zone is None else zone))
+    reload.in_trio("priority", lambda number: server.update(priority=number or settings.priority))
+    reload.in_trio("weight", lambda weight: server.update(weight=weight))
+    reload.in_trio("service_version", lambda version: server.update(version=version))
+    reload.in_trio("tag", lambda tags: server.update(tags=tags))
 
 
 Runs = Callable[[bytes, "Calling"], Awaitable[bytes]]

@@ -41,7 +41,13 @@ OPTIONS: Final = {
         help="join the peers of this one, at the address that `doc serve` prints; may end in #token=TOKEN; "
         "may be repeated",
     ),
-    "token": Option("--token", metavar="TOKEN", help="the peers' shared secret (default: NNGKIT_TOKEN)"),
+    "token": Option(
+        "--token",
+        variables=("NNGKIT_TOKEN",),
+        secret=True,
+        metavar="TOKEN",
+        help="the peers' shared secret (default: NNGKIT_TOKEN)",
+    ),
     "me": Option("--name", dest="me", metavar="TEXT", help="name shown to others (default: the login)"),
     "relay": Option("--relay", action="store_true", help="relay messages between peers"),
     "discovery": Option(

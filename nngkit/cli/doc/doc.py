@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from nngkit.cli.doc.arguments import ACTIONS as TABLE
 from nngkit.cli.doc.arguments import add
@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(own, TABLE[name])
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments of the action that do not go together."""
+    _module(arguments).check(arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the action; return its exit code."""
     from nngkit.documents.names import check_name
@@ -32,6 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     for name in (getattr(arguments, "name", None), *getattr(arguments, "names", ())):
         if name is not None:
             check_name(name)  # before a store or a network is opened
-    name = {"import": "import_"}.get(arguments.action, arguments.action)
-    code: int = import_module(f"nngkit.cli.doc.{name}").run(arguments)
+    code: int = _module(arguments).run(arguments)
     return code
+
+
+def _module(arguments: argparse.Namespace) -> Any:
+    name = {"import": "import_"}.get(arguments.action, arguments.action)
+    return import_module(f"nngkit.cli.doc.{name}")

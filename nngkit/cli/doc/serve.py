@@ -15,7 +15,6 @@ alone.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,9 +27,10 @@ import trio
 
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
-from nngkit.cli.tokens import kept
+from nngkit.cli.tokens import from_environment, kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
 from nngkit.file_modes import make_folder
@@ -42,14 +42,19 @@ TOKEN: Final = "docs.token"  # it stays, so that links and peers are admitted af
 LISTEN: Final = "ws://127.0.0.1:4712"  # fixed: browsers store offline edits by address
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal; return the exit code."""
-    folder = Path(arguments.dir)
-    if arguments.no_token and (arguments.token or os.environ.get("NNGKIT_TOKEN")):
+def check(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the peer. Raises ConfigError for arguments that do not go together."""
+    if arguments.no_token and (arguments.token or from_environment()):
         raise ConfigError("--no-token", "conflicts with --token or NNGKIT_TOKEN")
     arguments.listen = arguments.listen or [LISTEN]
     arguments.timeout = None
-    given = settings(arguments)
+    return settings(arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal; return the exit code."""
+    folder = Path(arguments.dir)
+    given = check(arguments)
     limit_pipes(arguments)
     try:
         make_folder(folder)
@@ -77,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
                     say(NAME, f"not served: {damage}")
             url = None if arguments.no_page else await _page(peer, arguments, nursery)
             _report(peer, url, given["token"], arguments)
+            notify.ready(f"serves {arguments.dir}")  # without the link, which grants access
             await trio.sleep_forever()
 
     return in_trio(work)

@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 
 from nngkit.cli import options
 from nngkit.cli.journal.record_range import content_fields, micros
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import columns, json_line, out, picked, utc_of, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
@@ -79,21 +80,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tls(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Consume until a signal, or serve; return the exit code."""
-    import trio
-
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that do not go together."""
+    tls_of(arguments, *arguments.listen, *([arguments.server] if arguments.server else []))
     if arguments.serve:
         if arguments.journal is None or not arguments.listen:
             raise ConfigError("--serve", "needs --journal and --listen")
-        return trio.run(_serve, arguments)
+        return
     if arguments.listen:
         raise ConfigError("--listen", "is for --serve")
     if (arguments.server is None) == (arguments.journal is None):
         raise ConfigError("--server", "give either it or --journal")
     if arguments.name is None and not arguments.info:
         raise ConfigError("NAME", "is required, unless with --serve or --info")
-    return trio.run(_consume, arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Consume until a signal, or serve; return the exit code."""
+    import trio
+
+    check(arguments)
+    return trio.run(_serve if arguments.serve else _consume, arguments)
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
@@ -106,7 +113,9 @@ async def _serve(arguments: argparse.Namespace) -> int:
     async with ConsumerServer(
         arguments.journal, state=arguments.state, spool=arguments.spool, listen=arguments.listen, tls=tls
     ) as server:
-        say(NAME, f"serves {arguments.journal}; listens at {', '.join(server.addresses)}")
+        where = f"serves {arguments.journal}; listens at {', '.join(server.addresses)}"
+        say(NAME, where)
+        notify.ready(where)
         return await until_signal(trio.sleep_forever)
 
 
@@ -150,6 +159,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
                 await consumer.delete()
                 return 0
             work = _Work(arguments, consumer)
+            notify.ready(f"consumes as {arguments.name}")
             return await until_signal(work.run) or work.code
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
-from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, picked, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
@@ -126,21 +126,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         None,
         "seal any log over this age (default: 900; with --spool that of --segment-age)",
     )
-    parser.add_argument("--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)")
+    token = parser.add_argument(
+        "--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)"
+    )
+    options.declare(token, "NNGKIT_TOKEN", secret=True)
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
     options.add(parser, "max-size", "json", "shared-files")
     add_tls(parser)
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that do not go together."""
+    if arguments.lease is not None and not os.path.exists(arguments.lease):
+        raise ConfigError("--lease", f"{arguments.lease}: no such file; create it, and touch it every few seconds")
+    tls_of(arguments, *_places(arguments))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Record until a signal; return the exit code."""
     import trio
 
-    if arguments.lease is not None and not os.path.exists(arguments.lease):
-        raise ConfigError("--lease", f"{arguments.lease}: no such file; create it, and touch it every few seconds")
-    log_to_stderr(NAME, "nngkit")
+    check(arguments)
     return trio.run(_record, arguments)
+
+
+def _places(arguments: argparse.Namespace) -> list[str]:
+    return [url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery]
 
 
 def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
@@ -204,10 +216,7 @@ async def _record(arguments: argparse.Namespace) -> int:
     from nngkit.journal.writing.partition import Retention
 
     arguments.stream.sort(key=lambda wanted: wanted.protocol != TRUST)  # it hears of the peers of the others
-    places = [
-        url for wanted in arguments.stream for url in wanted.listen + wanted.dial + wanted.join + wanted.discovery
-    ]
-    tls = tls_of(arguments, *places)
+    tls = tls_of(arguments, *_places(arguments))
     prints = LineWriter(1, STATS_BUFFER)
     recorder = Recorder(
         arguments.journal,
@@ -247,6 +256,7 @@ async def _record(arguments: argparse.Namespace) -> int:
                         if number == signal.SIGUSR1:
                             show()
                             continue
+                        notify.stopping()
                         code = 128 + number
                         working.cancel_scope.cancel()
 
@@ -266,7 +276,8 @@ async def _record(arguments: argparse.Namespace) -> int:
                             sources.append(opened.enter_context(_decisions(wanted, recorder, tls)))
                         else:
                             sources.append(opened.enter_context(_open(wanted, arguments, tls)))
-                    say(NAME, _where(arguments, recorder, sources))
+                    say(NAME, where := _where(arguments, recorder, sources))
+                    notify.ready(where)
                     async with trio.open_nursery() as streams:
                         for wanted, source in zip(arguments.stream, sources, strict=True):
                             if wanted.protocol in CLASSES:

@@ -21,7 +21,7 @@ class _OneLine(logging.Formatter):
         return f"{self._name}: {one_line(text)}"
 
 
-def log_to_stderr(name: str, room: str, level: int = logging.WARNING) -> None:
+def log_to_stderr(name: str, room: str, level: int | str = logging.WARNING) -> None:
     """Print what the package `room` of the library logs from `level` on as lines of the command `name`."""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine(name))

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from nngkit.cli.streams import notify
+
 
 async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
     """Run `work` and return 0; on SIGINT or SIGTERM cancel it and return 128 plus the signal's number.
@@ -21,6 +23,7 @@ async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
             async def cancel_on_signal() -> None:
                 nonlocal code
                 async for number in signals:
+                    notify.stopping()
                     code = 128 + number
                     nursery.cancel_scope.cancel()
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from nngkit.cli.cat.command_line import help_text as helps
 from nngkit.cli.cat.command_line.option_table import FORMATS, GROUPS, options_of
-from nngkit.cli.commands import COMMANDS, SHORTHANDS, module_of
+from nngkit.cli.commands import SHORTHANDS, module_of
 
 OWN_VALUES: Final = {"format": FORMATS}
 
@@ -84,11 +84,9 @@ def help_of(command: str) -> str:
         return helps.nanocat_help("nanocat")
     if command == "cat" or command in SHORTHANDS:
         return helps.cat_help(command)
-    from nngkit.cli.options import parser_for
+    from nngkit.cli.config.command_parser import parser_of
 
-    module = import_module(module_of(command))
-    parser = parser_for(command, COMMANDS[command], module.EPILOG)
-    module.add_arguments(parser)
+    parser = parser_of(command)
     named = [each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     return "\n\n".join(each.format_help() for each in chain([parser], *named))
 

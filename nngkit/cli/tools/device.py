@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.option_errors import named
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, picked, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, check_tls, tls_of
@@ -89,10 +90,8 @@ def _rate(text: str) -> float:
     return float(options.whole(text, 1, 1_000_000_000))
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Forward until a signal; return the exit code."""
-    import trio
-
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that do not go together."""
     for side in SIDES:
         if not getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial"):
             raise ConfigError(f"--{side}-listen", f"the {side} needs an address, here or in --{side}-dial")
@@ -106,6 +105,19 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         if value is not None and kind.name not in only:
             raise ConfigError(option, f"is for a {' or '.join(only)} only")
+    sides = _sides(arguments)
+    check_tls(arguments, *sides["front"], *sides["back"])
+
+
+def _sides(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    return {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Forward until a signal; return the exit code."""
+    import trio
+
+    check(arguments)
     capture = None
     if arguments.capture is not None:
         try:
@@ -153,9 +165,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
     from nngkit.devices.device import HOPS, IN_FLIGHT, Device
     from nngkit.protocols import DEFAULT
 
-    sides = {side: getattr(arguments, f"{side}_listen") + getattr(arguments, f"{side}_dial") for side in SIDES}
-    check_tls(arguments, *sides["front"], *sides["back"])
-    tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in sides.items()}
+    tls = {side: tls_of(arguments, *addresses, side=side) for side, addresses in _sides(arguments).items()}
     records = None if capture is None else LineWriter(capture, CAPTURE_BUFFER)
     prints = LineWriter(1, STATS_BUFFER)
     code = 0
@@ -177,7 +187,9 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                 hops=arguments.hops or HOPS,
             )
             stack.enter_context(registered(device.place))
-            say(NAME, f"{arguments.kind}: {_where('front', front)}; {_where('back', back)}{taps}")
+            where = f"{arguments.kind}: {_where('front', front)}; {_where('back', back)}{taps}"
+            say(NAME, where)
+            notify.ready(where)
             started = time.monotonic()
 
             def show() -> None:
@@ -210,6 +222,7 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                             elif code:  # a second signal: at once
                                 device.stop(0.0)
                             else:
+                                notify.stopping()
                                 code = 128 + number
                                 device.stop(arguments.linger)
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import options
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, out, utc
 from nngkit.errors import BadMessage, ConfigError
 
@@ -109,6 +110,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions["export"].add_argument("-o", "--output", metavar="FOLDER", default=".", help="(default: .)")
     for name in ("show", "may"):
         options.add(actions[name], "json")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for an address where `serve` cannot listen, and for a folder that is no realm's."""
+    from nngkit.trust.folder import Folder
+
+    if not arguments.listen.startswith(SCHEME):
+        raise ConfigError("--listen", f"{arguments.listen!r} is not {SCHEME}HOST:PORT", arguments.listen)
+    Folder.open(arguments.realm)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -209,8 +219,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from nngkit.trust.issuer import NOTHING, Issuer
     from nngkit.trust.trust import PERIOD, Trust
 
-    if not arguments.listen.startswith(SCHEME):
-        raise ConfigError("--listen", f"{arguments.listen!r} is not {SCHEME}HOST:PORT", arguments.listen)
+    check(arguments)
     issuer = Issuer(arguments.realm, arguments.days)
     issuer.refresh()
     with Rep(
@@ -223,10 +232,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     ) as rep:
         out(f"issuer at {rep.address}")
         sys.stdout.flush()
+        notify.ready(f"issuer at {rep.address}")
         refreshed, seen = -math.inf, issuer.look()
         held: dict[int, tuple[float, Request]] = {}  # until when, by connection: questions for what is new
         while True:
             now = time.monotonic()
+            notify.alive()
             if now > refreshed + PERIOD:
                 issuer.refresh()
                 refreshed = now
