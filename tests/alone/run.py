@@ -29,7 +29,10 @@ from packaging.utils import canonicalize_name
 
 HERE: Final = Path(__file__).parent
 LONGEST: Final = 300  # seconds for a smoke test: a bound, as Spark is slow beside other work
-SCRIPTS: Final = {"iceberg": "lakehouse", "delta": "lakehouse"}  # extras with a script in common
+SCRIPTS: Final = {  # extras with a script in common, or of another name
+    **dict.fromkeys(("iceberg", "delta"), "lakehouse"),
+    "dns": "dns_zone",  # a script dns.py would be found in place of the package
+}
 
 
 def reached(extra: str) -> list[Distribution]:

@@ -139,7 +139,7 @@ def test_nodes_with_secrets_from_files_meet_and_ps_shows_none(tmp_path: Path) ->
         address = re.search(r"listens at (\S+)", host.line())
         assert address is not None
         with Running("join", "c", "--dial", address[1], NNGKIT_TOKEN_FILE=str(secret)) as node:
-            assert "follows" in node.line()
+            assert "follows" in node.says()
             for process in (host.process, node.process):
                 assert b"s3cret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from random import Random
 
 import dns.flags
@@ -11,11 +13,14 @@ import dns.opcode
 import dns.rcode
 import dns.rdatatype
 import pytest
+import trio
+import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nngkit.discovery import Provider
-from nngkit.discovery.dns.zone import MOST, Zone
+from nngkit.discovery.dns.server import serve
+from nngkit.discovery.dns.zone import MOST, DnsStats, Zone
 from nngkit.errors import ConfigError
 
 PROVIDERS = {
@@ -157,3 +162,25 @@ def test_any_bytes_get_a_reply_to_them_or_none(wire: bytes) -> None:
         assert reply[:2] == wire[:2]
         assert reply[2] & 0x80
         assert not wire[2] & 0x80
+
+
+async def test_replies_take_no_more_than_their_share_of_the_time() -> None:
+    stats = DnsStats()
+
+    def reply(query: bytes, most: int | None) -> bytes:
+        time.sleep(0.02)
+        return query
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve, "127.0.0.1", 0, reply, stats)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+            caller.connect(("127.0.0.1", port))
+            began = time.monotonic()
+            for number in range(100):
+                caller.send(bytes([number]))
+            with trio.fail_after(10):
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            assert time.monotonic() - began < 1.5  # all of them would take 2 s
+            assert 50 < stats.dropped < 100
+            assert caller.recv(10) == b"\x00"
+        nursery.cancel_scope.cancel()

@@ -3,7 +3,7 @@
     async with trio.open_nursery() as nursery:
         port = await nursery.start(serve, "127.0.0.1", 8600, zone.reply, zone.stats)
 
-All that reach it may ask, and a sender's address proves nothing over UDP. So work is limited: queries a second,
+All that reach it may ask, and a sender's address proves nothing over UDP. So work is limited: the time spent,
 connections, their queries and their time. What is over a limit is dropped and counted.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nngkit.discovery.dns.zone import DnsStats
 
 DATAGRAM: Final = 4096  # bytes of a query; they have 50 or so
-RATE: Final = 1000.0  # queries a second; more would slow the surveys in the same loop
-BURST: Final = 200.0  # queries at once
+SHARE: Final = 0.25  # of the time is spent on replies at most; more would slow the surveys in the same loop
+BURST: Final = 0.25  # seconds that may be spent at once
 CONNECTIONS: Final = 64
 QUERIES: Final = 100  # of a connection
 PATIENCE: Final = 5.0  # seconds for each query, and for sending its reply
@@ -33,19 +33,22 @@ Reply = Callable[[bytes, int | None], bytes | None]
 """Function of a query, and of the most bytes of the reply (None: any number); None gets no reply."""
 
 
-class _Bucket:
-    """Tokens for queries: RATE a second, BURST at most."""
+class _Replies:
+    """The function that replies, within the time that it may take."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Reply, stats: DnsStats) -> None:
+        self._reply, self._stats = reply, stats
         self._left, self._at = BURST, time.monotonic()
 
-    def take(self) -> bool:
-        now = time.monotonic()
-        self._left, self._at = min(BURST, self._left + RATE * (now - self._at)), now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
+    def __call__(self, query: bytes, most: int | None) -> bytes | None:
+        began = time.monotonic()
+        self._left, self._at = min(BURST, self._left + SHARE * (began - self._at)), began
+        if self._left < 0.0:
+            self._stats.dropped += 1
+            return None
+        found = self._reply(query, most)
+        self._left -= time.monotonic() - began
+        return found
 
 
 async def serve(
@@ -61,7 +64,7 @@ async def serve(
     Counts what it drops and cuts in `stats`. Raises Unreachable if the port cannot be had.
     """
     family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
-    bucket = _Bucket()
+    replies = _Replies(reply, stats)
     with trio.socket.socket(family, trio.socket.SOCK_DGRAM) as datagrams:
         try:
             (listener,) = await trio.open_tcp_listeners(port, host=host)
@@ -69,24 +72,22 @@ async def serve(
             async with listener:
                 await datagrams.bind((host, bound))
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_answer_datagrams, datagrams, reply, stats, bucket)
-                    nursery.start_soon(_accept, listener, reply, stats, bucket)
+                    nursery.start_soon(_answer_datagrams, datagrams, replies)
+                    nursery.start_soon(_accept, listener, replies, stats)
                     task_status.started(bound)
         except OSError as error:
             raise Unreachable(f"{host}:{port}", f"cannot listen: {error.strerror or error}") from error
 
 
-async def _answer_datagrams(datagrams: trio.socket.SocketType, reply: Reply, stats: DnsStats, bucket: _Bucket) -> None:
+async def _answer_datagrams(datagrams: trio.socket.SocketType, replies: _Replies) -> None:
     while True:
         query, sender = await datagrams.recvfrom(DATAGRAM)
-        if not bucket.take():
-            stats.dropped += 1
-        elif (found := reply(query, REACHABLE_SIZE)) is not None:
+        if (found := replies(query, REACHABLE_SIZE)) is not None:
             with contextlib.suppress(OSError):  # an address that cannot be sent to
                 await datagrams.sendto(found, sender)
 
 
-async def _accept(listener: trio.SocketListener, reply: Reply, stats: DnsStats, bucket: _Bucket) -> None:
+async def _accept(listener: trio.SocketListener, replies: _Replies, stats: DnsStats) -> None:
     open_now = 0
 
     async def converse(stream: trio.SocketStream) -> None:
@@ -94,7 +95,7 @@ async def _accept(listener: trio.SocketListener, reply: Reply, stats: DnsStats, 
         open_now += 1
         try:
             async with stream:
-                if open_now > CONNECTIONS or not await _converse(stream, reply, bucket):
+                if open_now > CONNECTIONS or not await _converse(stream, replies):
                     stats.cut += 1
         finally:
             open_now -= 1
@@ -102,7 +103,7 @@ async def _accept(listener: trio.SocketListener, reply: Reply, stats: DnsStats, 
     await trio.serve_listeners(converse, [listener])
 
 
-async def _converse(stream: trio.SocketStream, reply: Reply, bucket: _Bucket) -> bool:
+async def _converse(stream: trio.SocketStream, replies: _Replies) -> bool:
     """Answer the queries of a connection; return True if the peer ended it, between two of them."""
     received = bytearray()
     for _ in range(QUERIES):
@@ -115,7 +116,7 @@ async def _converse(stream: trio.SocketStream, reply: Reply, bucket: _Bucket) ->
             size = 2 + int.from_bytes(received[:2])
             query = bytes(received[2:size])
             del received[:size]
-            found = reply(query, None) if bucket.take() else None
+            found = replies(query, None)
             if found is None:
                 return False
             await stream.send_all(len(found).to_bytes(2) + found)

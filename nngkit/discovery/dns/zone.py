@@ -21,9 +21,9 @@ are longer than 63 bytes has no name here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -51,7 +51,7 @@ except ImportError as error:
     raise ConfigError("--dns", "dnspython is not installed: pip install 'nngkit[dns]'") from error
 
 TTL: Final = 1  # seconds: a provider that is down is asked for no longer
-MOST: Final = 100  # providers in a reply, chosen at random; they fill 8 KiB
+MOST: Final = 32  # providers in a reply, those of the first priorities, and among equals at random
 HEADER: Final = 12  # bytes; a datagram with fewer has no id to reply to
 LABEL: Final = 63  # bytes
 EDNS_SIZE: Final = 1232  # bytes of a datagram that no network fragments (DNS flag day 2020)
@@ -107,12 +107,13 @@ class Zone:
         self.stats = DnsStats()
         self._version = 0
         self._named: dict[bytes, list[Provider]] = {}  # by name in lower case
+        self._made: dict[bytes, list[_Place]] = {}  # of those that were asked for
         self._above: set[bytes] = set()  # names without records that have others below: no error
 
     def update(self, version: int, providers: Mapping[str, Collection[Provider]]) -> None:
         """Take in the providers by name; `version` is higher at each change."""
         self._version = version & 0xFFFFFFFF
-        self._named, self._above = {}, set()
+        self._named, self._made, self._above = {}, {}, set()
         for name, several in providers.items():
             key = name.encode().lower()
             labels = key.split(b".")
@@ -140,13 +141,15 @@ class Zone:
         if reply.rcode() in (dns.rcode.NOTIMP, dns.rcode.REFUSED):
             self.stats.refused += 1
         room = 65535 if most is None else PLAIN_SIZE if query.edns < 0 else max(PLAIN_SIZE, min(most, query.payload))
-        try:
+        with suppress(dns.exception.TooBig):
             return reply.to_wire(max_size=room)
-        except dns.exception.TooBig:
-            self.stats.truncated += 1
-            reply.answer, reply.additional = [], []
-            reply.flags |= dns.flags.TC
+        reply.additional = []  # which callers can ask for
+        with suppress(dns.exception.TooBig):
             return reply.to_wire(max_size=room)
+        self.stats.truncated += 1
+        reply.answer = []
+        reply.flags |= dns.flags.TC
+        return reply.to_wire(max_size=room)
 
     def _fill(self, reply: dns.message.Message) -> None:
         (question,) = reply.question
@@ -156,21 +159,25 @@ class Zone:
             reply.set_rcode(dns.rcode.REFUSED)
             return
         reply.flags |= dns.flags.AA
-        records = self._records(tuple(label.lower() for label in name.relativize(self.apex).labels))
+        records = self._records(tuple(label.lower() for label in name.relativize(self.apex).labels), kind)
         if records is None:
             reply.set_rcode(dns.rcode.NXDOMAIN)
-        else:
-            for found in records:
-                if kind in (found.rdtype, dns.rdatatype.ANY):
-                    _add(reply.answer, name, found)
-                    if isinstance(found, SRV) and found.target.is_subdomain(self.apex):
-                        for host in _hosts(found.target.labels[0]):
-                            _add(reply.additional, found.target, _address(host))
-        if not reply.answer:
-            _add(reply.authority, self.apex, self._soa())
+            records = []
+        wanted = [record for record in records if kind in (record.rdtype, dns.rdatatype.ANY)]
+        for each in dict.fromkeys(record.rdtype for record in wanted):
+            same = [record for record in wanted if record.rdtype == each]
+            reply.answer.append(dns.rrset.from_rdata_list(name, TTL, same))
+        for target in {record.target for record in wanted if isinstance(record, SRV)}:
+            if target.is_subdomain(self.apex):
+                glue = [dns.rrset.from_rdata(target, TTL, _address(host)) for host in _hosts(target.labels[0])]
+                reply.additional.extend(glue)
+        if not wanted:
+            reply.authority.append(dns.rrset.from_rdata(self.apex, TTL, self._soa()))
 
-    def _records(self, labels: tuple[bytes, ...]) -> Iterable[dns.rdata.Rdata] | None:
-        """Return the records at a name in the zone; None if there is no such name."""
+    def _records(
+        self, labels: tuple[bytes, ...], kind: dns.rdatatype.RdataType
+    ) -> Sequence[SOA | SRV | A | AAAA] | None:
+        """Return the records at a name in the zone, at least those of `kind`; None if there is no such name."""
         match labels:
             case ():
                 return [self._soa()]
@@ -180,48 +187,52 @@ class Zone:
                 return [_address(each) for each in _hosts(host)] or None
             case (*words, b"_tcp", b"service") if words and words[0].startswith(b"_"):
                 name = b".".join(words)[1:]
-                return list(self._srv(name)) if name in self._named else None
+                return self._srv(name) if name in self._named else None
             case (*words, b"service"):
                 name = b".".join(words)
                 if name in self._named:
-                    return [*self._srv(name), *self._first(name)]
+                    srv = [] if kind in (dns.rdatatype.A, dns.rdatatype.AAAA) else self._srv(name)
+                    return [*srv, *([] if kind == dns.rdatatype.SRV else self._first(name))]
                 return [] if name in self._above else None
         return None
 
-    def _srv(self, name: bytes) -> Iterator[SRV]:
-        for place in self._sample(_places(self._named[name])):
+    def _srv(self, name: bytes) -> list[SRV]:
+        records = []
+        for place in self._sample(self._places(name)):
             target = place.host
             if not isinstance(target, dns.name.Name):
                 target = dns.name.Name([_hex(target), ADDRESS, *self.apex.labels])
-            yield SRV(IN, dns.rdatatype.SRV, place.priority, place.weight, place.port, target)
+            records.append(SRV(IN, dns.rdatatype.SRV, place.priority, place.weight, place.port, target))
+        return records
 
-    def _first(self, name: bytes) -> Iterator[A | AAAA]:
-        """Yield the addresses of the first priority."""
-        numbers = [place for place in _places(self._named[name]) if not isinstance(place.host, dns.name.Name)]
-        first = min((place.priority for place in numbers), default=0)
-        for place in self._sample([place for place in numbers if place.priority == first]):
-            if not isinstance(place.host, dns.name.Name):
-                yield _address(place.host)
+    def _first(self, name: bytes) -> list[A | AAAA]:
+        """Return the addresses of the first priority."""
+        numbers = [place for place in self._places(name) if not isinstance(place.host, dns.name.Name)]
+        first = [place for place in numbers if place.priority == numbers[0].priority]
+        return [_address(place.host) for place in self._sample(first) if not isinstance(place.host, dns.name.Name)]
+
+    def _places(self, name: bytes) -> list[_Place]:
+        """Return the providers of a name, those of the first priority first."""
+        if name not in self._made:
+            found = [
+                _Place(each.priority, each.weight, *there)
+                for each in self._named[name]
+                if (there := _port_and_host(each.address)) is not None
+            ]
+            self._made[name] = sorted(found, key=lambda place: place.priority)
+        return self._made[name]
 
     def _sample(self, places: list[_Place]) -> list[_Place]:
-        if len(places) > MOST:
-            places = list(places)
-            self._rng.shuffle(places)
-        return places[:MOST]
+        if len(places) <= MOST:
+            return places
+        places = list(places)
+        self._rng.shuffle(places)
+        return sorted(places, key=lambda place: place.priority)[:MOST]
 
     def _soa(self) -> SOA:
         return SOA(IN, dns.rdatatype.SOA, *self._soa_names, self._version, TTL, TTL, TTL, TTL)
 
 
-def _places(providers: Iterable[Provider]) -> list[_Place]:
-    return [
-        _Place(each.priority, each.weight, *found)
-        for each in providers
-        if (found := _port_and_host(each.address)) is not None
-    ]
-
-
-@lru_cache(16_384)  # of an address, as a reply may need hundreds
 def _port_and_host(address: str) -> tuple[int, Host] | None:
     """Return where a provider is; None without a port, or without a host that the DNS can name."""
     try:
@@ -252,15 +263,6 @@ def _address(host: IPv4Address | IPv6Address) -> A | AAAA:
     if isinstance(host, IPv4Address):
         return A(IN, dns.rdatatype.A, str(host))
     return AAAA(IN, dns.rdatatype.AAAA, host.compressed.partition("%")[0])
-
-
-def _add(section: list[dns.rrset.RRset], name: dns.name.Name, found: dns.rdata.Rdata) -> None:
-    """Add a record to the section, beside those of its name and type."""
-    for known in section:
-        if known.match(name, IN, found.rdtype, dns.rdatatype.NONE):
-            known.add(found, TTL)
-            return
-    section.append(dns.rrset.from_rdata(name, TTL, found))
 
 
 def _form_error(wire: bytes) -> bytes | None:
