@@ -54,7 +54,8 @@ NEEDS_PIP = (22, 3)  # the first version with `pip --python`
 OTHER_PYTHONS = ("3.12", "3.13")
 ROOMS = ("protocols", "discovery", "calls", "documents")
 
-EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "editor", "iceberg", "delta", "trust", "dns")
+EXTRAS = ("documents", "journal", "objects", "spark", "java", "template", "editor", "iceberg", "delta", "trust")
+EXTRAS += ("dns", "telemetry")
 
 # The locks, in the order in which they are made: each follows the versions of those above. Arguments of uv pip compile.
 LOCKED = (

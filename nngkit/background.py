@@ -58,6 +58,12 @@ class UnderTrio:
         finally:
             await self._after_end()
 
+    @property
+    def closed(self) -> bool:
+        """True once its block has ended, or begun to end."""
+        background: Background | None = self.__dict__.get("_background")
+        return "_is_closed" in self.__dict__ or (background is not None and background.is_over)
+
     async def _before_end(self) -> None:
         """Close what the tasks use, while they still run."""
 
@@ -127,6 +133,11 @@ class Background:
     def failure(self) -> Exception | None:
         """Exception of the first task that failed, which ends the block."""
         return self._failure
+
+    @property
+    def is_over(self) -> bool:
+        """True once the tasks were cancelled."""
+        return self._inner is not None and self._inner.cancel_scope.cancel_called
 
     def ended(self, why: str) -> Exception:
         """Return the error for waiters of an object that has ended: that of the task that failed, else Closed."""

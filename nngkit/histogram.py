@@ -13,11 +13,32 @@ A percentile is off by at most 1 %; least, most and mean are exact.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 FLOOR: Final = 1e-9  # seconds: less counts as this; no clock here resolves less
 STEP: Final = math.log(1.01)
+BOUNDS: Final = tuple(each * 10.0**power for power in range(-4, 2) for each in (1, 2.5, 5))
+"""Upper bounds of the buckets of a distribution, in seconds: three for each power of ten, from 100 us to 50 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Measurements by BOUNDS. `counts`: those up to each bound, smaller ones included; `count`, `total`: of all."""
+
+    counts: tuple[int, ...] = (0,) * len(BOUNDS)
+    count: int = 0
+    total: float = 0.0
+
+    def __add__(self, other: Distribution) -> Distribution:
+        counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        return Distribution(counts, self.count + other.count, self.total + other.total)
+
+
+NO_TIMES: Final = Distribution()
 
 
 class Histogram:
@@ -52,6 +73,13 @@ class Histogram:
         for seconds in several:
             bucket = floor(log(max(seconds, FLOOR) / FLOOR) / STEP)
             buckets[bucket] = buckets.get(bucket, 0) + 1
+
+    def distribution(self) -> Distribution:
+        """Return the measurements by BOUNDS, each counted within 1 % of its value."""
+        counts = [0] * (len(BOUNDS) + 1)
+        for bucket, count in self._buckets.items():
+            counts[bisect_left(BOUNDS, FLOOR * math.exp((bucket + 0.5) * STEP))] += count
+        return Distribution(tuple(accumulate(counts[:-1])), self.count, self.total)
 
     @property
     def mean(self) -> float:

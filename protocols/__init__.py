@@ -15,7 +15,7 @@ docs/protocols.md has the guarantees, queues and drop policies of each.
 
 from nngkit.protocols._core.guard import Cut
 from nngkit.protocols._core.pipe import PeerEvent, Pipe, PipeStats, Stats
-from nngkit.protocols._core.pool import limit_pipes
+from nngkit.protocols._core.pool import limit_pipes, pool
 from nngkit.protocols._nng.library import Payload
 from nngkit.protocols._nng.tls import TLS
 from nngkit.protocols._socket.options import UNLIMITED
@@ -66,4 +66,5 @@ __all__ = [
     "Timeout",
     "Topics",
     "limit_pipes",
+    "pool",
 ]

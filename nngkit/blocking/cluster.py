@@ -18,6 +18,7 @@ from nngkit.cluster.endpoint import EndpointOptions, F
 from nngkit.cluster.messages import ClusterGap
 from nngkit.cluster.shell import jobs as _jobs
 from nngkit.cluster.shell import sharing as _sharing
+from nngkit.cluster.shell.stats import EndpointStats
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.hosted import hosted
 from nngkit.loop_waits import on_behalf
@@ -143,6 +144,11 @@ class Endpoint(Node[E]):
     def refused(self) -> dict[str, int]:
         """Refusals of what other nodes called themselves or wanted to do, by code: "binding", "right". With a trust."""
         return self._opened.refused
+
+    @property
+    def stats(self) -> EndpointStats:
+        """Counters of this node and of its parts."""
+        return self._opened.stats
 
     @on_behalf
     def joined(self, timeout: float | None = None) -> None:

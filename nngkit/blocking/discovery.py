@@ -17,6 +17,7 @@ from nngkit.discovery import resolver as _resolver
 from nngkit.discovery import service as _service
 from nngkit.discovery import service_discovery as _service_discovery
 from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
+from nngkit.discovery.daemon import DaemonStats
 from nngkit.discovery.history import History
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Event, Provider, RoundFigures, Status
@@ -429,8 +430,6 @@ class Daemon(Blocking[_daemon.Daemon]):
     history    keeps the changes, and is read for callers; the daemon does not close it
     id         see ServiceDiscovery
 
-    `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
-
     Raises ConfigError for a listener that other machines can reach, without a trust or certificates of them. Entering
     raises it for an invalid address, and Unreachable for one that cannot be listened on.
     """
@@ -464,6 +463,11 @@ class Daemon(Blocking[_daemon.Daemon]):
     def watching(self) -> int:
         """Number of callers' requests that wait for a change."""
         return self._opened.watching
+
+    @property
+    def stats(self) -> DaemonStats:
+        """Counters of requests and surveys, and of the providers at present."""
+        return self._opened.stats
 
     @on_behalf
     def run(self, on_event: Callable[[Event], object] | None = None) -> None:

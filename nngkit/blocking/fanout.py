@@ -15,6 +15,7 @@ from nngkit.fanout.durable import messages
 from nngkit.fanout.durable import server as _server
 from nngkit.fanout.durable.consumer import ConsumerStats
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch
+from nngkit.fanout.durable.server import ConsumerServerStats
 from nngkit.fanout.numbered import following as _following
 from nngkit.fanout.numbered import publisher as _publisher
 from nngkit.fanout.numbered import subscriber as _subscriber
@@ -197,6 +198,11 @@ class ConsumerServer(Blocking[_server.ConsumerServer]):
     def consumers(self, name: str = "") -> list[messages.ConsumerInfo]:
         """Return the state of a consumer, or of all, by name and partition. Raises NotFound, Damaged."""
         return self._do(_server.ConsumerServer.consumers, name)
+
+    @property
+    def stats(self) -> ConsumerServerStats:
+        """Counters; of consumers those that were used since the server began."""
+        return self._opened.stats
 
 
 class Following(Blocking[_following.Following]):

@@ -43,7 +43,7 @@ from nngkit.calls.messages import (
     parse_request,
 )
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
-from nngkit.histogram import Histogram
+from nngkit.histogram import Distribution, Histogram
 from nngkit.protocols import Payload, Rep, Request
 from nngkit.trust import Trust
 
@@ -191,6 +191,10 @@ class Running:
             "p99": times.at(0.99) if known else None,
             "refused": {} if self.permits is None else dict(self.permits.rights.refusals),
         }
+
+    def times(self) -> Distribution:
+        """Return the times of the calls so far."""
+        return self._counted().distribution()
 
     def _counted(self) -> Histogram:
         self._times.add_many(self._recent)

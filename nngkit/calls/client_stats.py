@@ -4,64 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from nngkit.calls.pool import Member, Outcome
 from nngkit.discovery.provider import Provider, State
+from nngkit.histogram import NO_TIMES
+from nngkit.instruments import ByCode, Gauge, Instrument, Real, Seconds, Spread, Total
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderStats:
-    """One provider as the client sees it. Times are seconds; None before the first reply.
-
-    outstanding   calls in progress, streams included
-    outcomes      ends of attempts: "reply", "error" (of the handler), "refused" (not run); of the network: "timeout",
-                  "lost", "bad" (unintelligible); "cancelled" (by the caller, or because another attempt of a hedged
-                  call won)
-    ejected       it gets no calls, because it failed again and again
-    share         of its calls that it gets, below 1 after an ejection
-    """
+    """One provider as the client sees it. Times are those of replies; None before the first."""
 
     provider: Provider
     state: State
-    connected: bool
-    ejected: bool
-    share: float
-    outstanding: int
-    requests: int
-    outcomes: Mapping[Outcome, int]
-    mean: float | None
-    p50: float | None
-    p99: float | None
+    connected: Annotated[bool, Instrument("gauge")]
+    """True while the provider is connected."""
+    ejected: Annotated[bool, Instrument("gauge")]
+    """True while it gets no calls, because it failed again and again."""
+    share: Real
+    """Share of its calls that it gets, below 1 after an ejection."""
+    outstanding: Gauge
+    """Calls in progress, streams included."""
+    requests: Total
+    """Attempts sent to the provider."""
+    outcomes: Annotated[Mapping[Outcome, int], Instrument("counter", label="outcome")]
+    """Ends of attempts: "reply", "error" (of the handler), "refused" (not run); of the network: "timeout", "lost",
+    "bad" (unintelligible); "cancelled" (by the caller, or because another attempt of a hedged call won)."""
+    mean: Seconds
+    """Mean time from request to reply."""
+    p50: Seconds
+    """Median time from request to reply."""
+    p99: Seconds
+    """99th percentile of the time from request to reply."""
+    times: Spread = NO_TIMES
+    """Time from request to reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """Counters of a Client, and its providers by address.
+    """Counters of a Client, and its `providers` by address."""
 
-    requests     calls begun by the program, of which `failed` raised, `errors` of them an error of the handler
-    retried, hedged   further attempts; over_budget: those that the retry budget did not allow
-    hedge_wins   hedged calls that the second attempt won
-    refused      attempts that a provider refused without running them
-    ejections    of providers; failovers, failbacks: to a worse lane, and back to one that was left
-    unusable     providers whose address cannot be dialed
-    denied       providers that may not offer the service, by code: connections that were ended
-    """
-
-    requests: int
-    failed: int
-    errors: int
-    retried: int
-    refused: int
-    hedged: int
-    hedge_wins: int
-    over_budget: int
-    ejections: int
-    failovers: int
-    failbacks: int
-    unusable: int
-    cancels_dropped: int
-    denied: Mapping[str, int]
-    providers: Mapping[str, ProviderStats]
+    requests: Total
+    """Calls begun by the program."""
+    failed: Total
+    """Calls that raised."""
+    errors: Total
+    """Calls that raised an error of the handler."""
+    retried: Total
+    """Further attempts after one that failed."""
+    refused: Total
+    """Attempts that a provider refused without running them."""
+    hedged: Total
+    """Second attempts beside a slow first one."""
+    hedge_wins: Total
+    """Hedged calls that the second attempt won."""
+    over_budget: Total
+    """Attempts that the retry budget did not allow."""
+    ejections: Total
+    """Ejections of providers."""
+    failovers: Total
+    """Changes to a worse lane."""
+    failbacks: Total
+    """Returns to a lane that was left."""
+    unusable: Gauge
+    """Providers whose address cannot be dialed."""
+    cancels_dropped: Total
+    """Cancellations that were not sent, as too many waited."""
+    denied: ByCode
+    """Providers that may not offer the service, by code: connections that were ended."""
+    providers: Annotated[Mapping[str, ProviderStats], Instrument("label", label="provider")]
 
 
 def provider_stats(member: Member, now: float) -> ProviderStats:
@@ -79,4 +91,5 @@ def provider_stats(member: Member, now: float) -> ProviderStats:
         mean=times.mean if times.count else None,
         p50=times.at(0.5) if times.count else None,
         p99=times.at(0.99) if times.count else None,
+        times=times.distribution(),
     )

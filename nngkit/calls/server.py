@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -43,6 +43,8 @@ from nngkit.discovery.provider import PRIORITY, Provider
 from nngkit.discovery.service import OnQuestion, Service, check_callable
 from nngkit.discovery.settings import ServiceSettings, names_daemons
 from nngkit.errors import ConfigError
+from nngkit.histogram import NO_TIMES
+from nngkit.instruments import ByCode, ByKind, Gauge, Seconds, Spread, Total
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols.own_host import own_host, reachable
 from nngkit.trust import Choice, Trust, chosen
@@ -59,27 +61,32 @@ MOST_CONCURRENCY: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ServerStats:
-    """Counters of a Server. Times are seconds; None before the first call.
+    """Counters of a Server, and of its `socket`. Times are those of handlers; None before the first call."""
 
-    requests      calls received; control messages (cancellations, streams' next parts) are not counted
-    replies       results sent; errors: replies with an error, by kind
-    in_progress   handlers running, streams included; queued: calls that wait for one
-    bad           messages that are no requests
-    abandoned     threads that run on after their caller has given up
-    refused       calls and connections of callers that may not call this service, by code
-    """
-
-    requests: int = 0
-    replies: int = 0
-    errors: Mapping[str, int] = field(default_factory=dict)
-    in_progress: int = 0
-    queued: int = 0
-    bad: int = 0
-    abandoned: int = 0
-    mean: float | None = None
-    p50: float | None = None
-    p99: float | None = None
-    refused: Mapping[str, int] = field(default_factory=dict)
+    requests: Total = 0
+    """Calls received, without control messages (cancellations, streams' next parts)."""
+    replies: Total = 0
+    """Results sent."""
+    errors: ByKind = field(default_factory=dict)
+    """Replies with an error, by kind."""
+    in_progress: Gauge = 0
+    """Handlers running, streams included."""
+    queued: Gauge = 0
+    """Calls that wait for a handler."""
+    bad: Total = 0
+    """Messages that are no requests."""
+    abandoned: Gauge = 0
+    """Threads that run on after their caller has given up."""
+    mean: Seconds = None
+    """Mean time of a call."""
+    p50: Seconds = None
+    """Median time of a call."""
+    p99: Seconds = None
+    """99th percentile of the time of a call."""
+    times: Spread = NO_TIMES
+    """Time of a call."""
+    refused: ByCode = field(default_factory=dict)
+    """Calls and connections of callers that may not call this service, by code."""
     socket: Stats = field(default_factory=Stats)
 
 
@@ -351,7 +358,7 @@ class Server(UnderTrio):
     @property
     def stats(self) -> ServerStats:
         """Counters of calls, and of the socket. Any thread may read them."""
-        return ServerStats(**self._running.counters(), socket=self._rep.stats)
+        return ServerStats(**self._running.counters(), times=self._running.times(), socket=self._rep.stats)
 
     def update(self, **changes: Any) -> None:
         """Change the record as `Service.update` does: version, zone, priority, weight, tags, load."""

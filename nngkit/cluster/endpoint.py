@@ -70,6 +70,7 @@ from nngkit.cluster.shell.options import (
 )
 from nngkit.cluster.shell.sharing import Shared
 from nngkit.cluster.shell.sockets import SocketTransport
+from nngkit.cluster.shell.stats import EndpointStats, endpoint_stats
 from nngkit.cluster.shell.workers import Workers
 from nngkit.cluster.status import ClusterStatus, ClusterTree
 from nngkit.cluster.transport import Transport
@@ -349,6 +350,11 @@ class Endpoint(UnderTrio):
     def refused(self) -> dict[str, int]:
         """Refusals of what other nodes called themselves or wanted to do, by code: "binding", "right". With a trust."""
         return dict(self._rights.refusals)
+
+    @property
+    def stats(self) -> EndpointStats:
+        """Counters of this node and of its parts."""
+        return endpoint_stats(self._node)
 
     @property
     def journal_dropped(self) -> int:

@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Final, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, ClassVar, Final, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
 import trio
@@ -38,6 +38,7 @@ from nngkit.devices.examining import DirectionStats, Examination, Rate, Side, Ta
 from nngkit.devices.kinds import kind_of
 from nngkit.devices.rings import Place, find_ring
 from nngkit.errors import BadMessage, Closed, ConfigError
+from nngkit.instruments import Gauge, Instrument, Label, Real, Total
 from nngkit.protocols import (
     DEFAULT,
     Bus,
@@ -49,6 +50,7 @@ from nngkit.protocols import (
     Req,
     Respondent,
     Socket,
+    Stats,
     Surveyor,
 )
 from nngkit.protocols.relaying import MOST_HOPS, Passing, Relay, Returned
@@ -69,14 +71,38 @@ Tap = Callable[[TappedMessage], object] | Pub | Bus
 class PeerStats:
     """Counters of a connection of a device, and its rates since the last call of `Device.peers`, per second."""
 
-    side: Side
-    peer: str
-    read: int
-    written: int
-    queued: int
-    dropped: int
-    read_rate: float
-    written_rate: float
+    side: Annotated[Side, Instrument("label")]
+    peer: Label
+    read: Total
+    """Messages read from the connection."""
+    written: Total
+    """Messages written to the connection."""
+    queued: Gauge
+    """Messages that wait to be written."""
+    dropped: Total
+    """Messages dropped at the connection."""
+    read_rate: Real
+    """Messages read per second."""
+    written_rate: Real
+    """Messages written per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStats:
+    """Counters of a device. `front`, `back`: those of its sockets."""
+
+    up: DirectionStats
+    down: DirectionStats
+    in_flight: Gauge
+    """Requests, or surveys, in progress."""
+    unanswered: Total
+    """Requests dropped without a reply."""
+    rings: Total
+    """Requests and surveys dropped because this device had sent them before."""
+    far: Total
+    """Requests and surveys dropped because they had passed too many devices."""
+    front: Stats
+    back: Stats
 
 
 class Device:
@@ -248,6 +274,17 @@ class Device:
         """Number of messages received and not passed on; in a queue, of requests without a reply."""
         open_now = self.in_flight if isinstance(self.back, Req) else 0
         return sum(each.received - each.passed - each.dropped for each in (self.up, self.down)) - open_now
+
+    @property
+    def stats(self) -> DeviceStats:
+        """All counters. Any thread may read them."""
+        counts = self.in_flight, self.unanswered, self.rings, self.far
+        return DeviceStats(replace(self.up), replace(self.down), *counts, self.front.stats, self.back.stats)
+
+    @property
+    def closed(self) -> bool:
+        """True once `run` has ended."""
+        return self.ended.is_set()
 
     def peers(self) -> list[PeerStats]:
         """Return the counters of each connection, and its rates since the last call."""

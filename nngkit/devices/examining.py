@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Final, Literal
 
 from nngkit.errors import ConfigError
+from nngkit.instruments import BytesTotal, Total
 
 MOST_REMEMBERED: Final = 65_536  # bodies that `Once` remembers; the oldest beyond are forgotten
 BURST: Final = 0.05  # seconds of a rate that may be forwarded at once
@@ -34,15 +35,16 @@ class TappedMessage:
 
 @dataclass(slots=True)
 class DirectionStats:
-    """Counters of one direction: `received`, `passed` on (queue, up: requests answered), `size` received, in bytes.
+    """Counters of one direction."""
 
-    `dropped` counts messages that a filter, or `once`, has left out.
-    """
-
-    received: int = 0
-    passed: int = 0
-    size: int = 0
-    dropped: int = 0
+    received: Total = 0
+    """Messages received."""
+    passed: Total = 0
+    """Messages passed on (queue, up: requests answered)."""
+    size: BytesTotal = 0
+    """Bytes received."""
+    dropped: Total = 0
+    """Messages that a filter, or `once`, has left out."""
 
 
 class Once:

@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import trio
 
@@ -33,7 +33,7 @@ from nngkit.discovery._ask_desk import AskDesk
 from nngkit.discovery._watch_desk import WatchDesk
 from nngkit.discovery.domains import domain_of, other_domain
 from nngkit.discovery.history import Change, History
-from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
+from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures, State
 from nngkit.discovery.queries import (
     NO_HISTORY,
     ChangeRecord,
@@ -45,12 +45,13 @@ from nngkit.discovery.queries import (
     parse_daemon_query,
 )
 from nngkit.discovery.questions.messages import is_ask_query
-from nngkit.discovery.service_discovery import ServiceDiscovery
+from nngkit.discovery.service_discovery import DiscoveryStats, ServiceDiscovery
 from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
 from nngkit.errors import BadMessage, Closed, ConfigError, Full, NngkitError, TooLarge
-from nngkit.protocols import TLS, PeerEvent, Rep, Request
+from nngkit.instruments import Gauge, Instrument, Total
+from nngkit.protocols import TLS, PeerEvent, Rep, Request, Stats
 from nngkit.protocols.own_host import check_guarded
 from nngkit.trust import OPEN, Choice, chosen
 
@@ -58,7 +59,32 @@ log = logging.getLogger("nngkit.discovery")
 
 GATHER: Final = 0.001  # seconds, so that watchers that were answered together are read together
 STORE: Final = 0.5  # seconds between two additions to the history
+COUNTERS: Final = ("requests", "bad_requests", "snapshots", "unanswered", "other_domain")
 ANSWERING: Final = 4096  # cap on open requests; requests above it are left unanswered and counted
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStats:
+    """Counters of a daemon. `discovery`: those of its surveys; `socket`: of its query socket."""
+
+    requests: Total
+    """Requests of callers."""
+    bad_requests: Total
+    """Requests that could not be read."""
+    snapshots: Total
+    """Whole views sent to callers."""
+    unanswered: Total
+    """Requests left unanswered, as too many were open."""
+    other_domain: Total
+    """Requests of callers of another domain."""
+    watching: Gauge
+    """Requests that wait for a change."""
+    providers: Annotated[Mapping[str, int], Instrument("gauge", label="state")]
+    """Providers by state."""
+    up: Annotated[Mapping[str, int], Instrument("gauge", label="service")]
+    """Providers that are up, by service."""
+    discovery: DiscoveryStats
+    socket: Stats
 
 
 class Daemon(UnderTrio):
@@ -69,8 +95,6 @@ class Daemon(UnderTrio):
     trust      for both sockets: a Trust, or OPEN; default: NNGKIT_TRUST
     history    keeps the changes, and is read for callers; the daemon does not close it
     id         see ServiceDiscovery
-
-    `stats` counts "requests", "bad requests", "snapshots", "unanswered" ones, and those of an "other domain".
 
     Raises ConfigError for a listener that other machines can reach, without a trust or certificates of them. Entering
     raises it for an invalid address, and Unreachable for one that cannot be listened on.
@@ -104,7 +128,7 @@ class Daemon(UnderTrio):
             tls=tls,
             trust=trust,
         )
-        self.stats: Counter[str] = Counter()
+        self._counters = dict.fromkeys(COUNTERS, 0)
         self._old = False  # True once a caller of an older version has asked
         self._tls = tls
         self._trust = trust
@@ -161,6 +185,24 @@ class Daemon(UnderTrio):
     def watching(self) -> int:
         """Number of callers' requests that wait for a change."""
         return len(self._watches)
+
+    @property
+    def stats(self) -> DaemonStats:
+        """Counters of requests and surveys, and of the providers at present."""
+        states = dict.fromkeys((each.value for each in State), 0)
+        up: dict[str, int] = {}
+        for row in self.discovery.view():
+            name = row.provider.name
+            states[row.state.value] += 1
+            up[name] = up.get(name, 0) + (row.state is State.UP)
+        return DaemonStats(
+            **self._counters,
+            watching=self.watching,
+            providers=states,
+            up=up,
+            discovery=self.discovery.stats,
+            socket=self._rep.stats,
+        )
 
     async def run(self, on_event: Callable[[Event], object] | None = None) -> None:
         """Run until cancelled, calling `on_event` in the loop for each change. Raises Full, see `events`."""
@@ -229,10 +271,10 @@ class Daemon(UnderTrio):
             while True:
                 for request in await self._rep.arecv_many():
                     if domain_of(request.body) == domain and (watch := parse_watch_query(request.body)) is not None:
-                        self.stats["requests"] += 1
+                        self._counters["requests"] += 1
                         self._watches.add(watch, request)  # without a task: there are thousands, and most wait
                     elif open_now >= ANSWERING:
-                        self.stats["unanswered"] += 1
+                        self._counters["unanswered"] += 1
                     else:
                         open_now += 1
                         self._background.start(answer, request)
@@ -240,10 +282,10 @@ class Daemon(UnderTrio):
 
     async def _answer(self, request: Request) -> bytes:
         peer = request.pipe.address if request.pipe else None
-        self.stats["requests"] += 1
+        self._counters["requests"] += 1
         ours = self.discovery.domain
         if (theirs := domain_of(request.body)) != ours:
-            self.stats["other domain"] += 1
+            self._counters["other_domain"] += 1
             return RefusedReply(self.discovery.id, "unavailable", other_domain(ours, theirs)).encode()
         if is_ask_query(request.body):
             asked = await self._desk.answer(request.body, request.pipe.id if request.pipe else 0, peer)
@@ -252,7 +294,7 @@ class Daemon(UnderTrio):
         try:
             query = parse_daemon_query(request.body, peer)
         except (BadMessage, TooLarge) as error:
-            self.stats["bad requests"] += 1
+            self._counters["bad_requests"] += 1
             return RefusedReply(self.discovery.id, "bad message", str(error)).encode()
         if isinstance(query, HistoryQuery):
             return (await self._past(query)).encode()
@@ -260,7 +302,7 @@ class Daemon(UnderTrio):
             self._old = True
             log.warning("caller at %s speaks version 1: priorities are left out of its replies", peer)
         if isinstance(query, SnapshotQuery):
-            self.stats["snapshots"] += query.after is None
+            self._counters["snapshots"] += query.after is None
         return self.discovery.answer(query).encode(self.discovery.now())
 
     async def _past(self, query: HistoryQuery) -> HistoryReply | RefusedReply:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -43,6 +43,7 @@ from nngkit.discovery.questions.messages import is_question
 from nngkit.discovery.questions.values import Facts
 from nngkit.discovery.settings import ServiceSettings
 from nngkit.errors import BadMessage, ConfigError, NngkitError, TooLarge
+from nngkit.instruments import ByCode, Total
 from nngkit.protocols import TLS, PeerEvent, Query, Respondent, Stats
 from nngkit.redial import SilentPeers
 from nngkit.trust import Choice, Rights, Trust, chosen
@@ -62,21 +63,25 @@ HEARD: Final = 0.25  # seconds for daemons to disconnect after a goodbye, as our
 
 @dataclass(frozen=True, slots=True)
 class ServiceStats:
-    """Counters of a Service. `skipped`: queries and questions left unanswered, over the cap on replies in progress.
+    """Counters of a Service. `socket`: those of its socket."""
 
-    `other_domain`: queries of daemons of another domain. `socket`: the counters of its socket. `refused`: queries and
-    questions of daemons that call themselves by another's name, by code.
-    """
-
-    queries: int = 0
-    text_queries: int = 0
-    answers: int = 0
-    bad: int = 0
-    skipped: int = 0
-    other_domain: int = 0
-    questions: int = 0
+    queries: Total = 0
+    """Queries of daemons."""
+    text_queries: Total = 0
+    """Queries in the text form."""
+    answers: Total = 0
+    """Queries and questions answered."""
+    bad: Total = 0
+    """Messages that are no queries."""
+    skipped: Total = 0
+    """Queries and questions left unanswered, over the cap on replies in progress."""
+    other_domain: Total = 0
+    """Queries of daemons of another domain."""
+    questions: Total = 0
+    """Questions received."""
     socket: Stats = field(default_factory=Stats)
-    refused: Mapping[str, int] = field(default_factory=dict)
+    refused: ByCode = field(default_factory=dict)
+    """Queries and questions of daemons that call themselves by another's name, by code."""
 
 
 class Service(UnderTrio):

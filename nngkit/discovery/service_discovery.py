@@ -19,7 +19,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -44,6 +44,7 @@ from nngkit.discovery.registry.resolution import Resolution, give_reason
 from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
+from nngkit.instruments import ByCode, ByKind
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 from nngkit.trust import Choice, Trust, chosen
 from nngkit.trust.rights import own_id
@@ -59,17 +60,16 @@ SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: witho
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryStats:
-    """Counters of a ServiceDiscovery.
+    """Counters of a ServiceDiscovery. `socket`: those of the survey socket."""
 
-    `counters`: replies and refusals by kind (registry.py's COUNTERS), questions and their answers (question_round.py's
-    COUNTERS), and connections: "pipes joined", "pipes left", "pipes refused" (by `admit`), "pipes cut" (for flooding).
-    `socket`: the counters of the survey socket. `refused`: records of members that may not state them, by code:
-    "binding", "right"; among the counters too, as "refused: binding".
-    """
-
-    counters: Mapping[str, int]
+    counters: ByKind
+    """Replies and refusals by kind (registry.py's COUNTERS), questions and their answers (question_round.py's
+    COUNTERS), and connections: "pipes joined", "pipes left", "pipes refused" (by `admit`), "pipes cut" (for
+    flooding)."""
     socket: Stats
-    refused: Mapping[str, int] = field(default_factory=dict)
+    refused: ByCode = field(default_factory=dict)
+    """Records of members that may not state them, by code: "binding", "right"; among the counters too, as "refused:
+    binding"."""
 
 
 class ServiceDiscovery(UnderTrio):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nngkit.documents.versions import EditStream
+from nngkit.instruments import ByKind, BytesTotal, Total
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +38,43 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class PeerStats:
-    """Counters of a peer since it was opened: BUS messages, edits, requests, and bytes of messages.
+    """Counters of a peer since it was opened. `history.Counts` tells more of `delivered` to `differed`."""
 
-    `sent`, `received`: BUS messages. `bytes_sent` counts each message once per connected peer. `edits`: local edits.
-    `delivered`, `duplicates`, `held`, `gaps`, `overflow`, `old`, `differed`: see history.Counts. `requests`: own
-    repair requests, of which `failed` got no reply; `request_bytes`: the bytes of these requests and their replies.
-    `answered`: requests of other peers, by kind. `early`: messages on a connection before its first heartbeat.
-    `not_open`: messages about documents that are not open here. `refused`: rejected input, by kind.
-    """
-
-    sent: int
-    received: int
-    bytes_sent: int
-    bytes_received: int
-    edits: int
-    delivered: int
-    duplicates: int
-    held: int
-    gaps: int
-    overflow: int
-    old: int
-    differed: int
-    requests: int
-    failed: int
-    request_bytes: int
-    answered: dict[str, int]
-    early: int
-    not_open: int
-    refused: dict[str, int]
+    sent: Total
+    """BUS messages sent."""
+    received: Total
+    """BUS messages received."""
+    bytes_sent: BytesTotal
+    """Bytes sent, each message once per connected peer."""
+    bytes_received: BytesTotal
+    """Bytes of messages received."""
+    edits: Total
+    """Local edits."""
+    delivered: Total
+    """Edits delivered."""
+    duplicates: Total
+    """Edits received again."""
+    held: Total
+    """Edits held back until what they depend on has come."""
+    gaps: Total
+    """Gaps found in streams of edits."""
+    overflow: Total
+    """Edits dropped beyond the limit of those held."""
+    old: Total
+    """Edits of earlier runs."""
+    differed: Total
+    """Edits that differed from one with the same number."""
+    requests: Total
+    """Own repair requests."""
+    failed: Total
+    """Own repair requests that got no reply."""
+    request_bytes: BytesTotal
+    """Bytes of own repair requests and their replies."""
+    answered: ByKind
+    """Requests of other peers, by kind."""
+    early: Total
+    """Messages on a connection before its first heartbeat."""
+    not_open: Total
+    """Messages about documents that are not open here."""
+    refused: ByKind
+    """Rejected input, by kind."""

@@ -32,12 +32,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import trio
 
 from nngkit.background import UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStored, TimedOut, TooLarge
+from nngkit.instruments import Bytes, BytesTotal, Gauge, Instrument, Label, Problem, Total
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.reader import open_journal, read
 from nngkit.journal.record import EARLIEST, LATEST, WHO, Record, encode_headers, encode_origin
@@ -57,25 +58,29 @@ Headers = Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None
 
 @dataclass(slots=True)
 class StreamStats:
-    """Counters of one input. `received` records; `dropped` because the buffer was full; `refused` with NotStored;
-    `bad` requests; `lost`: gaps in numbered messages; `unseen`: dropped by the socket."""
+    """Counters of one input of a recorder."""
 
-    topic: str
-    protocol: str
-    received: int = 0
-    size: int = 0
-    dropped: int = 0
-    refused: int = 0
-    bad: int = 0
+    topic: Label
+    protocol: Label
+    received: Total = 0
+    """Records received."""
+    size: BytesTotal = 0
+    """Bytes of the records received."""
+    dropped: Total = 0
+    """Records dropped because the buffer was full."""
+    refused: Total = 0
+    """Records refused with NotStored."""
+    bad: Total = 0
+    """Requests that are no records."""
     socket: Socket | None = field(default=None, repr=False)
 
     @property
-    def lost(self) -> int:
+    def lost(self) -> Total:
         """Numbered messages that did not arrive."""
         return 0 if self.socket is None else self.socket.stats.lost
 
     @property
-    def unseen(self) -> int:
+    def unseen(self) -> Total:
         """Messages that the socket dropped: too large, malformed, or arriving faster than they were recorded."""
         if self.socket is None:
             return 0
@@ -86,21 +91,26 @@ class StreamStats:
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """`end`: one past the last record on disk. `waiting`: bytes not yet on disk. `failure`: the current error of the
-    disk or of sealing. `torn`: bytes that a killed recorder had written in part; `salvaged`: records lost to earlier
-    damage."""
+    """State and counters of a recorder."""
 
-    partition: int
-    start: int
-    sealed: int
-    end: int
-    waiting: int
+    partition: Annotated[int, Instrument("label")]
+    start: Gauge
+    """Offset of the first record that is kept."""
+    sealed: Gauge
+    """One past the last record in segments."""
+    end: Gauge
+    """One past the last record on disk."""
+    waiting: Bytes
+    """Bytes not yet on disk."""
     log: LogStats
     seal: SealStats
     streams: tuple[StreamStats, ...]
-    failure: str | None
-    torn: int
-    salvaged: int
+    failure: Problem
+    """The current error of the disk or of sealing."""
+    torn: Bytes
+    """Bytes that a killed recorder had written in part."""
+    salvaged: Total
+    """Records lost to earlier damage."""
 
 
 class Recorder(UnderTrio):
@@ -159,6 +169,7 @@ class Recorder(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_closed = True
         with trio.CancelScope(shield=True):  # received records must reach the disk
             await trio.to_thread.run_sync(self._opened.close)
 

@@ -32,6 +32,7 @@ from nngkit.documents.sync.faults import NetworkFaults
 from nngkit.documents.sync.replica import Settings
 from nngkit.documents.versions import Edit, EditStream, Versions, prune
 from nngkit.errors import ConfigError, NngkitError
+from nngkit.instruments import Gauge, Total
 from nngkit.journal.recorder import Recorder
 from nngkit.protocols import TLS, Pipe
 from nngkit.recording.edits import Headers, History, advanced, edit_headers, merge_headers, restored
@@ -46,19 +47,22 @@ NAMES: Final = 4096  # cached names of authors, also of those that have left
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecorderStats:
-    """Counters since it was opened: `documents` open now; `edits` recorded one by one, `merges` of many as one.
+    """Counters since it was opened. `peer`: those of the peer."""
 
-    `refused`: documents not opened because of `most`. From the journal at start: `restored` documents; `left` records
-    whose dependencies are missing; `bad` records that belong to no document. `peer`: the peer's counters.
-    """
-
-    documents: int
-    edits: int
-    merges: int
-    refused: int
-    restored: int
-    left: int
-    bad: int
+    documents: Gauge
+    """Open documents."""
+    edits: Total
+    """Edits recorded one by one."""
+    merges: Total
+    """Merges of many edits recorded as one."""
+    refused: Total
+    """Documents not opened because of `most`."""
+    restored: Total
+    """Documents restored from the journal at the start."""
+    left: Total
+    """Records in the journal whose dependencies are missing."""
+    bad: Total
+    """Records in the journal that belong to no document."""
     peer: PeerStats
 
 

@@ -12,6 +12,7 @@ import random
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import finalize, ref
 
 from nngkit.errors import AccessDenied, ConfigError, NngkitError
+from nngkit.instruments import Label, Seconds, Total
 from nngkit.trust import passes
 from nngkit.trust.names import name_in
 from nngkit.trust.passes import Pass
@@ -55,6 +57,25 @@ class Decision:
     refused: str
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionStats:
+    """Decisions of one kind in one room."""
+
+    room: Label
+    code: Label
+    count: Total
+    """Decisions about peers by room, and code of the refusal: none where it was granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustStats:
+    """Counters of the decisions of a trust, and its pass."""
+
+    decisions: tuple[DecisionStats, ...]
+    until: Seconds
+    """End of the pass, in unix time."""
+
+
 class Trust:
     """``path``: of the pass file. Raises ConfigError if pass or policy cannot be used.
 
@@ -71,6 +92,8 @@ class Trust:
         self.name, self.realm = self.own.name, self.own.realm
         self.policy: Policy = self._read_policy(self.own)
         self._contexts: dict[bool, ssl.SSLContext] = {}
+        self._counting = threading.Lock()
+        self._decisions: Counter[tuple[str, str]] = Counter()
         self._watchers: tuple[Callable[[Decision], object], ...] = ()
         if self.own.issuer:
             ended = _Ended()
@@ -113,9 +136,18 @@ class Trust:
         return end
 
     def tell(self, decision: Decision) -> None:
-        """Pass a decision on to the watchers."""
+        """Count a decision, and pass it on to the watchers."""
+        with self._counting:
+            self._decisions[decision.room, decision.refused] += 1
         for watcher in self._watchers:
             watcher(decision)
+
+    @property
+    def stats(self) -> TrustStats:
+        """Counters of decisions."""
+        with self._counting:
+            decisions = sorted(self._decisions.items())
+        return TrustStats(tuple(DecisionStats(*kind, count) for kind, count in decisions), self.own.until)
 
     # ------------------------------------------------------------------ files
 

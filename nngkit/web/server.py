@@ -23,13 +23,14 @@ import ssl
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlencode
 
 import h11
 import trio
 
 from nngkit.errors import ConfigError, Unreachable
+from nngkit.instruments import BytesTotal, Gauge, Instrument, Total
 from nngkit.trust.guests import guest_pass
 from nngkit.web.exchange import REASONS, App, Headers, Request, Response, Streamed
 from nngkit.web.site import misdirected
@@ -69,19 +70,23 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerStats:
-    """Counters of a server. `answers`: responses by status; `cut`: connections that ended within a request."""
+    """Counters of a server."""
 
-    connections: int
-    open: int
-    answers: Mapping[int, int]
-    cut: int
-    sent: int
+    connections: Total
+    """Connections accepted."""
+    open: Gauge
+    """Open connections."""
+    answers: Annotated[Mapping[int, int], Instrument("counter", label="status")]
+    """Responses by status."""
+    cut: Total
+    """Connections that ended within a request."""
+    sent: BytesTotal
     """Bytes of response bodies."""
     streams: int = 0
     """Streamed responses that are open."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Server:
     """A running server, with its address and counters. `serve` passes it to its nursery."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nngkit.instruments import Gauge, Total
+
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
@@ -60,38 +62,48 @@ class PipeStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters of a socket since it was opened; messages, unless stated otherwise.
+    """Counters of a socket since it was opened, and its present sizes."""
 
-    ``sent``: accepted for sending. ``received``: returned to the program, or ready for it. ``dropped``: dropped because
-    a send or receive queue was full, or without a handler (``Sub.serve``). ``broken``: being written when their
-    connection ended, so it is unknown whether the peer received them. ``too_large``: over ``recv_max_size``; the
-    connection was cut. ``bad``: malformed. ``late``: replies after their deadline. ``duplicate``: numbered messages
-    received again. ``resent``: requests sent again. ``lost``: gaps in numbered messages. ``written``, ``read``: on all
-    connections. ``unwritten``: accepted, and not yet written, dropped or broken. ``pipes``: current connections;
-    ``joined``, ``left``, ``refused`` (by ``admit``), ``cut`` (for breaking a rule or for silence; see ``cuts``): totals
-    of connections. On shm, ``shared``: bodies sent in shared memory; ``copied``: large ones that were sent in the
-    connection instead, as no memory was free, or copied at arrival, as the program keeps many views; ``abandoned``:
-    bodies that a lost peer may still look at, whose memory is not used again.
-    """
-
-    sent: int = 0
-    received: int = 0
-    dropped: int = 0
-    broken: int = 0
-    too_large: int = 0
-    bad: int = 0
-    late: int = 0
-    duplicate: int = 0
-    resent: int = 0
-    lost: int = 0
-    written: int = 0
-    read: int = 0
-    unwritten: int = 0
-    pipes: int = 0
-    joined: int = 0
-    left: int = 0
-    refused: int = 0
-    cut: int = 0
-    shared: int = 0
-    copied: int = 0
-    abandoned: int = 0
+    sent: Total = 0
+    """Messages accepted for sending."""
+    received: Total = 0
+    """Messages returned to the program, or ready for it."""
+    dropped: Total = 0
+    """Messages dropped because a send or receive queue was full, or without a handler (``Sub.serve``)."""
+    broken: Total = 0
+    """Messages being written when their connection ended: it is unknown whether the peer received them."""
+    too_large: Total = 0
+    """Messages over ``recv_max_size``; the connection was cut."""
+    bad: Total = 0
+    """Malformed messages."""
+    late: Total = 0
+    """Replies after their deadline."""
+    duplicate: Total = 0
+    """Numbered messages received again."""
+    resent: Total = 0
+    """Requests sent again."""
+    lost: Total = 0
+    """Messages missing in gaps of numbered ones."""
+    written: Total = 0
+    """Messages written, on all connections."""
+    read: Total = 0
+    """Messages read, on all connections."""
+    unwritten: Gauge = 0
+    """Messages accepted, and not yet written, dropped or broken."""
+    pipes: Gauge = 0
+    """Current connections."""
+    joined: Total = 0
+    """Connections that joined."""
+    left: Total = 0
+    """Connections that left."""
+    refused: Total = 0
+    """Connections refused by ``admit``."""
+    cut: Total = 0
+    """Connections cut for breaking a rule or for silence; see ``cuts``."""
+    shared: Total = 0
+    """On shm: bodies sent in shared memory."""
+    copied: Total = 0
+    """On shm: large bodies sent in the connection, as no memory was free, or copied at arrival, as the program keeps
+    many views."""
+    abandoned: Gauge = 0
+    """On shm: bodies that a lost peer may still look at, whose memory is not used again."""

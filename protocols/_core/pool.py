@@ -16,8 +16,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
+
+from nngkit.instruments import Gauge
 
 try:
     import resource
@@ -62,6 +65,20 @@ def _host(where: str) -> tuple[str, IPv4Address | IPv6Address | None]:
     except ValueError:  # a path
         return host, None
     return host, getattr(address, "ipv4_mapped", None) or address
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """Accepted connections of a process, and its limits; 0 for none."""
+
+    strangers: Gauge
+    """Accepted connections whose handshake is not done."""
+    members: Gauge
+    """Accepted connections that are let in."""
+    descriptors: Gauge
+    """Soft limit of descriptors of this process; 0 without one."""
+    most: Gauge
+    """Most members by `limit_pipes`; 0 if the descriptors alone limit them."""
 
 
 class Pool:
@@ -134,6 +151,12 @@ class Pool:
                 self._hosts.pop(host, None)
         self._of.pop(number, None)
         self._strangers.pop(number, None)
+
+    @property
+    def stats(self) -> PoolStats:
+        """Its present connections and limits."""
+        strangers, members = self.counts
+        return PoolStats(strangers, members, self._limit() or 0, self.most or 0)
 
     @property
     def counts(self) -> tuple[int, int]:

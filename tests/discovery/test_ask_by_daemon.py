@@ -110,10 +110,10 @@ async def test_large_results_come_in_pages() -> None:
         asked(*[lambda q: bytes(MAX_ANSWER)] * 13) as (daemon,),
         DaemonClient(daemon.query_addresses[0], timeout=WAIT) as client,
     ):
-        before = daemon.stats["requests"]
+        before = daemon.stats.requests
         result = await client.ask(b"x", until=LONG)
         assert [len(answer.body) for answer in result.answers] == [MAX_ANSWER] * 13
-        assert daemon.stats["requests"] == before + 2
+        assert daemon.stats.requests == before + 2
 
 
 async def test_a_request_that_is_sent_again_is_one_question() -> None:

@@ -158,7 +158,7 @@ async def test_resolver_fetches_the_snapshot_once() -> None:
             async with Service(f"s{number}", HERE, discovery=daemon.addresses):
                 await resolver.find(f"s{number}", timeout=WAIT)
             await aeventually(lambda: not resolver.snapshot())
-        assert daemon.stats["snapshots"] == 1
+        assert daemon.stats.snapshots == 1
 
 
 async def test_newcomers_are_asked_alone() -> None:

@@ -150,7 +150,7 @@ async def test_watch_is_answered_when_the_state_changes_and_not_before() -> None
             told.append(await client.watch(state.daemon, state.version, wait=WAIT))
 
         nursery.start_soon(watch)
-        await aeventually(lambda: daemon.stats["requests"] == 3)
+        await aeventually(lambda: daemon.stats.requests == 3)
         assert told == []
         async with Service("answer", "tcp://10.0.0.1:9000", discovery=daemon.addresses[0]):
             await aeventually(lambda: told)
@@ -163,7 +163,7 @@ async def test_watches_over_a_callers_cap_are_answered_at_once() -> None:
         state = await client.watch("", 0, wait=0.0)
         for _ in range(OF_ONE):
             nursery.start_soon(lambda: client.watch(state.daemon, state.version, wait=WAIT))
-        await aeventually(lambda: daemon.stats["requests"] == 1 + OF_ONE)
+        await aeventually(lambda: daemon.stats.requests == 1 + OF_ONE)
         with trio.fail_after(WAIT / 2):
             assert await client.watch(state.daemon, state.version, wait=WAIT) == state
         async with DaemonClient(daemon.query_addresses[0]) as other:
@@ -189,7 +189,7 @@ async def test_invalid_requests_are_refused_and_counted() -> None:
             said = parse_daemon_reply(await req.arequest(body, timeout=WAIT), 0.0)
             assert isinstance(said, RefusedReply)
             assert said.kind == "bad message"
-        assert daemon.stats["bad requests"] == 5
+        assert daemon.stats.bad_requests == 5
 
 
 async def test_oversized_request_closes_only_its_connection() -> None:

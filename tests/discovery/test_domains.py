@@ -143,7 +143,7 @@ async def test_callers_of_another_domain_are_refused_with_both_names() -> None:
                 for ask in (client.resolve("answer"), client.snapshot(), client.watch("", 0, wait=0.0)):
                     with pytest.raises(Broken, match=f"it is of the domain 'a', not of {named}"):
                         await ask
-        assert daemon.stats["other domain"] == 6
+        assert daemon.stats.other_domain == 6
 
 
 async def test_a_resolver_uses_daemons_of_its_domain_alone() -> None:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from nngkit.cluster.election.log import Snapshot
 from nngkit.cluster.election.messages import Message
 from nngkit.errors import ConfigError
+from nngkit.instruments import Bytes, Gauge, Total
 from nngkit.mesh.limits import check_numbers
 
 Role: TypeAlias = Literal["blank", "follower", "candidate", "host"]
@@ -153,42 +154,39 @@ class ElectionEffects:
 
 @dataclass(frozen=True, slots=True)
 class ElectionStats:
-    """Counters of a voter since its start, and its present sizes.
+    """Counters of a voter since its start, and its present sizes."""
 
-    Attributes:
-        surveys: Surveys begun.
-        stands: Elections in which it stood.
-        elected: Elections won.
-        deposed: Times that it ceased to be host.
-        votes: Votes for others.
-        beyond: Recoveries after more than a minority had lost its memory.
-        proposed: Entries proposed.
-        full: Proposals refused because the log is full.
-        committed: Entries committed, without those of new hosts.
-        rejected: Appends that did not match.
-        snapshots_sent: Snapshots sent completely.
-        snapshots_received: Snapshots received completely.
-        stale: Messages of an older epoch or term, ignored.
-        refused: Messages over a limit, or of no voter, ignored.
-        jumps: Gaps or steps back of the clock.
-        log_bytes: Entries in memory.
-        log_entries: Their number.
-    """
-
-    surveys: int = 0
-    stands: int = 0
-    elected: int = 0
-    deposed: int = 0
-    votes: int = 0
-    beyond: int = 0
-    proposed: int = 0
-    full: int = 0
-    committed: int = 0
-    rejected: int = 0
-    snapshots_sent: int = 0
-    snapshots_received: int = 0
-    stale: int = 0
-    refused: int = 0
-    jumps: int = 0
-    log_bytes: int = 0
-    log_entries: int = 0
+    surveys: Total = 0
+    """Surveys begun."""
+    stands: Total = 0
+    """Elections in which it stood."""
+    elected: Total = 0
+    """Elections won."""
+    deposed: Total = 0
+    """Times that it ceased to be host."""
+    votes: Total = 0
+    """Votes for others."""
+    beyond: Total = 0
+    """Recoveries after more than a minority had lost its memory."""
+    proposed: Total = 0
+    """Entries proposed."""
+    full: Total = 0
+    """Proposals refused because the log is full."""
+    committed: Total = 0
+    """Entries committed, without those of new hosts."""
+    rejected: Total = 0
+    """Appends that did not match."""
+    snapshots_sent: Total = 0
+    """Snapshots sent completely."""
+    snapshots_received: Total = 0
+    """Snapshots received completely."""
+    stale: Total = 0
+    """Messages of an older epoch or term, ignored."""
+    refused: Total = 0
+    """Messages over a limit, or of no voter, ignored."""
+    jumps: Total = 0
+    """Gaps or steps back of the clock."""
+    log_bytes: Bytes = 0
+    """Entries in memory."""
+    log_entries: Gauge = 0
+    """Number of entries in memory."""

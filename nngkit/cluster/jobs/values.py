@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from nngkit.cluster.jobs.messages import Message, Ref
+from nngkit.instruments import Total
 
 QUEUED: Final = 0  # in a queue
 DELAYED: Final = 1  # until its delay or the pause after a failure is over
@@ -83,24 +84,42 @@ class WorkEffects:
 class WorkStats:
     """Counters of a host since its term began."""
 
-    accepted: int = 0  # jobs accepted
-    known: int = 0  # submissions whose key had a job
-    granted: int = 0  # grants
-    finished: int = 0  # jobs that ended with a result
-    failed: int = 0  # jobs that ended with an error that is not to be retried, or at their deadline
-    dead: int = 0  # jobs that ended as their tries were used up
-    cancelled: int = 0  # jobs that were cancelled
-    retried: int = 0  # failures after which a job is tried again
-    lost: int = 0  # grants whose worker may be dead
-    reported: int = 0  # lost and unknown jobs that a worker still has
-    expired: int = 0  # grants whose visibility was over
-    returned: int = 0  # grants that were returned without a start
-    refused_results: int = 0  # results under a void grant
-    repeated: int = 0  # submissions that were known already
-    held_back: int = 0  # submissions that were not accepted as the table, or the submitter's window, is full
-    refused: int = 0  # submissions that are never accepted
-    forgotten: int = 0  # finished jobs that were forgotten
-    overdue: int = 0  # finished jobs that were forgotten although their submitter had not come for the result
+    accepted: Total = 0
+    """Jobs accepted."""
+    known: Total = 0
+    """Submissions whose key had a job."""
+    granted: Total = 0
+    """Grants."""
+    finished: Total = 0
+    """Jobs that ended with a result."""
+    failed: Total = 0
+    """Jobs that ended with an error that is not to be retried, or at their deadline."""
+    dead: Total = 0
+    """Jobs that ended as their tries were used up."""
+    cancelled: Total = 0
+    """Jobs that were cancelled."""
+    retried: Total = 0
+    """Failures after which a job is tried again."""
+    lost: Total = 0
+    """Grants whose worker may be dead."""
+    reported: Total = 0
+    """Lost and unknown jobs that a worker still has."""
+    expired: Total = 0
+    """Grants whose visibility was over."""
+    returned: Total = 0
+    """Grants that were returned without a start."""
+    refused_results: Total = 0
+    """Results under a void grant."""
+    repeated: Total = 0
+    """Submissions that were known already."""
+    held_back: Total = 0
+    """Submissions that were not accepted as the table, or the submitter's window, is full."""
+    refused: Total = 0
+    """Submissions that are never accepted."""
+    forgotten: Total = 0
+    """Finished jobs that were forgotten."""
+    overdue: Total = 0
+    """Finished jobs that were forgotten although their submitter had not come for the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,19 +141,32 @@ class CrewLimits:
 class CrewStats:
     """Counters of a crew since its start."""
 
-    granted: int = 0  # jobs for the node's own workers
-    passed: int = 0  # jobs passed to children
-    stale: int = 0  # grants of a deposed host
-    returned: int = 0  # jobs returned without a start
-    waited: int = 0  # those of them that waited behind longer jobs than expected
-    stopped: int = 0  # jobs that were stopped
-    expired: int = 0  # jobs that the crew itself has stopped, after their timeout
-    done: int = 0  # results
-    failed: int = 0  # failures
-    resent: int = 0  # results sent again
-    refused: int = 0  # results that the host refused
-    dropped_parts: int = 0  # parts dropped beyond the limit
-    bad: int = 0  # invalid rows of children
+    granted: Total = 0
+    """Jobs for the node's own workers."""
+    passed: Total = 0
+    """Jobs passed to children."""
+    stale: Total = 0
+    """Grants of a deposed host."""
+    returned: Total = 0
+    """Jobs returned without a start."""
+    waited: Total = 0
+    """Returned jobs that waited behind longer jobs than expected."""
+    stopped: Total = 0
+    """Jobs that were stopped."""
+    expired: Total = 0
+    """Jobs that the crew itself has stopped, after their timeout."""
+    done: Total = 0
+    """Results."""
+    failed: Total = 0
+    """Failures."""
+    resent: Total = 0
+    """Results sent again."""
+    refused: Total = 0
+    """Results that the host refused."""
+    dropped_parts: Total = 0
+    """Parts dropped beyond the limit."""
+    bad: Total = 0
+    """Invalid rows of children."""
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from nngkit.cluster.admission import Authenticator
 from nngkit.cluster.jobs.sharing import Decide, evenly
 from nngkit.cluster.node.letters import LetterLimits
 from nngkit.cluster.rights import Judge
+from nngkit.instruments import Total
 from nngkit.mesh.limits import MeshLimits
 
 DIGEST: Final = 1.0  # seconds between digests: links lose nothing, so they matter only after a move
@@ -60,13 +61,20 @@ class NodeEffects:
 class NodeStats:
     """Counters of a node's frames."""
 
-    bad: int = 0  # frames that could not be read
-    unknown: int = 0  # frames of a kind that this version does not know
-    early: int = 0  # messages on links that were not part of the tree yet; the mesh asks for them
-    forwarded: int = 0  # routed frames for other nodes
-    astray: int = 0  # routed frames from above, of nodes below, which are dropped: with names only
-    unroutable: int = 0  # routed frames without a way to their node; their senders repeat what matters
-    given_up: int = 0  # messages to one node that it has not acknowledged in time
+    bad: Total = 0
+    """Frames that could not be read."""
+    unknown: Total = 0
+    """Frames of a kind that this version does not know."""
+    early: Total = 0
+    """Messages on links that were not part of the tree yet; the mesh asks for them."""
+    forwarded: Total = 0
+    """Routed frames for other nodes."""
+    astray: Total = 0
+    """Routed frames from above, of nodes below, which are dropped: with names only."""
+    unroutable: Total = 0
+    """Routed frames without a way to their node; their senders repeat what matters."""
+    given_up: Total = 0
+    """Messages to one node that it has not acknowledged in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from nngkit.cluster.tree.messages import Member, Message
+from nngkit.instruments import Total
 from nngkit.mesh.limits import check_numbers
 
 
@@ -202,30 +203,29 @@ class PlaceEffects:
 
 @dataclass
 class PlaceStats:
-    """Counters of a node.
+    """Counters of a node."""
 
-    Attributes:
-        attached: How often it has attached to a parent.
-        lost: Parents lost.
-        silent: Links dropped because they were silent.
-        accepted, referred, refused: Answers to joiners.
-        overflows: Links refused because there were too many.
-        unexpected: Messages that did not fit the state of their link, and were ignored.
-        loops: Paths that contained the node's id: each is an error of a peer, or that of another node with this id.
-        moves: Moves ordered by this node as the root.
-        numbers: Numbers given to paths by this node as the root.
-        doubles: Ids found twice.
-    """
-
-    attached: int = 0
-    lost: int = 0
-    silent: int = 0
-    accepted: int = 0
-    referred: int = 0
-    refused: int = 0
-    overflows: int = 0
-    unexpected: int = 0
-    loops: int = 0
-    moves: int = 0
-    numbers: int = 0
-    doubles: int = 0
+    attached: Total = 0
+    """How often it has attached to a parent."""
+    lost: Total = 0
+    """Parents lost."""
+    silent: Total = 0
+    """Links dropped because they were silent."""
+    accepted: Total = 0
+    """Joiners accepted."""
+    referred: Total = 0
+    """Joiners referred to another node."""
+    refused: Total = 0
+    """Joiners refused."""
+    overflows: Total = 0
+    """Links refused because there were too many."""
+    unexpected: Total = 0
+    """Messages that did not fit the state of their link, and were ignored."""
+    loops: Total = 0
+    """Paths that contained the node's id: each is an error of a peer, or that of another node with this id."""
+    moves: Total = 0
+    """Moves ordered by this node as the root."""
+    numbers: Total = 0
+    """Numbers given to paths by this node as the root."""
+    doubles: Total = 0
+    """Ids found twice."""

@@ -36,6 +36,7 @@ from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.acknowledgements import Acknowledgements
 from nngkit.fanout.durable.delivery import Delivery, DeliveryBatch, runs_in
 from nngkit.fanout.durable.partition import check_name, runs_of
+from nngkit.instruments import Total
 from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
@@ -52,16 +53,18 @@ PARTING: Final = 2.0  # seconds that closing may take to give back what is unrea
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Counters: `received` records, `redelivered` among them, `confirmed` ones, `retries` at the server.
+    """Counters of a Consumer."""
 
-    `stale`: records that were read ahead for longer than `ack_wait` and dropped, as the server delivers them again.
-    """
-
-    received: int = 0
-    redelivered: int = 0
-    confirmed: int = 0
-    retries: int = 0
-    stale: int = 0
+    received: Total = 0
+    """Records received."""
+    redelivered: Total = 0
+    """Records received again."""
+    confirmed: Total = 0
+    """Records confirmed."""
+    retries: Total = 0
+    """Requests sent to the server again."""
+    stale: Total = 0
+    """Records that were read ahead for longer than `ack_wait` and dropped, as the server delivers them again."""
 
 
 class Consumer(UnderTrio):

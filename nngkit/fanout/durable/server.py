@@ -19,6 +19,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -31,8 +32,9 @@ from nngkit.fanout.durable import messages
 from nngkit.fanout.durable.file import STATE
 from nngkit.fanout.durable.named import NamedConsumer
 from nngkit.fanout.durable.partition import check_name
+from nngkit.instruments import Gauge, Label, Total
 from nngkit.journal.reader import Journal, open_journal
-from nngkit.protocols import TLS, PeerEvent, Rep
+from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols import Request as Question
 from nngkit.protocols.own_host import check_guarded
 from nngkit.trust import Choice, Rights, chosen
@@ -47,6 +49,38 @@ TURN: Final = 256
 MOST_REQUESTS: Final = 10_000  # requests in progress, each with a task; a waiting consumer has one
 MOST_CONSUMERS: Final = 1000  # names, each with two open files
 MOST_CREATED: Final = 64  # names that one connection may create: a consumer has one, and a connection of its own
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStats:
+    """One consumer in one partition, see ConsumerInfo."""
+
+    consumer: Label
+    partition: Label
+    behind: Gauge
+    """Records that have not been delivered yet."""
+    pending: Gauge
+    """Records in flight or ready for redelivery."""
+    settled: Total
+    """Records settled since the server began."""
+    redelivered: Total
+    """Records redelivered since the server began."""
+    given_up: Total
+    """Records given up since the server began."""
+    skipped: Gauge
+    """Offsets that retention or damage took before they were settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerServerStats:
+    """Counters of a ConsumerServer, of its consumers in use, and of its socket."""
+
+    bad: Total
+    """Messages that are no requests."""
+    waiting: Gauge
+    """Fetches that wait for records."""
+    consumers: tuple[DurableStats, ...]
+    socket: Stats
 
 
 class ConsumerServer(UnderTrio):
@@ -137,6 +171,25 @@ class ConsumerServer(UnderTrio):
         self._read_ends()
         names = [check_name(name)] if name else self._names()
         return [info for each in names for info in self._find(each).info(self._ends)]
+
+    @property
+    def stats(self) -> ConsumerServerStats:
+        """Counters; of consumers those that were used since the server began."""
+        rows = [each for consumer in self._consumers.values() for each in consumer.info(self._ends)]
+        used = tuple(
+            DurableStats(
+                row.name,
+                str(row.partition),
+                row.behind,
+                row.pending,
+                row.settled,
+                row.redelivered,
+                row.given_up,
+                row.skipped,
+            )
+            for row in rows
+        )
+        return ConsumerServerStats(self.bad, self._waiting, used, self._rep.stats)
 
     def _names(self) -> list[str]:
         try:

@@ -31,6 +31,7 @@ from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.numbered.joining import Join, Missing, Numbered
 from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, WITHHELD, read_trailer
 from nngkit.fanout.numbered.messages import HEARTBEATS
+from nngkit.instruments import Gauge, Total
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import Sub
 from nngkit.redial import SilentPeers
@@ -69,18 +70,22 @@ def _interval(messages: Iterable[bytes]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FollowingStats:
-    """`offset`: the next one to be read. Counters: messages `recorded`, `live`, `duplicates` dropped, and `missing`.
+    """Position and counters of a Following."""
 
-    `joins`: times that it went from the journal to live messages; `held`: messages that wait for the next one.
-    """
-
-    offset: int
-    recorded: int
-    live: int
-    duplicates: int
-    missing: int
-    joins: int
-    held: int
+    offset: Gauge
+    """Offset of the next message to be read."""
+    recorded: Total
+    """Messages read from the journal."""
+    live: Total
+    """Messages received live."""
+    duplicates: Total
+    """Duplicates dropped."""
+    missing: Total
+    """Missing messages."""
+    joins: Total
+    """Times that it went from the journal to live messages."""
+    held: Gauge
+    """Messages that wait for the next one."""
 
 
 class Following(UnderTrio):

@@ -50,6 +50,7 @@ from nngkit.fanout.numbered.messages import (
     SnapshotPage,
     SnapshotQuery,
 )
+from nngkit.instruments import ByCode, Gauge, Total
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 from nngkit.protocols.sp import ALL
 from nngkit.trust import Choice, Trust, chosen
@@ -91,21 +92,24 @@ class SubscriberInfo:
 
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
-    """Counters: messages `published`; `dropped` ones, for subscribers whose queue was full; `snapshots` that were
-    requested; `bad` requests; topics that the cap of `keep` has `forgotten`; peers and requests that were `refused`
-    under the trust, by code ("right", "binding").
+    """Counters of a Publisher, and what it has at present."""
 
-    At present: messages `kept`, and `plain` subscribers.
-    """
-
-    published: int
-    dropped: int
-    snapshots: int
-    bad: int
-    forgotten: int
-    kept: int
-    plain: int
-    refused: dict[str, int] = field(default_factory=dict)
+    published: Total
+    """Messages published."""
+    dropped: Total
+    """Messages dropped for subscribers whose queue was full."""
+    snapshots: Total
+    """Snapshots requested."""
+    bad: Total
+    """Bad requests."""
+    forgotten: Total
+    """Topics that the cap of `keep` has forgotten."""
+    kept: Gauge
+    """Messages kept."""
+    plain: Gauge
+    """Plain subscribers."""
+    refused: ByCode = field(default_factory=dict)
+    """Peers and requests that were refused under the trust, by code ("right", "binding")."""
 
 
 @dataclass(slots=True)

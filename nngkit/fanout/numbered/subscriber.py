@@ -54,6 +54,7 @@ from nngkit.fanout.numbered.messages import (
     SnapshotQuery,
 )
 from nngkit.fanout.numbered.synchronizing import Held, Source, Synchronized
+from nngkit.instruments import ByKind, Gauge, Seconds, Total
 from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 from nngkit.redial import SilentPeers, SilentServer
 from nngkit.trust import Choice, Trust, chosen
@@ -85,27 +86,27 @@ class SubscriberLag:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStats:
-    """Counters of messages, and what is `unread` now, the oldest for `age` seconds.
+    """Counters of a Subscriber's messages, and what is unread now."""
 
-    received   with a number, of all topics; those that came late among them
-    missed     reported in Gap events as "lost", less those that came late
-    late       came after they were reported as missing
-    dropped    received and not read, in Gap events as "slow"
-    withheld   of topics to which the publisher's policy does not let it subscribe
-    refused    by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap; right, binding:
-               of a topic that the policy does not let its publisher publish, or under the id of another
-    snapshots  that were received
-    """
-
-    received: int
-    missed: int
-    late: int
-    withheld: int
-    dropped: int
-    refused: dict[str, int]
-    snapshots: int
-    unread: int
-    age: float
+    received: Total
+    """Messages with a number, of all topics; those that came late among them."""
+    missed: Gauge
+    """Messages reported in Gap events as "lost", less those that came late."""
+    late: Total
+    """Messages that came after they had been reported as missing."""
+    withheld: Total
+    """Messages of topics to which the publisher's policy does not let it subscribe."""
+    dropped: Total
+    """Messages received and not read, in Gap events as "slow"."""
+    refused: ByKind
+    """Messages refused, by reason: no number (not of a Publisher), bad number, duplicate, earlier run, over cap; right,
+    binding: of a topic that the policy does not let its publisher publish, or under the id of another."""
+    snapshots: Total
+    """Snapshots received."""
+    unread: Gauge
+    """Unread messages."""
+    age: Seconds
+    """Age of the oldest unread message."""
 
 
 class Subscriber(UnderTrio):

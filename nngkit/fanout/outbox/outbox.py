@@ -37,6 +37,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, Full, NngkitError, NotStored, TimedOut, TooLarge
 from nngkit.fanout.outbox.entries import encode_entries
 from nngkit.fanout.outbox.store import OVERHEAD, OutboxStore
+from nngkit.instruments import Bytes, Gauge, Problem, Total
 from nngkit.journal.ingest import encode_request, parse_reply
 from nngkit.protocols import Push, Req
 from nngkit.redial import SilentServer
@@ -50,19 +51,22 @@ FORMS: Final = ("numbered", "record", "plain")
 
 @dataclass(frozen=True, slots=True)
 class OutboxStats:
-    """State: `stored` and `acknowledged` are one past the last number; `size`: bytes that wait, of `cap_bytes`.
+    """State and counters of an Outbox."""
 
-    Counters: `sent` values, with repetitions; `retries` after a failure; `refused` because the outbox was full;
-    `failure`: why the last try failed, None after a success.
-    """
-
-    stored: int
-    acknowledged: int
-    size: int
-    sent: int
-    retries: int
-    refused: int
-    failure: str | None
+    stored: Gauge
+    """One past the number of the last value stored."""
+    acknowledged: Gauge
+    """One past the number of the last value acknowledged."""
+    size: Bytes
+    """Bytes that wait, of `cap_bytes`."""
+    sent: Total
+    """Values sent, with repetitions."""
+    retries: Total
+    """Retries after a failure."""
+    refused: Total
+    """Values refused because the outbox was full."""
+    failure: Problem
+    """Why the last try failed, None after a success."""
 
 
 class Outbox(UnderTrio):

@@ -36,6 +36,7 @@ from typing import Final, TypeAlias
 
 from nngkit.errors import Closed, Full, NotStored, TooLarge
 from nngkit.file_modes import mode
+from nngkit.instruments import BytesTotal, Total
 from nngkit.journal.files import HEAD, INDEX, log_name, sync_folder
 from nngkit.journal.logfile import ENTRY
 from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
@@ -56,17 +57,24 @@ PAUSES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)  # seconds before each retry; the last
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """Counters of records: `appended`, `synced`, `refused` (their waiter got NotStored), `unstored` (without a waiter,
-    lost at close because the disk did not take them). `syncs` and failures; `size`: synced bytes."""
+    """Counters of a log's records and syncs."""
 
-    appended: int = 0
-    synced: int = 0
-    refused: int = 0
-    unstored: int = 0
-    syncs: int = 0
-    sync_failures: int = 0
-    write_failures: int = 0
-    size: int = 0
+    appended: Total = 0
+    """Records appended."""
+    synced: Total = 0
+    """Records synced to disk."""
+    refused: Total = 0
+    """Records whose waiter got NotStored."""
+    unstored: Total = 0
+    """Records without a waiter, lost at close because the disk did not take them."""
+    syncs: Total = 0
+    """Syncs of the log's file."""
+    sync_failures: Total = 0
+    """Syncs that failed."""
+    write_failures: Total = 0
+    """Writes that failed."""
+    size: BytesTotal = 0
+    """Synced bytes."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
 from nngkit.file_modes import make_folder, opener
+from nngkit.instruments import Total
 from nngkit.journal.files import (
     ABSENT,
     BLOCK,
@@ -73,13 +74,18 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class SealStats:
-    """Counters: `sealed` records in `segments`; `merged` and `retired` segments; `failures`, each of them retried."""
+    """Counters of sealing."""
 
-    sealed: int = 0
-    segments: int = 0
-    merged: int = 0
-    retired: int = 0
-    failures: int = 0
+    sealed: Total = 0
+    """Records sealed in segments."""
+    segments: Total = 0
+    """Segments sealed."""
+    merged: Total = 0
+    """Segments merged into larger ones."""
+    retired: Total = 0
+    """Segments retired."""
+    failures: Total = 0
+    """Failures of sealing, each of them retried."""
 
 
 class Partition:

@@ -1,0 +1,33 @@
+"""Metrics of every room, for Prometheus and OpenTelemetry. Imported only where a program asks for it.
+
+::
+
+    from nngkit.telemetry import Metrics
+
+    metrics = Metrics()
+    metrics.watch(client)           # a Client, Server, Publisher, Recorder, socket, ...: whatever has `stats`
+    print(metrics.text())           # pip install 'nngkit[telemetry]'
+
+============  =====================================================================
+`declared`    the metrics that a class of `stats` declares
+`families`    samples of one metric
+`metrics`     objects that are watched, and their samples
+`prometheus`  samples as Prometheus's text
+`otel`        samples as instruments of an OpenTelemetry meter
+============  =====================================================================
+
+It imports no room: the objects are given to it.
+"""
+
+from nngkit.lazy import lazily
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nngkit.telemetry.declared import Metric
+    from nngkit.telemetry.families import Family
+    from nngkit.telemetry.metrics import Metrics, Watched
+
+__all__ = ["Family", "Metric", "Metrics", "Watched"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazily(__name__, {"declared": "Metric", "families": "Family", "metrics": "Metrics Watched"})
