@@ -33,6 +33,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing would make `import nngkit` slower
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
 __all__ = [
@@ -108,7 +109,7 @@ class RemoteError(NngkitError):
 
     ``message``; ``kind``: "failed", or a word of the handler's; ``error``: the class name of the exception that the
     handler raised; ``data``: any value that the codec carries; ``ran``: False if the handler has surely not run;
-    ``provider``: the address that answered.
+    ``provider``: the address that answered; ``headers``: of its reply.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class RemoteError(NngkitError):
         data: object = None,
         ran: bool = True,
         provider: str = "",
+        headers: Mapping[str, str | bytes] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -128,6 +130,7 @@ class RemoteError(NngkitError):
         self.data = data
         self.ran = ran
         self.provider = provider
+        self.headers = dict(headers or {})
 
     def __str__(self) -> str:
         place = f"{self.provider}: " if self.provider else ""
@@ -198,12 +201,13 @@ class BadMessage(NngkitError):
 
 
 class TooLarge(NngkitError):
-    """A message of ``size`` bytes exceeds ``limit``. Each is None if NNG does not report it."""
+    """A message, or a part of it, of ``size`` bytes exceeds ``limit``. Each is None if NNG does not report it."""
 
-    def __init__(self, size: int | None, limit: int | None, peer: str | None = None) -> None:
-        message = "message" if size is None else f"message of {size} bytes"
+    def __init__(self, size: int | None, limit: int | None, peer: str | None = None, *, what: str = "message") -> None:
+        message = what if size is None else f"{what} of {size} bytes"
+        verb = "are" if what.endswith("s") else "is"
         most = "the size limit" if limit is None else f"the limit of {limit}"
-        super().__init__(f"{message}{f' from {peer}' if peer else ''} is over {most}")
+        super().__init__(f"{message}{f' from {peer}' if peer else ''} {verb} over {most}")
         self.size = size
         self.limit = limit
         self.peer = peer

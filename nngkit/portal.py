@@ -21,6 +21,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import copy_context
 from typing import Any, Final, Generic, TypeVar, cast
 
 import trio
@@ -192,7 +193,7 @@ class Portal(Calls):
             finally:
                 end.over(error=_ended())
 
-        self.soon(self._start, False, run, end)
+        self.soon(copy_context().run, self._start, False, run, end)  # the call sees the caller's context variables
 
     def later(self, function: Callable[[], object]) -> None:
         with suppress(Closed):

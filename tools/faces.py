@@ -325,6 +325,8 @@ class Writer:
                 return f"self._bridge.callback({name})"
             if self.kind == "aio" and name in face.handlers.split():
                 return f"self._bridge.handler({name})"
+            if self.kind == "aio" and name in face.middleware.split():
+                return f"self._bridge.middleware({name})"
             return name
 
         signature, arguments = self.signature(init, given, face.objects)

@@ -35,6 +35,7 @@ class Face:
     objects: dict[str, str] = field(default_factory=dict)
     callbacks: str = ""
     handlers: str = ""
+    middleware: str = ""
     repeated: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, tuple[str, str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -109,24 +110,28 @@ FAMILIES = (
         (
             Face(
                 "nngkit.calls.client.Client",
-                hidden="request_blocking hedges",
+                hidden="request_blocking call_blocking plain",
                 objects={"discovery": "ServiceDiscovery | Resolver | None"},
                 notes={
-                    "aio": "Calls are made in the program's own loop.",
-                    "blocking": "Calls are made in the calling thread; hedged calls and streams in the loop's.",
+                    "aio": "Calls are made in the program's own loop, with their middleware.",
+                    "blocking": "Calls are made in the calling thread; hedged calls and streams in the loop's. A "
+                    "middleware runs in the same thread, where it can await nothing but `proceed`; around a stream in "
+                    "the loop's.",
                 },
                 bases={"blocking": "nngkit.blocking._calls.Calling"},
-                aio={"request": "self._opened.request({arguments})", "stream": "self._opened.stream({arguments})"},
-                blocking={"request": "self._request({arguments})", "stream": "self._stream({arguments})"},
-                blocking_returns={"stream": "nngkit.portal.BlockingIterator[typing.Any]"},
+                aio={name: f"self._opened.{name}({{arguments}})" for name in ("request", "call", "stream")},
+                blocking={name: f"self._{name}({{arguments}})" for name in ("request", "call", "stream")},
+                blocking_returns={"stream": "nngkit.blocking._calls.Parts"},
             ),
             Face(
                 "nngkit.calls.server.Server",
                 callbacks="healthy on_question",
                 handlers="handler",
+                middleware="middleware",
                 notes={
-                    "aio": "Async handlers are tasks of the program's loop.",
-                    "blocking": "Handlers are plain functions, which run in worker threads.",
+                    "aio": "Async handlers are tasks of the program's loop, and so is a call's middleware.",
+                    "blocking": "Handlers are plain functions, which run in worker threads; the middleware runs in the "
+                    "background thread.",
                 },
                 aio={"method": "self._bridge.method(self._inner.method, handler)"},
                 blocking={"method": "self._inner.method(handler)"},

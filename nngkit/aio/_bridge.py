@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import trio
 
+from nngkit.aio._waits import in_portal
 from nngkit.calls.handlers import Calling, takes_two
+from nngkit.calls.middleware import Middleware, Proceed, Reply, chain, check_middleware
 from nngkit.errors import Closed
+from nngkit.portal import the_portal
 
 F = TypeVar("F")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -70,6 +74,21 @@ class Bridge:
                     await self.run(made.aclose)
 
         return bridged
+
+    def middleware(self, functions: Iterable[Middleware]) -> tuple[Middleware, ...]:
+        """Return middleware for the portal: one function, in which those of the program run as one task."""
+        own = check_middleware(functions)
+        if not own:
+            return ()
+
+        async def bridged(call: Any, proceed: Proceed) -> Reply:
+            async def inward(changed: Any) -> Reply:  # in the program's loop
+                return await in_portal(the_portal(), partial(proceed, changed))
+
+            reply: Reply = await self.run(partial(chain(own, inward), call))
+            return reply
+
+        return (bridged,)
 
     def callback(self, function: F) -> F:
         """Return a callback for the portal, such as a health check; a plain function is called there as it is."""

@@ -22,9 +22,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from nngkit.aio._base import AsyncioIterator, Handle, in_portal
+from nngkit.aio._base import AsyncioIterator, Handle
 from nngkit.aio._bridge import Bridge
 from nngkit.aio._documents import Opening
+from nngkit.aio._waits import in_portal
 from nngkit.cluster.containing import plain
 from nngkit.cluster.endpoint import Endpoint
 from nngkit.cluster.shell.jobs import Job

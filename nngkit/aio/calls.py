@@ -17,6 +17,7 @@ from nngkit.calls.client import MIB
 from nngkit.calls.client_stats import ClientStats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec
+from nngkit.calls.middleware import Middleware, Reply
 from nngkit.calls.pool import Policy
 from nngkit.calls.server import MIB as SERVER_MIB
 from nngkit.calls.server import F, ServerStats
@@ -25,6 +26,7 @@ from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Provider
 from nngkit.discovery.service import OnQuestion
+from nngkit.headers import Headers
 from nngkit.hosted import hosted
 from nngkit.protocols import DEFAULT, TLS, Timeout
 from nngkit.trust import Choice
@@ -58,6 +60,7 @@ class Client(Aio[_client.Client]):
                 Other calls have no use for it: they wait for the whole timeout
     hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
+    middleware  async functions around each call, the first one outermost, see nngkit.calls.middleware
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
     trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST. Only providers whose pass has the right
@@ -66,7 +69,7 @@ class Client(Aio[_client.Client]):
 
     Raises ConfigError for an unusable value.
 
-    Calls are made in the program's own loop.
+    Calls are made in the program's own loop, with their middleware.
     """
 
     _of = _client.Client
@@ -92,6 +95,7 @@ class Client(Aio[_client.Client]):
         attempt_timeout: float | None = None,
         hedge: float | None = None,
         retry_budget: RetryBudget | None = None,
+        middleware: Iterable[Middleware] = (),
         recv_max_size: int = MIB,
         tls: TLS | None = None,
         trust: Choice | None = None,
@@ -119,6 +123,7 @@ class Client(Aio[_client.Client]):
             attempt_timeout=attempt_timeout,
             hedge=hedge,
             retry_budget=retry_budget,
+            middleware=middleware,
             recv_max_size=recv_max_size,
             tls=tls,
             trust=trust,
@@ -135,6 +140,7 @@ class Client(Aio[_client.Client]):
         method: str = "",
         idempotent: bool | None = None,
         hedge: float | None = None,
+        headers: Headers | None = None,
     ) -> Any:
         """Return the reply to `body`: bytes, or with a codec any value that it carries.
 
@@ -142,17 +148,38 @@ class Client(Aio[_client.Client]):
         method       of the provider; needs a codec
         idempotent   running it twice does no harm: a call that may have run is sent to another provider
         hedge        seconds after which a second provider is asked too; implies `idempotent`
+        headers      metadata beside the body; need a codec
 
         If cancelled, the request may have run; with a codec the provider is told to stop. Raises RemoteError (an error
         of the handler), Lost (the provider left; `sent` says if the request may have run), TimedOut, ServiceNotFound
         (no provider was found within `timeout`), AccessDenied (the policy does not grant the call, or no known provider
-        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body.
+        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body; ConfigError, TooLarge
+        for headers.
         """
-        return await self._opened.request(body, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge)
+        return await self._opened.request(
+            body, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge, headers=headers
+        )
 
-    def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> Stream:
+    async def call(
+        self,
+        body: Any,
+        *,
+        timeout: Timeout = DEFAULT,
+        method: str = "",
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> Reply:
+        """Like `request`; return the whole Reply: body, headers, and the address of the provider."""
+        return await self._opened.call(
+            body, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge, headers=headers
+        )
+
+    def stream(
+        self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", headers: Headers | None = None
+    ) -> Stream:
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
-        return self._opened.stream(body, timeout=timeout, method=method)
+        return self._opened.stream(body, timeout=timeout, method=method, headers=headers)
 
     async def wait_for_providers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, AccessDenied, Closed."""
@@ -177,6 +204,7 @@ class Server(Aio[_server.Server]):
     codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams
     concurrency   calls that run at once; queue: calls that wait beyond them. Further calls are refused as busy, or
                   with codec None not read from the sockets
+    middleware    async functions around each call, the first one outermost, see nngkit.calls.middleware
     healthy       async or plain function, called every `health_interval` seconds: while it returns a false value, or
                   raises, or takes longer, the server drains and refuses calls
     drain_timeout seconds that calls in progress may take when leaving; then they are cancelled
@@ -191,7 +219,7 @@ class Server(Aio[_server.Server]):
 
     Entering raises ConfigError for an unusable value, Unreachable if it cannot listen.
 
-    Async handlers are tasks of the program's loop.
+    Async handlers are tasks of the program's loop, and so is a call's middleware.
     """
 
     _of = _server.Server
@@ -207,6 +235,7 @@ class Server(Aio[_server.Server]):
         codec: Codec | None = None,
         concurrency: int = 64,
         queue: int = 1024,
+        middleware: Iterable[Middleware] = (),
         healthy: Callable[[], Any] | None = None,
         health_interval: float = 1.0,
         drain_timeout: float = 10.0,
@@ -235,6 +264,7 @@ class Server(Aio[_server.Server]):
             codec=codec,
             concurrency=concurrency,
             queue=queue,
+            middleware=self._bridge.middleware(middleware),
             healthy=self._bridge.callback(healthy),
             health_interval=health_interval,
             drain_timeout=drain_timeout,

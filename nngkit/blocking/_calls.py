@@ -7,27 +7,44 @@ from typing import Any
 
 from nngkit.blocking._base import Blocking
 from nngkit.calls.client import Client
-from nngkit.portal import BlockingIterator
-from nngkit.protocols import Timeout
+from nngkit.calls.middleware import Reply
+from nngkit.calls.stream import Stream
+from nngkit.portal import BlockingIterator, Calls
 
-__all__ = ["Calling"]
+__all__ = ["Calling", "Parts"]
+
+
+class Parts(BlockingIterator[Any]):
+    """Iterator over the parts of a reply; see `nngkit.Stream`."""
+
+    def __init__(self, portal: Calls, stream: Stream) -> None:
+        async def parts() -> AsyncGenerator[Any, None]:
+            async with stream:
+                async for part in stream:
+                    yield part
+
+        super().__init__(portal, parts())
+        self._stream = stream
+
+    @property
+    def headers(self) -> dict[str, str | bytes]:
+        """Headers of the reply; those that the handler has set before its first part are there with it."""
+        return self._stream.headers
 
 
 class Calling(Blocking[Client]):
     """Base of `Client`."""
 
-    def _request(
-        self, body: Any, *, timeout: Timeout, method: str, idempotent: bool | None, hedge: float | None
-    ) -> Any:
+    def _request(self, body: Any, **options: Any) -> Any:
         inner = self._opened
-        if hedge is None and not inner.hedges:
-            return inner.request_blocking(body, timeout=timeout, method=method, idempotent=idempotent)
-        return self._wait(Client.request, body, timeout=timeout, method=method, idempotent=idempotent, hedge=hedge)
+        if options["hedge"] is None and options["headers"] is None and inner.plain:
+            del options["hedge"], options["headers"]
+            return inner.request_blocking(body, **options)
+        return self._call(body, **options).body
 
-    def _stream(self, body: Any, *, timeout: Timeout, method: str) -> BlockingIterator[Any]:
-        async def parts(inner: Client) -> AsyncGenerator[Any, None]:
-            async with inner.stream(body, timeout=timeout, method=method) as stream:
-                async for part in stream:
-                    yield part
+    def _call(self, body: Any, **options: Any) -> Reply:
+        return self._opened.call_blocking(self._wait, body, **options)
 
-        return self._iterate(parts)
+    def _stream(self, body: Any, **options: Any) -> Parts:
+        calls, inner = self._open_object()
+        return Parts(calls, inner.stream(body, **options))

@@ -5,6 +5,7 @@
     pure     messages                                     requests and replies with a codec
              pool (health)                                providers, the lane in use, the choice among them
              texts                                        text of what a program has raised
+             middleware                                   functions around each call, at both ends
     shells   client (_caller, _race, stream)              calls, with retries and hedging
              server (_running, _streaming, _failures,     listens, registers, runs handlers, drains
                      handlers)
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
     from nngkit.calls.client_stats import ClientStats, ProviderStats
     from nngkit.calls.handlers import Calling
     from nngkit.calls.health import Ejection
+    from nngkit.calls.middleware import Attempt, ClientCall, Middleware, Proceed, Reply
     from nngkit.calls.server import Server, ServerStats
     from nngkit.calls.stream import Stream
 
 __all__ = [
+    "Attempt",
     "Calling",
     "Client",
+    "ClientCall",
     "ClientStats",
     "Ejection",
+    "Middleware",
+    "Proceed",
     "ProviderStats",
+    "Reply",
     "RetryBudget",
     "Server",
     "ServerStats",
@@ -45,6 +52,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "client_stats": "ClientStats ProviderStats",
             "handlers": "Calling",
             "health": "Ejection",
+            "middleware": "Attempt ClientCall Middleware Proceed Reply",
             "server": "Server ServerStats",
             "stream": "Stream",
         },

@@ -47,6 +47,7 @@ from nngkit.calls.messages import (
     ResultReply,
     parse_reply,
 )
+from nngkit.calls.middleware import MOST_ATTEMPTS, Attempt
 from nngkit.calls.pool import Member, Outcome, Pool
 from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import Req
@@ -82,6 +83,9 @@ class Call:
     link: Any = None
     id = ""
     message: Any = b""
+    headers: dict[str, str | bytes] | None = None
+    back: dict[str, str | bytes] | None = None  # the headers of the reply
+    told: list[Attempt] | None = None  # attempts, for the client's middleware
     left: float | None = None
     shorter = False  # the attempt's timeout is shorter than the call's, and a retry is taken from the budget
     unbudgeted = False  # it would be shorter, but for the budget
@@ -99,6 +103,7 @@ class Call:
         call = Call(self.body, self.seconds)
         call.deadline, call.method, call.idempotent = self.deadline, self.method, self.idempotent
         call.attempt_timeout, call.hedged, call.beside = self.attempt_timeout, True, True
+        call.headers, call.told = self.headers, self.told
         call.tried = self.tried if self.current is None else (*self.tried, self.current)
         return call
 
@@ -215,7 +220,7 @@ class Caller:
 
     def _encode(self, call: Call, codec: Codec) -> None:
         call.id = f"{self._prefix}{next(self._count):x}"
-        call.message = CallRequest(call.id, call.body, call.method, call.left, call.stream).encode(codec)
+        call.message = CallRequest(call.id, call.body, call.method, call.left, call.stream, call.headers).encode(codec)
 
     def _failed(self, call: Call, cause: BaseException) -> None:
         """End an attempt without a reply; return if there is to be another. Raises the call's error."""
@@ -257,6 +262,7 @@ class Caller:
             return False, None
         if not isinstance(reply, ErrorReply):
             self._end(call, "reply")
+            call.back = reply.headers
             return True, reply.body if isinstance(reply, ResultReply) else reply
         self._end(call, "error" if reply.ran else "refused")
         if reply.kind == "deadline":
@@ -318,6 +324,8 @@ class Caller:
                 self._balance.put_back(now)
         if ejected:
             self.ejected += 1
+        if call.told is not None and len(call.told) < MOST_ATTEMPTS:
+            call.told.append(Attempt(member.provider.address, call.began, seconds, outcome))
         if call.attempt_timeout is not None and call.unbudgeted and seconds > call.attempt_timeout:
             self.over_budget += 1
         if member.leaving and not member.outstanding:

@@ -15,6 +15,7 @@ from nngkit.calls.handlers import cause, order_to_end
 from nngkit.calls.messages import Codec, ErrorReply
 from nngkit.calls.texts import text_of
 from nngkit.errors import RemoteError, TooLarge
+from nngkit.headers import check_headers
 
 log = logging.getLogger("nngkit.calls")
 
@@ -69,14 +70,16 @@ class Failures:
         return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
 
     def encode(self, error: ErrorReply, codec: Codec, limit: int) -> bytes:
-        """Encode an error reply, without its data if the codec or `limit` does not allow them."""
+        """Encode an error reply, without its data and headers if the codec or `limit` does not allow them."""
         try:
+            if error.headers:
+                check_headers(error.headers)
             return error.encode(codec, limit)
         except (TypeError, ValueError, TooLarge) as unusable:
             if not self._data_logged:
                 self._data_logged = True
                 log.warning(
-                    "%s: the data of a RemoteError are left out, as of all further ones of this kind: %s",
+                    "%s: data and headers of an error are left out, as of all further ones of this kind: %s",
                     self._name,
                     text_of(unusable),
                 )

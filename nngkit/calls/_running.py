@@ -21,6 +21,7 @@ from types import coroutine
 from typing import Any, Final
 
 import trio
+from msgspec.structs import replace
 
 from nngkit.background import Background
 from nngkit.calls._failures import Failures
@@ -42,7 +43,9 @@ from nngkit.calls.messages import (
     StatsRequest,
     parse_request,
 )
+from nngkit.calls.middleware import Middleware, Reply, chain
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
+from nngkit.headers import check_headers
 from nngkit.histogram import Distribution, Histogram
 from nngkit.protocols import Payload, Rep, Request
 from nngkit.trust import Trust
@@ -96,8 +99,10 @@ class Running:
         info: Callable[[], dict[str, Any]],
         stats: Callable[[], dict[str, Any]],
         trust: Trust | None = None,
+        middleware: tuple[Middleware, ...] = (),
     ) -> None:
         self.codec = codec
+        self._middleware = middleware
         self.permits = None if trust is None else Permits(trust, name, lambda: self._handlers)
         self.concurrency = concurrency
         self.limit = limit
@@ -335,7 +340,11 @@ class Running:
 
     async def _answer_plainly(self, handler: Handler, request: Request) -> None:
         try:
-            result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
+            if self._middleware:
+                calling = Calling(peer=request.pipe, service=self._name, body=request.body)
+                result = (await self._around(handler, calling)).body
+            else:
+                result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
             if type(result) is not bytes and not isinstance(result, (bytes, bytearray, memoryview, type(None))):
                 raise TypeError(f"the reply is {type(result).__name__}, not bytes")
         except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
@@ -456,7 +465,18 @@ class Running:
             await self._refuse(request, ErrorReply("deadline", "it passed in the queue", ran=False))
             self._finish(worker)
             return
-        calling = Calling(call.method, call.id, deadline, request.pipe) if handler.two else None
+        calling: Calling | None = None
+        if handler.two or self._middleware:
+            calling = Calling(
+                call.method,
+                call.id,
+                deadline,
+                request.pipe,
+                call.headers or {},
+                service=self._name,
+                body=call.body,
+                stream=call.stream,
+            )
         if call.stream and handler.streams:
             await self._run_stream(request, call, handler, calling, deadline)
             self._finish(worker)
@@ -464,23 +484,44 @@ class Running:
         worker.call, worker.handler, worker.deadline = call, handler, deadline
         error: ErrorReply | None = None
         value: Any = None
+        back = None if calling is None else calling.reply_headers
         try:
-            value = await handler.call(call.body, calling)
+            if self._middleware:
+                assert calling is not None
+                replied = await self._around(handler, calling)
+                value, back = replied.body, replied.headers
+            else:
+                value = await handler.call(call.body, calling)
         except BaseException as failed:
             error = self._failures.reply(failed)
+            if back:
+                error = replace(error, headers=back)
         worker.handler = None
-        reply = self._encoded(call, value) if error is None else self._failed(error)
+        reply = self._encoded(call, value, back) if error is None else self._failed(error)
         if worker.waits and self._forget_call(worker):
             worker.reply = reply
             return
         await self._send(request, reply)
         self._finish(worker)
 
-    def _encoded(self, call: CallRequest, value: Any) -> bytes:
+    async def _around(self, handler: Handler, calling: Calling) -> Reply:
+        """Run a handler within the middleware."""
+
+        async def proceed(changed: Calling) -> Reply:
+            value = await handler.call(changed.body, changed if handler.two else None)
+            return Reply(value, changed.reply_headers)
+
+        reply = await chain(self._middleware, proceed)(calling)
+        if reply.headers and self.codec is None:
+            raise ConfigError("headers", "need a codec: codec='cbor' or 'json'", reply.headers)
+        return reply
+
+    def _encoded(self, call: CallRequest, value: Any, headers: dict[str, str | bytes] | None) -> bytes:
         """Return the bytes of a result, or of the error that it cannot be sent."""
         assert self.codec is not None
         try:
-            result = PartsReply((value,), True) if call.stream else ResultReply(value)
+            back = check_headers(headers) if headers else None
+            result = PartsReply((value,), True, back) if call.stream else ResultReply(value, back)
             data = result.encode(self.codec, self.limit)
         except TooLarge as large:
             return self._failed(ErrorReply("too large", f"the reply: {large}"))
@@ -523,7 +564,7 @@ class Running:
     async def _run_stream(
         self, request: Request, call: CallRequest, handler: Handler, calling: Calling | None, deadline: float
     ) -> None:
-        streaming = Streaming(request.pipe)
+        streaming = Streaming(request.pipe, {} if calling is None else calling.reply_headers)
         number = call.id
         while len(self._streams) >= MOST_STREAMS:
             self._streams.pop(next(iter(self._streams))).drained.set()
@@ -535,7 +576,11 @@ class Running:
         scope = self._scopes[number] = trio.CancelScope(deadline=until)
         try:
             with scope:
-                await streaming.produce(handler, call.body, calling)
+                if self._middleware:
+                    assert calling is not None
+                    await self._stream_around(streaming, handler, calling)
+                else:
+                    await streaming.produce(handler, call.body, calling)
         except Unread:
             error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
         except BaseException as failed:
@@ -548,7 +593,20 @@ class Running:
         self._replies += error is None
         if error is not None:
             self._failures.count(error.kind)
+            if calling is not None and calling.reply_headers:
+                error = replace(error, headers=calling.reply_headers)
         streaming.end(error)
+
+    async def _stream_around(self, streaming: Streaming, handler: Handler, calling: Calling) -> None:
+        """Run a streaming handler within the middleware."""
+
+        async def proceed(changed: Calling) -> Reply:
+            await streaming.produce(handler, changed.body, changed if handler.two else None)
+            return Reply(None, calling.reply_headers)
+
+        reply = await chain(self._middleware, proceed)(calling)
+        if reply.headers is not calling.reply_headers:
+            calling.reply_headers.update(reply.headers)
 
     async def _more(self, request: Request, number: str) -> None:
         streaming = self._streams.get(number)

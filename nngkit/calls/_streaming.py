@@ -16,6 +16,7 @@ import trio
 from nngkit.calls.handlers import Calling, Handler
 from nngkit.calls.messages import MAX_PARTS, Codec, ErrorReply, PartsReply
 from nngkit.errors import TooLarge
+from nngkit.headers import check_headers
 from nngkit.protocols import Pipe
 
 IDLE: Final = 30.0
@@ -29,11 +30,14 @@ class Unread(Exception):
 class Streaming:
     """Parts of one reply, between the handler's task and the caller's requests.
 
-    `drained`: all parts were fetched, or the caller has gone. `caller`: the connection of the call.
+    `drained`: all parts were fetched, or the caller has gone. `caller`: the connection of the call. `headers`: the
+    handler's, sent when they have changed.
     """
 
-    def __init__(self, caller: Pipe | None) -> None:
+    def __init__(self, caller: Pipe | None, headers: dict[str, str | bytes]) -> None:
         self.caller = caller
+        self._headers = headers
+        self._sent: dict[str, str | bytes] = {}
         self.drained = trio.Event()
         self.asked = False  # a request for parts is waiting
         self._parts: deque[Any] = deque()
@@ -72,13 +76,14 @@ class Streaming:
             self.drained.set()
             if self._error is not None:
                 return failed(self._error, codec, limit)
-            return PartsReply((), True).encode(codec, limit)
+            return PartsReply((), True, self._changed_headers()).encode(codec, limit)
         count = min(len(self._parts), MAX_PARTS)
+        headers = self._changed_headers()
         while True:
             parts = tuple(self._parts[index] for index in range(count))
             last = self._ended and self._error is None and count == len(self._parts)
             try:
-                data = PartsReply(parts, last).encode(codec, limit)
+                data = PartsReply(parts, last, headers).encode(codec, limit)
             except TooLarge as error:
                 if count > 1:
                     count //= 2
@@ -94,6 +99,12 @@ class Streaming:
         if last:
             self.drained.set()
         return data
+
+    def _changed_headers(self) -> dict[str, str | bytes] | None:
+        if self._headers == self._sent:
+            return None
+        self._sent = check_headers(self._headers)
+        return self._sent
 
     def _change(self) -> None:
         self._changed.set()

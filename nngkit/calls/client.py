@@ -18,7 +18,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -32,6 +32,7 @@ from nngkit.calls.budget import RetryBudget
 from nngkit.calls.client_stats import ClientStats, ProviderStats, provider_stats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec, check_codec
+from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain, check_middleware, run_plainly
 from nngkit.calls.pool import Member, Policy, Pool, check_policy
 from nngkit.calls.stream import Stream
 from nngkit.chance import RandomSource
@@ -39,6 +40,7 @@ from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
+from nngkit.headers import Headers, check_headers
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
 from nngkit.trust import Choice, Rights, chosen
 
@@ -93,6 +95,7 @@ class Client(UnderTrio):
                 Other calls have no use for it: they wait for the whole timeout
     hedge       seconds after which an idempotent call asks a second provider too; the first reply wins
     retry_budget    cap on retries and hedges of all calls together; default: a fifth of the calls and 10 a second
+    middleware  async functions around each call, the first one outermost, see nngkit.calls.middleware
     recv_max_size   bytes of the largest reply
     tls         for the providers' addresses; the host in an address must be in its certificate. daemon_tls: for daemons
     trust       for both, in place of tls and daemon_tls; default: NNGKIT_TRUST. Only providers whose pass has the right
@@ -123,6 +126,7 @@ class Client(UnderTrio):
         attempt_timeout: float | None = None,
         hedge: float | None = None,
         retry_budget: RetryBudget | None = None,
+        middleware: Iterable[Middleware] = (),
         recv_max_size: int = MIB,
         tls: TLS | None = None,
         trust: Choice | None = None,
@@ -146,6 +150,8 @@ class Client(UnderTrio):
         self._idempotent = idempotent
         self._attempt_timeout = attempt_timeout
         self._hedge = hedge
+        self._middleware = check_middleware(middleware)
+        self._around = chain(self._middleware, self._proceed)
         self._largest = recv_max_size
         self._tls = tls
         self._trust = chosen(trust, tls)
@@ -258,6 +264,7 @@ class Client(UnderTrio):
         method: str = "",
         idempotent: bool | None = None,
         hedge: float | None = None,
+        headers: Headers | None = None,
     ) -> Any:
         """Return the reply to `body`: bytes, or with a codec any value that it carries.
 
@@ -265,39 +272,135 @@ class Client(UnderTrio):
         method       of the provider; needs a codec
         idempotent   running it twice does no harm: a call that may have run is sent to another provider
         hedge        seconds after which a second provider is asked too; implies `idempotent`
+        headers      metadata beside the body; need a codec
 
         If cancelled, the request may have run; with a codec the provider is told to stop. Raises RemoteError (an error
         of the handler), Lost (the provider left; `sent` says if the request may have run), TimedOut, ServiceNotFound
         (no provider was found within `timeout`), AccessDenied (the policy does not grant the call, or no known provider
-        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body.
+        may offer the service), BadMessage, Closed; TypeError or ValueError for an unusable body; ConfigError, TooLarge
+        for headers.
         """
+        if self._middleware:
+            return (await self._around(self._outgoing(body, timeout, method, idempotent, hedge, headers))).body
         call = self._call(body, timeout, method, idempotent)
+        if headers is not None:
+            self._add_headers(call, headers)
         seconds = self._hedge if hedge is None else hedge
         if seconds is None or (hedge is None and not call.idempotent):
             return await self._caller.request(call)
-        return await self._hedged(call, seconds)
+        return (await self._hedged(call, seconds))[0]
+
+    async def call(
+        self,
+        body: Any,
+        *,
+        timeout: Timeout = DEFAULT,
+        method: str = "",
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> Reply:
+        """Like `request`; return the whole Reply: body, headers, and the address of the provider."""
+        return await self._around(self._outgoing(body, timeout, method, idempotent, hedge, headers))
 
     def request_blocking(
         self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", idempotent: bool | None = None
     ) -> Any:
         """Like `request`, without hedging, for a thread other than the loop's; an interrupt (Ctrl-C) gives up the call.
 
-        nngkit.blocking.Client.request calls it.
+        nngkit.blocking.Client.request calls it, if there is no middleware.
         """
         return self._caller.request_blocking(self._call(body, timeout, method, idempotent))
 
-    def stream(self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "") -> Stream:
+    def call_blocking(
+        self,
+        wait: Callable[[Callable[[Client], Awaitable[Reply]]], Reply],
+        body: Any,
+        *,
+        timeout: Timeout = DEFAULT,
+        method: str = "",
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> Reply:
+        """Like `call`, in a thread other than the loop's, the middleware too. `wait` runs hedged calls in the loop."""
+
+        async def proceed(outgoing: ClientCall) -> Reply:
+            call = self._made(outgoing)
+            seconds = self._hedge if outgoing.hedge is None else outgoing.hedge
+            if seconds is None or (outgoing.hedge is None and not call.idempotent):
+                return self._reply(call, self._caller.request_blocking(call))
+            return wait(lambda client: client._hedged_reply(call, seconds))
+
+        outgoing = self._outgoing(body, timeout, method, idempotent, hedge, headers)
+        return run_plainly(chain(self._middleware, proceed)(outgoing))
+
+    def stream(
+        self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", headers: Headers | None = None
+    ) -> Stream:
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
-        call = self._call(body, timeout, method, None)
         if self._codec is None:
             raise ConfigError("stream", "needs a codec: codec='cbor' or 'json', at the server too")
-        call.stream = True
-        return Stream(self._caller, call)
+        outgoing = self._outgoing(body, timeout, method, None, None, headers, stream=True)
+        if not self._middleware:
+            return Stream(self._caller, self._made(outgoing))
+        self._check_open()
+        stream = Stream(self._caller, Call(body, outgoing.timeout))
+        stream.put_around(self._middleware, outgoing, self._made)
+        return stream
+
+    # Middleware
+
+    def _outgoing(
+        self,
+        body: Any,
+        timeout: Timeout,
+        method: str,
+        idempotent: bool | None,
+        hedge: float | None,
+        headers: Headers | None,
+        stream: bool = False,
+    ) -> ClientCall:
+        seconds = self._timeout if isinstance(timeout, Default) else timeout
+        given = {} if headers is None else check_headers(headers)
+        return ClientCall(self.name, method, body, given, seconds, idempotent, hedge, stream, self._codec)
+
+    async def _proceed(self, outgoing: ClientCall) -> Reply:
+        """Make a call, within the client's middleware."""
+        call = self._made(outgoing)
+        seconds = self._hedge if outgoing.hedge is None else outgoing.hedge
+        if seconds is None or (outgoing.hedge is None and not call.idempotent):
+            return self._reply(call, await self._caller.request(call))
+        return await self._hedged_reply(call, seconds)
+
+    async def _hedged_reply(self, call: Call, seconds: float) -> Reply:
+        value, won = await self._hedged(call, seconds)
+        return self._reply(won, value)
+
+    def _made(self, outgoing: ClientCall) -> Call:
+        call = self._call(outgoing.body, outgoing.timeout, outgoing.method, outgoing.idempotent)
+        if outgoing.headers:
+            self._add_headers(call, outgoing.headers)
+        call.stream = outgoing.stream
+        if self._middleware:
+            call.told = outgoing.attempts
+        return call
+
+    def _reply(self, call: Call, body: Any) -> Reply:
+        return Reply(body, call.back or {}, "" if call.current is None else call.current.provider.address)
+
+    def _add_headers(self, call: Call, headers: Headers) -> None:
+        found = check_headers(headers)
+        if found and self._codec is None:
+            raise ConfigError("headers", "need a codec: codec='cbor' or 'json', at the server too", headers)
+        if self._codec == "json" and any(isinstance(value, bytes) for value in found.values()):
+            raise ConfigError("headers", "JSON has no bytes: text is needed, or codec='cbor'", headers)
+        call.headers = found or None
 
     @property
-    def hedges(self) -> bool:
-        """True if idempotent calls are hedged unless they say otherwise."""
-        return self._hedge is not None
+    def plain(self) -> bool:
+        """True if `request_blocking` is all of a call that does not ask for more."""
+        return self._hedge is None and not self._middleware
 
     def _call(self, body: Any, timeout: Timeout, method: str, idempotent: bool | None) -> Call:
         if self._caller.closed or "_entered" not in self.__dict__:
@@ -318,7 +421,8 @@ class Client(UnderTrio):
         if self._caller.closed:
             raise self._caller.ended()
 
-    async def _hedged(self, call: Call, delay: float) -> Any:
+    async def _hedged(self, call: Call, delay: float) -> tuple[Any, Call]:
+        """Return the reply's body, and the attempt that got it."""
         call.idempotent = call.hedged = True
         both = [call]
 
@@ -334,7 +438,7 @@ class Client(UnderTrio):
             self._caller.count_failed(*both)
             raise
         self._counters["hedge_wins"] += won
-        return value
+        return value, both[won]
 
     # State
 

@@ -7,7 +7,7 @@
     async def handler(body): yield part           a stream: async generator
     def handler(body): yield part                 a stream: each step in a worker thread
 
-A handler with two positional parameters gets the Calling too: method, deadline, peer, and who calls.
+A handler with two positional parameters gets the Calling too: method, deadline, peer, who calls, and the headers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import trio
 
 from nngkit.errors import ConfigError
+from nngkit.headers import Headers
 from nngkit.protocols import Pipe
 
 _END: Final = object()  # end of a plain generator: StopIteration cannot pass a coroutine
@@ -35,12 +36,21 @@ class Calling:
 
     deadline   time.monotonic() at which the caller gives up; infinite without one
     peer       the caller's connection, with its verified name under TLS; None if it has left
+    headers    of the request; with a codec only
+    reply_headers   set them, and the reply has them, an error too; those of a stream go with its first and last parts
+    service, body   its name; what the handler gets
+    stream     the caller reads the reply in parts
     """
 
     method: str = ""
     id: str = ""
     deadline: float = float("inf")
     peer: Pipe | None = None
+    headers: Headers = field(default_factory=dict)
+    reply_headers: dict[str, str | bytes] = field(default_factory=dict)
+    service: str = ""
+    body: Any = None
+    stream: bool = False
 
     @property
     def who(self) -> str | None:
@@ -66,10 +76,10 @@ class Handler:
         self._function = function
         self._limiter = limiter
         self.two = takes_two(function)
-        target = _target(function)
-        self._async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+        inner = target(function)
+        self._async = inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner)
         self.plain = not self._async
-        self.streams = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
+        self.streams = inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
 
     def call(self, body: Any, calling: Calling | None) -> Awaitable[Any]:
         """Run the handler; return its result. If cancelled, a plain function's thread runs on, and is abandoned."""
@@ -112,7 +122,7 @@ async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimite
 
     A thread that is abandoned keeps its place in `limiter` until it returns.
     """
-    if inspect.iscoroutinefunction(_target(function)):
+    if inspect.iscoroutinefunction(target(function)):
         return await function()
     [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=limiter)
     return await result if isinstance(result, Awaitable) else result
@@ -141,7 +151,8 @@ def order_to_end(error: BaseException) -> BaseException | None:
     return error if isinstance(error, ORDERS) else None
 
 
-def _target(function: Callable[..., Any]) -> Callable[..., Any]:
+def target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function inside partial objects, or the `__call__` of an object."""
     while isinstance(function, partial):
         function = function.func
     if not (inspect.isfunction(function) or inspect.ismethod(function)) and hasattr(function, "__call__"):  # noqa: B004

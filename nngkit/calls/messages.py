@@ -2,14 +2,14 @@
 
 ::
 
-    caller -> provider   CallRequest(id, body, method, timeout, stream)      run the handler
+    caller -> provider   CallRequest(id, body, method, timeout, stream, headers)     run the handler
                          MoreRequest(id)                                     the next parts of a stream
                          CancelRequest(id)                                   the caller has given up
                          PingRequest()  InfoRequest()  StatsRequest()
-    provider -> caller   ResultReply(body)
-                         PartsReply(parts, end)                              to a call with `stream`, and to MoreRequest
+    provider -> caller   ResultReply(body, headers)
+                         PartsReply(parts, end, headers)                     to a call with `stream`, and to MoreRequest
                          DoneReply()                                         to CancelRequest
-                         ErrorReply(kind, message, ran, error, data)
+                         ErrorReply(kind, message, ran, error, data, headers)
 
 A message is one map: CBOR, or the same map as JSON text, in which there are no byte strings. With codec None there are
 no messages: a request and a reply are the bytes of the body. Bytes from a peer are decoded with limits; what they do
@@ -27,6 +27,7 @@ from msgspec.structs import force_setattr
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, RemoteError, TooLarge
+from nngkit.headers import WireHeaders
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 
 VERSION: Final = 1
@@ -61,7 +62,7 @@ class _Request(Fields, frozen=True):
 class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
     """Call of a handler. `id`: unique, chosen by the caller. `timeout`: seconds that the caller still waits, or None.
 
-    `stream`: the caller reads the reply in parts.
+    `stream`: the caller reads the reply in parts. `headers`: None, or the program's, of at least one.
     """
 
     id: Id
@@ -69,18 +70,21 @@ class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
     method: Annotated[str, Meta(max_length=128, extra=ANY_TEXT)] = ""  # as long as a name of a service
     timeout: Annotated[float, Meta(ge=0, lt=1e9)] | None = None
     stream: Flag = False
+    headers: WireHeaders | None = None
 
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message, as the other ones; written out, in a third of the time."""
         if codec != "cbor":
             return _Request.encode(self, codec, limit)
-        method, timeout, stream = self.method, self.timeout, self.stream
-        count = 4 + (method != "") + (timeout is not None) + stream
+        method, timeout, stream, headers = self.method, self.timeout, self.stream, self.headers
+        count = 4 + (method != "") + (timeout is not None) + stream + (headers is not None)
         head = _MAPS[count] + _CALL + _text(self.id) + _BODY + _written(self.body) + _CALL_END
         if method:
             head += _METHOD + _text(method)
         if stream:
             head += _STREAM
+        if headers is not None:
+            head += _HEADERS + _written(headers)
         return _limited(head if timeout is None else head + _TIMEOUT + _written(timeout), limit)
 
 
@@ -141,27 +145,29 @@ class _Reply(Fields, frozen=True):
         return REPLIES.encode(self, limit) if codec == "cbor" else _to_json(REPLIES.pack(self), limit=limit)
 
 
-class ResultReply(_Reply, frozen=True, tag="result"):
+class ResultReply(_Reply, frozen=True, tag="result", omit_defaults=True):
     """The value that the handler returned."""
 
     body: Any
+    headers: WireHeaders | None = None
 
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message, as the other ones; written out, in a third of the time."""
-        if codec != "cbor":
+        if codec != "cbor" or self.headers is not None:
             return _Reply.encode(self, codec, limit)
         return _limited(_RESULT + _written(self.body) + _RESULT_END, limit)
 
 
-class PartsReply(_Reply, frozen=True, tag="parts"):
+class PartsReply(_Reply, frozen=True, tag="parts", omit_defaults=True):
     """Parts of a stream, in order. `end`: no more follow."""
 
     parts: Annotated[tuple[Any, ...], Meta(max_length=MAX_PARTS)]
     end: Flag
+    headers: WireHeaders | None = None
 
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message, as the other ones; written out, in a third of the time."""
-        if codec != "cbor":
+        if codec != "cbor" or self.headers is not None:
             return _Reply.encode(self, codec, limit)
         return _limited((_PARTS_END if self.end else _PARTS) + _written(self.parts), limit)
 
@@ -188,6 +194,7 @@ class ErrorReply(_Reply, frozen=True, tag="error", omit_defaults=True):
     ran: Flag = always(True)
     error: Kind = ""
     data: Any = None
+    headers: WireHeaders | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("kind", MAX_KIND), ("message", MAX_MESSAGE), ("error", MAX_KIND)):
@@ -197,7 +204,13 @@ class ErrorReply(_Reply, frozen=True, tag="error", omit_defaults=True):
     def exception(self, provider: str = "") -> RemoteError:
         """Return it as an exception for the caller."""
         return RemoteError(
-            self.message, kind=self.kind, error=self.error, data=self.data, ran=self.ran, provider=provider
+            self.message,
+            kind=self.kind,
+            error=self.error,
+            data=self.data,
+            ran=self.ran,
+            provider=provider,
+            headers=self.headers,
         )
 
 
@@ -231,6 +244,7 @@ _BODY: Final = b"dbody"
 _CALL_END: Final = b"dtypedcall"
 _METHOD: Final = b"fmethod"
 _STREAM: Final = b"fstream\xf5"
+_HEADERS: Final = b"gheaders"
 _TIMEOUT: Final = b"gtimeout"
 _RESULT: Final = b"\xa3av\x01dbody"
 _RESULT_END: Final = b"dtypefresult"

@@ -36,6 +36,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._running import Running
 from nngkit.calls.handlers import call_plainly, order_to_end
 from nngkit.calls.messages import Codec, check_codec
+from nngkit.calls.middleware import Middleware, check_middleware
 from nngkit.calls.texts import text_of
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
@@ -103,6 +104,7 @@ class Server(UnderTrio):
     codec         "cbor" or "json"; None: bytes, which any REQ can send, and no methods, errors, deadlines or streams
     concurrency   calls that run at once; queue: calls that wait beyond them. Further calls are refused as busy, or
                   with codec None not read from the sockets
+    middleware    async functions around each call, the first one outermost, see nngkit.calls.middleware
     healthy       async or plain function, called every `health_interval` seconds: while it returns a false value, or
                   raises, or takes longer, the server drains and refuses calls
     drain_timeout seconds that calls in progress may take when leaving; then they are cancelled
@@ -129,6 +131,7 @@ class Server(UnderTrio):
         codec: Codec | None = None,
         concurrency: int = 64,
         queue: int = 1024,
+        middleware: Iterable[Middleware] = (),
         healthy: Callable[[], Any] | None = None,
         health_interval: float = 1.0,
         drain_timeout: float = 10.0,
@@ -191,6 +194,7 @@ class Server(UnderTrio):
             info=self._info,
             stats=self._plain_stats,
             trust=self._trust if isinstance(self._trust, Trust) else None,
+            middleware=check_middleware(middleware),
         )
         if handler is not None:
             self._running.add("", handler)

@@ -2,19 +2,27 @@
 
 The caller asks for the next parts when it has read the last ones, so a slow reader slows down the handler, and nothing
 queues up between them but one reply of at most 64 parts.
+
+A client's middleware is a coroutine around all of the stream, and runs in the reader's task: it is resumed, in its own
+context, whenever the reader needs parts, and suspended inside of `proceed` while the reader has some.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from functools import partial
+from types import TracebackType, coroutine
+from typing import Any, Final, Self
 
 from nngkit.calls._caller import Call, Caller
 from nngkit.calls.messages import CancelRequest, ErrorReply, MoreRequest, PartsReply, parse_reply
-from nngkit.errors import BadMessage, Closed, Lost, TimedOut
+from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain, within
+from nngkit.errors import BadMessage, Closed, ConfigError, Lost, TimedOut
+
+_TO_READER: Final = object()  # what a middleware's coroutine yields to the reader of the parts, and not to a loop
 
 
 class Stream:
@@ -22,6 +30,8 @@ class Stream:
 
     Iterating raises RemoteError if the handler fails, after the parts before it; Lost if the provider leaves: parts
     that were read are not taken back, so a stream never moves to another provider; TimedOut, Closed, BadMessage.
+
+    `headers`: of the reply; those that the handler has set before its first part are there with it, others at the end.
     """
 
     def __init__(self, caller: Caller, call: Call) -> None:
@@ -30,6 +40,33 @@ class Stream:
         self._parts: deque[Any] = deque()
         self._open = False
         self._ended = False
+        self._begin: Callable[[], Coroutine[Any, Any, Reply]] | None = None  # of the middleware
+        self._around: Coroutine[Any, Any, Reply] | None = None
+        self._context: Context | None = None
+        self.headers: dict[str, str | bytes] = {}
+
+    def put_around(
+        self, functions: tuple[Middleware, ...], call: ClientCall, made: Callable[[ClientCall], Call]
+    ) -> None:
+        """Run the middleware of a client around it. `made` makes the call as the middleware has left it."""
+        proceeded = False
+
+        async def proceed(changed: ClientCall) -> Reply:
+            nonlocal proceeded
+            if proceeded:
+                raise ConfigError("middleware", "a stream cannot be begun again: `proceed` was called twice")
+            proceeded = True
+            self._call = made(changed)
+            await self._get_parts()
+            while not self._ended:
+                await _to_reader()
+                if not self._ended:  # left early
+                    await self._get_parts()
+            address = self._call.current.provider.address if self._call.current else ""
+            return Reply(None, self.headers, address)
+
+        self._begin = partial(chain(functions, proceed), call)
+        self._context = copy_context()
 
     def __aiter__(self) -> Self:
         return self
@@ -58,8 +95,33 @@ class Stream:
             if member.link is not None:
                 caller.send_later(member.link, CancelRequest(self._call.id).encode(caller.codec))
             self._end()
+        self._begin = None
+        if self._around is not None:
+            await self._resume()
 
     async def _fetch(self) -> None:
+        if self._begin is not None:
+            self._around, self._begin = self._begin(), None
+        if self._around is None:
+            await self._get_parts()
+            return
+        try:
+            await self._resume()
+        except BaseException:
+            self._ended = True
+            raise
+
+    async def _resume(self) -> None:
+        """Run the middleware until there are parts, or to its end."""
+        assert self._around is not None
+        assert self._context is not None
+        around, self._around = self._around, None
+        if await within(self._context, around, _TO_READER) is _TO_READER:
+            self._around = around
+        else:
+            self._ended = True
+
+    async def _get_parts(self) -> None:
         try:
             reply = await (self._more() if self._open else self._first())
         except BaseException:
@@ -67,6 +129,8 @@ class Stream:
             self._end()
             raise
         self._parts.extend(reply.parts)
+        if reply.headers is not None:
+            self.headers |= reply.headers
         if reply.end:
             self._ended = True
             self._end()
@@ -115,3 +179,8 @@ class Stream:
         if self._open and self._call.current is not None:
             self._open = False
             self._caller.release(self._call.current)
+
+
+@coroutine
+def _to_reader() -> Generator[Any, Any, None]:
+    yield _TO_READER
