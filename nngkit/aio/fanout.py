@@ -30,6 +30,7 @@ from nngkit.fanout.numbered.subscriber import Topic as SubscriberTopic
 from nngkit.fanout.numbered.synchronizing import Synchronized
 from nngkit.fanout.outbox import outbox as _outbox
 from nngkit.fanout.outbox.outbox import TRY, OutboxStats
+from nngkit.headers import Headers
 from nngkit.mesh import mesh as _mesh
 from nngkit.mesh.values import MeshGap, MeshMessage, MeshNeighbour, MeshStats
 from nngkit.protocols import TLS, Pipe, Push, Req, Stats, Sub
@@ -202,10 +203,10 @@ class Following(Aio[_following.Following]):
     """Messages from the journal, then live; use it with `async with`. Does not close `sub`.
 
     `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By
-    default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without their trailer, and
-    its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are dropped, as
-    the journal has them too. Messages without a number (None) are passed on once live, and are not joined. Entering
-    raises ConfigError, Damaged.
+    default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without trailer and
+    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are
+    dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are not joined.
+    Entering raises ConfigError, Damaged.
     """
 
     _of = _following.Following
@@ -520,13 +521,19 @@ class Publisher(Aio[_publisher.Publisher]):
         """Wait until `n` subscribers are connected. Raises TimedOut, Closed."""
         await self._wait(_publisher.Publisher.wait_for_peers, n, timeout)
 
-    def publish(self, topic: Topic, body: bytes) -> int:
-        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap."""
-        return self._do(_publisher.Publisher.publish, topic, body)
+    def publish(self, topic: Topic, body: bytes, *, headers: Headers | None = None) -> int:
+        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap.
 
-    def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
-        """Publish (topic, body) pairs; return the number of the last one. Raises ConfigError, having sent none."""
-        return self._do(_publisher.Publisher.publish_many, messages)
+        To a subscriber of a version before headers, a message that has some is a gap.
+        """
+        return self._do(_publisher.Publisher.publish, topic, body, headers=headers)
+
+    def publish_many(self, messages: Iterable[tuple[Topic, bytes]], *, headers: Headers | None = None) -> int:
+        """Publish (topic, body) pairs; return the number of the last one. `headers`: of each of them.
+
+        Raises ConfigError and TooLarge, having sent none.
+        """
+        return self._do(_publisher.Publisher.publish_many, messages, headers=headers)
 
     def subscribers(self) -> tuple[SubscriberInfo, ...]:
         """Return the subscribers that report themselves, those that are furthest behind first."""

@@ -1,12 +1,15 @@
 """Accounting of numbers: whatever is lost, doubled, reordered or restarted, each number is delivered or reported."""
 
 import random
+import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.fanout.numbered.lag import (
     HEARTBEAT,
+    MAGIC_HEADERS,
     MOST_PUBLISHERS,
     MOST_RANGES,
     MOST_RUNS,
@@ -20,6 +23,7 @@ from nngkit.fanout.numbered.lag import (
     pack_trailer,
     pack_withheld,
     read_trailer,
+    sized_headers,
     stamp,
 )
 
@@ -164,6 +168,22 @@ def test_the_topic_and_the_body_are_told_apart() -> None:
     assert isinstance(older, Published)
     assert (older.topic, older.body) == (b"", b"data")
     assert read_trailer(b"px.abody" + trailer) == (ME, 1, 1, 1_700_000_000_000_000)
+
+
+def test_a_message_with_headers_is_told_as_they_were_published_and_a_malformed_one_is_missing() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text().partition("## Publisher and subscriber\n")[2]
+    shown = dict(re.findall(r"^([a-z]+) +?= ([0-9a-f]+)$", page.partition("\n## ")[0], re.MULTILINE))
+    plain, with_headers = bytes.fromhex(shown["message"]), bytes.fromhex(shown["headers"])
+    assert plain == b"a 1" + pack_trailer(b"publish1", 2, 3, 4)
+    assert with_headers == b"a 1" + sized_headers({"a": "b"}) + pack_trailer(b"publish1", 2, 3, 4, MAGIC_HEADERS)
+    assert Accounts().receive([plain]) == [Published(b"a 1", b"publish1", 2, 3, 4)]
+    assert Accounts().receive([with_headers]) == [Published(b"a 1", b"publish1", 2, 3, 4, False, 0, {"a": "b"})]
+    accounts = Accounts()
+    accounts.receive([message(1)])
+    for before in (b"", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\xa1\x61a\x01\0\0\0\4", sized_headers({"a": "b" * 9000})):
+        accounts.receive([before + pack_trailer(ME, 1, 2, 5, MAGIC_HEADERS)])
+    assert accounts.refused["no number"] == 5
+    assert accounts.receive([message(3)])[0] == Gap(ME, 1, 2, 2, 1)
 
 
 def test_messages_without_a_number_or_with_a_bad_one_are_counted() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import ConfigError, NotFound, SlowSubscriber
+from nngkit.errors import ConfigError, NotFound, SlowSubscriber, TooLarge
 from nngkit.fanout import (
     Gap,
     HighWater,
@@ -22,6 +22,7 @@ from nngkit.fanout import (
 )
 from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_PUBLISHERS, pack_trailer
 from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Position, PublisherHeartbeat, RefusedQuery
+from nngkit.headers import MOST_BYTES
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
 
@@ -65,6 +66,33 @@ async def test_messages_arrive_with_number_and_time_and_only_the_wanted_topics()
         assert events[0].epoch <= events[0].time
         assert subscriber.stats.received == 3
         assert subscriber.stats.missed == 0
+
+
+async def test_headers_travel_with_a_message_and_are_capped() -> None:
+    headers: dict[str, str | bytes] = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-01", "key": b"\0"}
+    most = {"a": "x" * (MOST_BYTES - 1)}
+    async with (
+        Publisher(ANY, plain=ANY) as publisher,
+        Subscriber(publisher.address, recv_max_size=1000) as subscriber,
+        Sub(dial=publisher.plain_address, topics="") as plain,
+    ):
+        await joined(subscriber, publisher)
+        await plain.await_for_peers(1, WAIT)
+        publisher.publish("a", bytes(999), headers=headers)
+        publisher.publish_many([("b", b"1"), ("c", b"2")], headers=most)
+        publisher.publish("d", b"3")
+        for wrong, error in (({"a": 1}, ConfigError), ({"ab": "x" * MOST_BYTES}, TooLarge)):
+            with pytest.raises(error, match="headers"):
+                publisher.publish("e", b"", headers=wrong)  # type: ignore[arg-type]
+        events = await read(subscriber, numbered(4))
+        assert [(each.topic, each.headers) for each in events] == [
+            (b"a", headers),
+            (b"b", most),
+            (b"c", most),
+            (b"d", None),
+        ]
+        assert events[1].body == b"1"
+        assert await plain.arecv() == b"a" + bytes(999)
 
 
 async def test_many_events_are_received_at_once() -> None:

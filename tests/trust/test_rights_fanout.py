@@ -13,7 +13,7 @@ from nngkit.devices import Device, forward
 from nngkit.errors import AccessDenied, ConfigError
 from nngkit.fanout import Gap, Keep, Published, Publisher, Subscriber, Synchronized
 from nngkit.fanout.numbered.granted import publisher_id
-from nngkit.fanout.numbered.lag import HEARTBEAT, pack_trailer, stamp
+from nngkit.fanout.numbered.lag import HEARTBEAT, MAGIC_HEADERS, pack_trailer, sized_headers, stamp
 from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Position, PublisherHeartbeat, RefusedQuery
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
@@ -186,11 +186,13 @@ async def test_a_member_does_not_publish_under_the_id_of_another(farm: OneRealm)
             heartbeat = HEARTBEATS.encode(PublisherHeartbeat(0.1, "tls+tcp://127.0.0.1:1"))
             thief.send(HEARTBEAT + heartbeat + pack_trailer(hub.id, hub.epoch + 1, 2**62, 1))
             thief.send(pack_trailer(hub.id, hub.epoch, 2**62, 1))
+            sized = sized_headers({"a": "b"})
+            thief.send(b"a" + sized + pack_trailer(hub.id, hub.epoch, 2**62, stamp(1, 1), MAGIC_HEADERS))
             thief.send(forged(publisher_id("thief"), b"a", b"own"))
             assert await bodies(shop, b"own") == [b"own"]
             hub.publish("a", b"2")
             assert await bodies(shop, b"2") == [b"2"]
-            assert shop.stats.refused["binding"] == 3
+            assert shop.stats.refused["binding"] == 4
 
 
 async def test_a_name_that_may_carry_publishes_for_others(farm: OneRealm) -> None:

@@ -57,6 +57,12 @@ class CaughtUp(NamedTuple):
     seconds: float
 
 
+def weight_of(message: Published) -> int:
+    """Return the bytes that an unread message takes."""
+    headers = message.headers or {}
+    return len(message.data) + OVERHEAD + sum(OVERHEAD + len(name) + len(value) for name, value in headers.items())
+
+
 Unread = Event | Lagging | CaughtUp
 
 
@@ -90,7 +96,7 @@ class Backlog:
         for event in events:
             queue.append((event, now))
             if type(event) is Published:
-                self._bytes += len(event.data) + OVERHEAD
+                self._bytes += len(event.data) + OVERHEAD if event.headers is None else weight_of(event)
         if forced or not self._over(now):
             return False
         if self._policy != "report":
@@ -118,7 +124,7 @@ class Backlog:
             return self._front.pop(next(iter(self._front)))
         self._queue.popleft()
         if type(event) is Published:
-            self._bytes -= len(event.data) + OVERHEAD
+            self._bytes -= len(event.data) + OVERHEAD if event.headers is None else weight_of(event)
         return event
 
     def clear(self) -> int:
@@ -143,7 +149,7 @@ class Backlog:
         """Replace the oldest event by its report."""
         event, _ = self._queue.popleft()
         if type(event) is Published:
-            self._bytes -= len(event.data) + OVERHEAD
+            self._bytes -= len(event.data) + OVERHEAD if event.headers is None else weight_of(event)
             self.dropped += 1
             event = Gap(event.publisher, event.epoch, event.number, event.number, 1, "slow")
         if type(event) is Heartbeat:

@@ -29,7 +29,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, TooLarge
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.numbered.joining import Join, Missing, Numbered
-from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, WITHHELD, read_trailer
+from nngkit.fanout.numbered.lag import HEARTBEAT, TRAILER_SIZE, WITHHELD, data_size, read_trailer
 from nngkit.fanout.numbered.messages import HEARTBEATS
 from nngkit.instruments import Gauge, Total
 from nngkit.journal.reader import Journal, open_journal
@@ -49,14 +49,14 @@ def _numbered(number: Callable[[bytes], tuple[Hashable, int] | None], message: b
 
 
 def _published(message: bytes) -> Numbered | bytes | None:
-    """Take the trailer off a Publisher's message."""
+    """Take trailer and headers off a Publisher's message."""
     found = read_trailer(message)
     if found is None:
         return message
     if message.startswith((HEARTBEAT, WITHHELD)):
         return None
     publisher, epoch, number, _ = found
-    return (publisher, epoch), number, message[:-TRAILER_SIZE]
+    return (publisher, epoch), number, message[: data_size(message)]
 
 
 def _interval(messages: Iterable[bytes]) -> float | None:
@@ -92,10 +92,10 @@ class Following(UnderTrio):
     """Messages from the journal, then live; use it with `async with`, under trio. Does not close `sub`.
 
     `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By
-    default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without their trailer, and
-    its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are dropped, as
-    the journal has them too. Messages without a number (None) are passed on once live, and are not joined. Entering
-    raises ConfigError, Damaged.
+    default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without trailer and
+    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are
+    dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are not joined.
+    Entering raises ConfigError, Damaged.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from nngkit.errors import AccessDenied
-from nngkit.fanout.numbered.lag import MAGIC, TRAILER_SIZE, number_and_topic, pack_withheld
+from nngkit.fanout.numbered.lag import TRAILER_SIZE, has_trailer, number_and_topic, pack_withheld
 from nngkit.protocols import Pipe, Topics
 from nngkit.trust import Choice, Policy, Rights, Trust
 
@@ -162,7 +162,7 @@ class Sifting:
         own, carries, match = granted.own, granted.carries, granted.match
         kept = []
         for message in messages:
-            if message[-4:] == MAGIC and len(message) >= TRAILER_SIZE:  # others are refused by the accounts
+            if has_trailer(message):  # others are refused by the accounts
                 at = len(message) - TRAILER_SIZE
                 if not carries and message[at : at + OF_NAME] != own:
                     speaks(self._rights, pipe.who, message[at : at + OF_NAME + OF_INSTANCE])

@@ -30,7 +30,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
+from nngkit.errors import BadMessage, TooLarge
+from nngkit.headers import MOST_PACKED, pack_headers, unpack_headers
+
 MAGIC: Final = b"nkL\x01"
+MAGIC_HEADERS: Final = b"nkL\x02"
+"""Last bytes of a message with headers: they stand before the trailer, as CBOR, and their size, u32, after them."""
+_MAGICS: Final = frozenset((MAGIC, MAGIC_HEADERS))
 _TRAILER: Final = struct.Struct(">8sQQQ4s")  # publisher, epoch, number, stamp, magic
 TRAILER_SIZE: Final = _TRAILER.size
 """Bytes that the trailer adds to a message."""
@@ -39,6 +45,9 @@ HEARTBEAT: Final = b"\x00nngkit.heartbeat\x00"
 WITHHELD: Final = b"\x00nngkit.withheld\x00"
 """Topic of messages that say which numbers the receiver has no right to: from that of the body to their own."""
 _FIRST: Final = struct.Struct(">Q")
+_SIZE: Final = struct.Struct(">I")
+MOST_ADDED: Final = TRAILER_SIZE + MOST_PACKED + _SIZE.size
+"""Bytes that trailer and headers add to a message at most."""
 
 MOST_PUBLISHERS: Final = 1024
 """Accounts of one subscriber; over it, the one that began first is forgotten."""
@@ -65,6 +74,7 @@ class Published(NamedTuple):
     time        of publication, microseconds since 1970, by the publisher's clock
     late        it was reported as missing before
     topic_size  bytes of `data` that are the topic; 0 from a publisher of an older version, which does not tell
+    headers     None if it was published without; also in a snapshot, which keeps none
     """
 
     data: bytes
@@ -74,6 +84,7 @@ class Published(NamedTuple):
     time: int
     late: bool = False
     topic_size: int = 0
+    headers: dict[str, str | bytes] | None = None
 
     @property
     def topic(self) -> bytes:
@@ -134,23 +145,57 @@ def published(data: bytes, publisher: bytes, epoch: int, number: int, stamp: int
     return Published(data, publisher, epoch, number, stamp & _TIME, False, stamp >> _TIME_BITS)
 
 
-def pack_trailer(publisher: bytes, epoch: int, number: int, stamp: int) -> bytes:
-    """Return the trailer of a message."""
-    return _TRAILER.pack(publisher, epoch, number, stamp, MAGIC)
+def pack_trailer(publisher: bytes, epoch: int, number: int, stamp: int, magic: bytes = MAGIC) -> bytes:
+    """Return the trailer of a message. `magic`: MAGIC_HEADERS if `sized_headers` is before it."""
+    return _TRAILER.pack(publisher, epoch, number, stamp, magic)
+
+
+def sized_headers(headers: dict[str, str | bytes]) -> bytes:
+    """Return headers as they stand before a trailer."""
+    packed = pack_headers(headers)
+    return packed + _SIZE.pack(len(packed))
 
 
 def read_trailer(message: bytes) -> tuple[bytes, int, int, int] | None:
     """Return publisher, epoch, number and time of a message; None if it has no trailer."""
-    if len(message) < TRAILER_SIZE or message[-len(MAGIC) :] != MAGIC:
+    if not has_trailer(message):
         return None
     publisher, epoch, number, stamp, _ = _TRAILER.unpack_from(message, len(message) - TRAILER_SIZE)
     return publisher, epoch, number, stamp & _TIME
 
 
+def has_trailer(message: bytes) -> bool:
+    """Return True for a message of a Publisher."""
+    return message[-4:] in _MAGICS and len(message) >= TRAILER_SIZE
+
+
+def data_size(message: bytes) -> int:
+    """Return the bytes of topic and body of a message with a trailer."""
+    length = len(message) - TRAILER_SIZE
+    if message[-4:] == MAGIC_HEADERS:
+        length -= _SIZE.size
+        return max(0, length - (_SIZE.unpack_from(message, length)[0] if length >= 0 else 0))
+    return length
+
+
+def _headers_before(message: bytes, length: int) -> tuple[int, dict[str, str | bytes]] | None:
+    """Return the bytes of topic and body, and the headers between them and the trailer; None if it has none."""
+    end = length - _SIZE.size
+    if end < 0 or message[-4:] != MAGIC_HEADERS:
+        return None
+    start = end - _SIZE.unpack_from(message, end)[0]
+    if start < 0:
+        return None
+    try:
+        return start, unpack_headers(message[start:end])
+    except (BadMessage, TooLarge):
+        return None
+
+
 def number_and_topic(message: bytes) -> tuple[int, bytes | None]:
     """Return number and topic of a message with a trailer; None in place of the topic of a heartbeat and its like."""
-    length = len(message) - TRAILER_SIZE
-    _, _, number, stamp, _ = _TRAILER.unpack_from(message, length)
+    length = data_size(message)
+    _, _, number, stamp, _ = _TRAILER.unpack_from(message, len(message) - TRAILER_SIZE)
     return number, message[: min(length, stamp >> _TIME_BITS)] if message[0] or not length else None
 
 
@@ -232,14 +277,17 @@ class Accounts:
         events: list[Event] = []
         accounts, unpack = self._accounts, _TRAILER.unpack_from
         for message in messages:
-            length = len(message) - TRAILER_SIZE
+            end = length = len(message) - TRAILER_SIZE
+            headers = None
             if length < 0 or message[-4:] != MAGIC:
-                self.refused["no number"] += 1
-                continue
+                if (found := _headers_before(message, length)) is None:
+                    self.refused["no number"] += 1
+                    continue
+                end, headers = found
             publisher, epoch, number, stamp, _ = unpack(message, length)
             account = accounts.get(publisher)
-            data = message[:length]
-            told = Published(data, publisher, epoch, number, stamp & _TIME, False, stamp >> _TIME_BITS)
+            data = message[:end]
+            told = Published(data, publisher, epoch, number, stamp & _TIME, False, stamp >> _TIME_BITS, headers)
             if account is not None and account.next == number and account.epoch == epoch and message[0]:
                 account.next = number + 1
                 account.delivered += 1

@@ -36,7 +36,16 @@ from nngkit.fanout.numbered.granted import (
     rights_of,
 )
 from nngkit.fanout.numbered.keeping import Keep, LastMessages
-from nngkit.fanout.numbered.lag import HEARTBEAT, MOST_TOPIC, pack_trailer, published, stamp
+from nngkit.fanout.numbered.lag import (
+    HEARTBEAT,
+    MAGIC,
+    MAGIC_HEADERS,
+    MOST_TOPIC,
+    pack_trailer,
+    published,
+    sized_headers,
+    stamp,
+)
 from nngkit.fanout.numbered.messages import (
     HEARTBEATS,
     MAX_REASON,
@@ -50,6 +59,7 @@ from nngkit.fanout.numbered.messages import (
     SnapshotPage,
     SnapshotQuery,
 )
+from nngkit.headers import Headers, check_headers
 from nngkit.instruments import ByCode, Gauge, Total
 from nngkit.protocols import TLS, PeerEvent, Pipe, Pub, Rep, Request
 from nngkit.protocols.sp import ALL
@@ -275,12 +285,21 @@ class Publisher(UnderTrio):
 
     # Publishing
 
-    def publish(self, topic: Topic, body: bytes) -> int:
-        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap."""
-        return self.publish_many(((topic, body),))
+    def publish(self, topic: Topic, body: bytes, *, headers: Headers | None = None) -> int:
+        """Publish a message; return its number. Never waits: a subscriber with a full queue sees a gap.
 
-    def publish_many(self, messages: Iterable[tuple[Topic, bytes]]) -> int:
-        """Publish (topic, body) pairs; return the number of the last one. Raises ConfigError, having sent none."""
+        To a subscriber of a version before headers, a message that has some is a gap.
+        """
+        return self.publish_many(((topic, body),), headers=headers)
+
+    def publish_many(self, messages: Iterable[tuple[Topic, bytes]], *, headers: Headers | None = None) -> int:
+        """Publish (topic, body) pairs; return the number of the last one. `headers`: of each of them.
+
+        Raises ConfigError and TooLarge, having sent none.
+        """
+        sized, magic = b"", MAGIC
+        if headers and (checked := check_headers(headers)):
+            sized, magic = sized_headers(checked), MAGIC_HEADERS
         now, last, bare = time.time_ns() // 1000, self._last, self._bare
         publisher, epoch, number = self.id, self.epoch, self._number
         frames, plain = [], []
@@ -291,7 +310,7 @@ class Publisher(UnderTrio):
             if size > MOST_TOPIC:
                 raise ConfigError("topic", f"{size} bytes; at most {MOST_TOPIC}", topic)
             told = stamp(now, size)
-            frame = head + body + pack_trailer(publisher, epoch, number, told)
+            frame = head + body + sized + pack_trailer(publisher, epoch, number, told, magic)
             if not frame[0]:
                 raise ConfigError("topic", "a message must not begin with a zero byte", topic)
             frames.append(frame)

@@ -32,8 +32,8 @@ from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, Sl
 from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
 from nngkit.fanout.numbered.granted import Sifting, check_owner, check_topics, match_of, rights_of
 from nngkit.fanout.numbered.lag import (
+    MOST_ADDED,
     MOST_PUBLISHERS,
-    TRAILER_SIZE,
     Accounts,
     Event,
     Gap,
@@ -182,7 +182,7 @@ class Subscriber(UnderTrio):
             for address in self._dial:
                 sub = Sub(
                     topics=b"",  # everything is received: a number is accounted for whatever its topic
-                    recv_max_size=self._largest and self._largest + TRAILER_SIZE,
+                    recv_max_size=self._largest and self._largest + MOST_ADDED,
                     recv_buffer=READ_AHEAD,
                     tls=self._tls,
                     trust=self._trust,

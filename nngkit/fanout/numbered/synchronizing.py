@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nngkit.background import WakeUp
-from nngkit.fanout.numbered.backlog import OVERHEAD, HighWater
+from nngkit.fanout.numbered.backlog import OVERHEAD, HighWater, weight_of
 from nngkit.fanout.numbered.lag import Event, Gap, Published, Restarted
 
 
@@ -83,7 +83,7 @@ class Source:
         if not self.joining:
             return [event]
         if self._whole:
-            mark, size = self._mark, (len(event.data) if type(event) is Published else 0) + OVERHEAD
+            mark, size = self._mark, weight_of(event) if type(event) is Published else OVERHEAD
             self._bytes += size
             self._all.bytes += size
             self._held.append(event)
