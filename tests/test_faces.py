@@ -14,7 +14,7 @@ FACES = [
     (package, name) for package in (aio, blocking) for name in package.__all__ if hasattr(getattr(package, name), "_of")
 ]
 IN_THE_LOOP = {
-    "Client": {"call_blocking", "plain", "request_blocking"},  # lent to nngkit.blocking
+    "Client": {"call_blocking", "codec", "plain", "request_blocking"},  # lent to nngkit.blocking
     "DaemonClient": {"outcomes"},
     "Host": {"dial_failed", "journal_dropped", "link_down", "link_up", "received"},
     "Member": {"dial_failed", "journal_dropped", "link_down", "link_up", "received"},

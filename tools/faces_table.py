@@ -110,7 +110,7 @@ FAMILIES = (
         (
             Face(
                 "nngkit.calls.client.Client",
-                hidden="request_blocking call_blocking plain",
+                hidden="request_blocking call_blocking codec plain",
                 objects={"discovery": "ServiceDiscovery | Resolver | None"},
                 notes={
                     "aio": "Calls are made in the program's own loop, with their middleware.",
@@ -119,8 +119,8 @@ FAMILIES = (
                     "the loop's.",
                 },
                 bases={"blocking": "nngkit.blocking._calls.Calling"},
-                aio={name: f"self._opened.{name}({{arguments}})" for name in ("request", "call", "stream")},
-                blocking={name: f"self._{name}({{arguments}})" for name in ("request", "call", "stream")},
+                aio={name: f"self._opened.{name}({{arguments}})" for name in ("request", "call", "stream", "typed")},
+                blocking={name: f"self._{name}({{arguments}})" for name in ("request", "call", "stream", "typed")},
                 blocking_returns={"stream": "nngkit.blocking._calls.Parts"},
             ),
             Face(

@@ -55,7 +55,7 @@ class Bridge:
         async def bridged_body(body: Any) -> Any:
             return await self.run(functools.partial(function, body))
 
-        return bridged if two else bridged_body
+        return _as(function, bridged if two else bridged_body)
 
     def _generator(self, function: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
         two = takes_two(function)
@@ -73,7 +73,7 @@ class Bridge:
                 with trio.CancelScope(shield=True), trio.move_on_after(STOPPING):
                     await self.run(made.aclose)
 
-        return bridged
+        return _as(function, bridged)
 
     def middleware(self, functions: Iterable[Middleware]) -> tuple[Middleware, ...]:
         """Return middleware for the portal: one function, in which those of the program run as one task."""
@@ -157,3 +157,9 @@ class Bridge:
         if tasks[0].cancelled():
             raise Closed("the handler's task was cancelled")
         return tasks[0].result()
+
+
+def _as(function: Callable[..., Any], bridged: C) -> C:
+    """Note which function is bridged: its annotations and its name are those of the handler."""
+    bridged.__wrapped__ = function  # type: ignore[attr-defined]
+    return bridged

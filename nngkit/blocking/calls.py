@@ -14,7 +14,7 @@ from nngkit.blocking.discovery import Resolver, ServiceDiscovery
 from nngkit.calls import client as _client
 from nngkit.calls import server as _server
 from nngkit.calls.budget import RetryBudget
-from nngkit.calls.client import MIB
+from nngkit.calls.client import MIB, T
 from nngkit.calls.client_stats import ClientStats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec
@@ -181,6 +181,32 @@ class Client(Calling):
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
         return self._stream(body, timeout=timeout, method=method, headers=headers)
 
+    def typed(
+        self,
+        interface: Callable[..., T],
+        *,
+        timeout: Timeout = DEFAULT,
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> T:
+        """Return an object with the methods of an interface, such as a Protocol, as calls; needs a codec.
+
+        A method has one argument, the body, or none. Body and reply have the annotated types: those that msgspec
+        reads, such as dataclasses. An async method is a `request`, one that returns an AsyncIterator a `stream`, both
+        with these options. They raise what those raise, TypeError for a body of another type, and BadMessage for such a
+        reply. Raises ConfigError for an unusable interface.
+        """
+        return self._typed(interface, timeout=timeout, idempotent=idempotent, hedge=hedge, headers=headers)
+
+    @on_behalf
+    def info(self, timeout: Timeout = DEFAULT) -> dict[str, Any]:
+        """Return what a provider tells of itself: name, address, methods, and `schemas` of those with typed handlers.
+
+        Needs a codec. Raises as `request`.
+        """
+        return self._wait(_client.Client.info, timeout)
+
     @on_behalf
     def wait_for_providers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until calls can go to `n` providers. Raises TimedOut after `timeout` seconds, AccessDenied, Closed."""
@@ -291,6 +317,8 @@ class Server(Blocking[_server.Server]):
     def method(self, handler: F) -> F: ...
     def method(self, handler: Any) -> Any:
         """Register a handler for calls that name its method: `@server.method`, or `@server.method("name")`.
+
+        If its body is annotated with a type that msgspec reads, it runs with bodies of that type only.
 
         Raises ConfigError for a second handler of one name, or without a codec.
         """

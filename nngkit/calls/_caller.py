@@ -42,6 +42,7 @@ from nngkit.calls.messages import (
     CancelRequest,
     Codec,
     ErrorReply,
+    InfoRequest,
     PartsReply,
     Reply,
     ResultReply,
@@ -83,6 +84,7 @@ class Call:
     link: Any = None
     id = ""
     message: Any = b""
+    asks: InfoRequest | None = None  # in place of a call of a handler
     headers: dict[str, str | bytes] | None = None
     back: dict[str, str | bytes] | None = None  # the headers of the reply
     told: list[Attempt] | None = None  # attempts, for the client's middleware
@@ -220,6 +222,9 @@ class Caller:
 
     def _encode(self, call: Call, codec: Codec) -> None:
         call.id = f"{self._prefix}{next(self._count):x}"
+        if call.asks is not None:
+            call.message = call.asks.encode(codec)
+            return
         call.message = CallRequest(call.id, call.body, call.method, call.left, call.stream, call.headers).encode(codec)
 
     def _failed(self, call: Call, cause: BaseException) -> None:

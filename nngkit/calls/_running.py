@@ -44,6 +44,7 @@ from nngkit.calls.messages import (
     parse_request,
 )
 from nngkit.calls.middleware import Middleware, Reply, chain
+from nngkit.calls.typed import Contract, contract_of
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, TooLarge
 from nngkit.headers import check_headers
 from nngkit.histogram import Distribution, Histogram
@@ -149,6 +150,7 @@ class Running:
         handler = Handler(function, self._limiter)
         if handler.streams and self.codec is None:
             raise ConfigError("handler", "a generator needs a codec: codec='cbor' or 'json'", function)
+        handler.contract = contract_of(function, self.codec, handler.streams)
         self._handlers[method] = handler
 
     def check(self) -> None:
@@ -159,6 +161,10 @@ class Running:
     def methods(self) -> list[str]:
         """Return the names of the methods."""
         return sorted(filter(None, self._handlers))
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each method: JSON Schemas of body and reply."""
+        return {name: each.contract.described() for name, each in self._handlers.items() if each.contract is not None}
 
     def _limiter(self) -> trio.CapacityLimiter:
         if self._threads is None:
@@ -465,6 +471,15 @@ class Running:
             await self._refuse(request, ErrorReply("deadline", "it passed in the queue", ran=False))
             self._finish(worker)
             return
+        body, contract = call.body, handler.contract
+        if contract is not None:
+            try:
+                body = contract.read_body(body)
+            except ValueError as wrong:
+                refusal = ErrorReply(REFUSED, f"{call.method or 'the body'}: {wrong}", ran=False)
+                await self._refuse(request, refusal)
+                self._finish(worker)
+                return
         calling: Calling | None = None
         if handler.two or self._middleware:
             calling = Calling(
@@ -474,11 +489,11 @@ class Running:
                 request.pipe,
                 call.headers or {},
                 service=self._name,
-                body=call.body,
+                body=body,
                 stream=call.stream,
             )
         if call.stream and handler.streams:
-            await self._run_stream(request, call, handler, calling, deadline)
+            await self._run_stream(request, call, body, handler, calling, deadline)
             self._finish(worker)
             return
         worker.call, worker.handler, worker.deadline = call, handler, deadline
@@ -491,13 +506,13 @@ class Running:
                 replied = await self._around(handler, calling)
                 value, back = replied.body, replied.headers
             else:
-                value = await handler.call(call.body, calling)
+                value = await handler.call(body, calling)
         except BaseException as failed:
             error = self._failures.reply(failed)
             if back:
                 error = replace(error, headers=back)
         worker.handler = None
-        reply = self._encoded(call, value, back) if error is None else self._failed(error)
+        reply = self._encoded(call, contract, value, back) if error is None else self._failed(error)
         if worker.waits and self._forget_call(worker):
             worker.reply = reply
             return
@@ -516,11 +531,15 @@ class Running:
             raise ConfigError("headers", "need a codec: codec='cbor' or 'json'", reply.headers)
         return reply
 
-    def _encoded(self, call: CallRequest, value: Any, headers: dict[str, str | bytes] | None) -> bytes:
+    def _encoded(
+        self, call: CallRequest, contract: Contract | None, value: Any, headers: dict[str, str | bytes] | None
+    ) -> bytes:
         """Return the bytes of a result, or of the error that it cannot be sent."""
         assert self.codec is not None
         try:
             back = check_headers(headers) if headers else None
+            if contract is not None and contract.reply is not None:
+                value = contract.write(value)
             result = PartsReply((value,), True, back) if call.stream else ResultReply(value, back)
             data = result.encode(self.codec, self.limit)
         except TooLarge as large:
@@ -562,7 +581,7 @@ class Running:
     # Streams
 
     async def _run_stream(
-        self, request: Request, call: CallRequest, handler: Handler, calling: Calling | None, deadline: float
+        self, request: Request, call: CallRequest, body: Any, handler: Handler, calling: Calling | None, deadline: float
     ) -> None:
         streaming = Streaming(request.pipe, {} if calling is None else calling.reply_headers)
         number = call.id
@@ -580,7 +599,7 @@ class Running:
                     assert calling is not None
                     await self._stream_around(streaming, handler, calling)
                 else:
-                    await streaming.produce(handler, call.body, calling)
+                    await streaming.produce(handler, body, calling)
         except Unread:
             error = ErrorReply("gone", f"no parts were fetched for {IDLE:g} s")
         except BaseException as failed:

@@ -47,9 +47,11 @@ class Streaming:
 
     async def produce(self, handler: Handler, body: Any, calling: Calling | None) -> None:
         """Run the handler to its end. Raises its exception."""
+        contract = handler.contract
+        typed = contract is not None and contract.reply is not None
         async with aclosing(handler.parts(body, calling)) as parts:
             async for part in parts:
-                self._parts.append(part)
+                self._parts.append(contract.write(part) if contract is not None and typed else part)
                 self._change()
                 while len(self._parts) >= MAX_PARTS:
                     with trio.move_on_after(IDLE) as idle:

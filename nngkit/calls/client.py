@@ -18,10 +18,10 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 import trio
 
@@ -31,10 +31,11 @@ from nngkit.calls._race import race
 from nngkit.calls.budget import RetryBudget
 from nngkit.calls.client_stats import ClientStats, ProviderStats, provider_stats
 from nngkit.calls.health import Ejection
-from nngkit.calls.messages import Codec, check_codec
+from nngkit.calls.messages import Codec, InfoRequest, check_codec
 from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain, check_middleware, run_plainly
 from nngkit.calls.pool import Member, Policy, Pool, check_policy
 from nngkit.calls.stream import Stream
+from nngkit.calls.typed import Contract, Typed, interface_methods, read_parts, read_reply
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import Key, Provider, State, check_name
@@ -43,6 +44,8 @@ from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
 from nngkit.headers import Headers, check_headers
 from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
 from nngkit.trust import Choice, Rights, chosen
+
+T = TypeVar("T")
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
 
@@ -349,6 +352,46 @@ class Client(UnderTrio):
         stream.put_around(self._middleware, outgoing, self._made)
         return stream
 
+    def typed(
+        self,
+        interface: Callable[..., T],
+        *,
+        timeout: Timeout = DEFAULT,
+        idempotent: bool | None = None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> T:
+        """Return an object with the methods of an interface, such as a Protocol, as calls; needs a codec.
+
+        A method has one argument, the body, or none. Body and reply have the annotated types: those that msgspec
+        reads, such as dataclasses. An async method is a `request`, one that returns an AsyncIterator a `stream`, both
+        with these options. They raise what those raise, TypeError for a body of another type, and BadMessage for such a
+        reply. Raises ConfigError for an unusable interface.
+        """
+        options: dict[str, Any] = {"timeout": timeout, "headers": headers}
+
+        def request(body: Any, method: str, contract: Contract) -> Awaitable[Any]:
+            call = self.call(body, method=method, idempotent=idempotent, hedge=hedge, **options)
+            return read_reply(call, contract)
+
+        def stream(body: Any, method: str, contract: Contract) -> AsyncIterator[Any]:
+            return read_parts(self.stream(body, method=method, **options), contract)
+
+        methods = interface_methods(interface, self._codec)
+        return cast(T, Typed(interface, methods, request, stream))
+
+    async def info(self, timeout: Timeout = DEFAULT) -> dict[str, Any]:
+        """Return what a provider tells of itself: name, address, methods, and `schemas` of those with typed handlers.
+
+        Needs a codec. Raises as `request`.
+        """
+        if self._codec is None:
+            raise ConfigError("info", "needs a codec: codec='cbor' or 'json', at the server too")
+        call = self._call(None, timeout, "", True)
+        call.asks = InfoRequest()
+        found: dict[str, Any] = await self._caller.request(call)
+        return found
+
     # Middleware
 
     def _outgoing(
@@ -396,6 +439,11 @@ class Client(UnderTrio):
         if self._codec == "json" and any(isinstance(value, bytes) for value in found.values()):
             raise ConfigError("headers", "JSON has no bytes: text is needed, or codec='cbor'", headers)
         call.headers = found or None
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec."""
+        return self._codec
 
     @property
     def plain(self) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import trio
 
+from nngkit.calls.typed import Contract
 from nngkit.errors import ConfigError
 from nngkit.headers import Headers
 from nngkit.protocols import Pipe
@@ -67,8 +68,10 @@ class Handler:
     """A handler, called the same way whatever its kind. Raises ConfigError.
 
     `streams`: it is a generator. `plain`: it runs in threads. `two`: it takes a Calling; the others get None instead,
-    which costs less.
+    which costs less. `contract`: the types of its body and reply, see typed.py.
     """
+
+    contract: Contract | None = None
 
     def __init__(self, function: Callable[..., Any], limiter: Callable[[], trio.CapacityLimiter]) -> None:
         if not callable(function):

@@ -191,7 +191,7 @@ class Server(UnderTrio):
             concurrency=concurrency,
             queue=queue,
             limit=recv_max_size,
-            info=self._info,
+            info=self._described,
             stats=self._plain_stats,
             trust=self._trust if isinstance(self._trust, Trust) else None,
             middleware=check_middleware(middleware),
@@ -210,6 +210,8 @@ class Server(UnderTrio):
     def method(self, handler: F) -> F: ...
     def method(self, handler: Any) -> Any:
         """Register a handler for calls that name its method: `@server.method`, or `@server.method("name")`.
+
+        If its body is annotated with a type that msgspec reads, it runs with bodies of that type only.
 
         Raises ConfigError for a second handler of one name, or without a codec.
         """
@@ -388,6 +390,10 @@ class Server(UnderTrio):
             **{key: value for key, value in self._record.items() if value and key != "tags"},
             "tags": sorted(self._record["tags"]),
         }
+
+    def _described(self) -> dict[str, Any]:
+        """Return what a caller gets; an answer to a question of discovery has no room for schemas."""
+        return {**self._info(), "schemas": self._running.described()}
 
     def _plain_stats(self) -> dict[str, Any]:
         counters = self._running.counters()

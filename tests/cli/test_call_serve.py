@@ -115,6 +115,23 @@ def test_values_methods_streams_and_errors_with_a_codec(call: Call) -> None:
         assert "KeyError" in err
 
 
+def test_a_method_after_a_slash_is_checked_by_the_types_of_its_handler(call: Call) -> None:
+    server = Server("pay/calc", discovery=(), codec="cbor")
+
+    @server.method
+    def add(body: dict[str, int]) -> int:
+        return sum(body.values())
+
+    with server:
+        there = ["--address", server.address]
+        assert call("pay/calc/add", *there, "-D", '{"a": 2, "b": 3}') == (0, "5\n", "")
+        code, out, err = call("pay/calc/add", *there, "-D", '{"a": "2"}')
+        assert (code, out) == (1, "")
+        assert "bad request: add: field [...]: expected int, got str" in err
+        code, out, _ = call("pay/calc", "--method", "", *there, "--info")
+        assert json.loads(out)["schemas"]["add"]["reply"] == {"type": "integer"}
+
+
 def test_every_failure_has_its_exit_code(daemon: Daemon, call: Call) -> None:
     query = daemon.query_addresses[0]
     assert call("absent", "--daemon", query, "--timeout", "0.1", "-D", "x") == (

@@ -2,13 +2,15 @@
 
 import array
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
 
 import trio
 
 import nngkit.aio
 import nngkit.blocking
-from nngkit import Provider, Service, ServiceDiscovery
+from nngkit import Client, Provider, Server, Service, ServiceDiscovery
+from nngkit.calls import ClientCall, Proceed, Reply
 from nngkit.cluster import Host, JobRun, Member
 from nngkit.devices import Device
 from nngkit.protocols import (
@@ -118,6 +120,32 @@ async def discovering() -> None:
         assert found.weight > 0
 
 
+class Doubles(Protocol):
+    async def double(self, body: int) -> int: ...
+    def count(self, body: int) -> AsyncIterator[int]: ...
+
+
+async def double(body: int) -> int:
+    return body * 2
+
+
+async def noted(call: ClientCall, proceed: Proceed) -> Reply:
+    call.headers["user"] = "ada"
+    return await proceed(call)
+
+
+async def calling() -> None:
+    server = Server("doubles", discovery=(), codec="cbor")
+    server.method(double)
+    async with (
+        server,
+        Client("doubles", addresses=server.address, codec="cbor", middleware=[noted]) as client,
+    ):
+        doubles: Doubles = client.typed(Doubles)
+        four: int = await doubles.double(2)
+        assert four == 4
+
+
 async def passing_on() -> None:
     async with Pull(listen=ANY) as front, Push(listen=ANY) as back:
         device = Device(front, back, timeout=1.0)
@@ -175,6 +203,7 @@ def main() -> None:
     broadcasting()
     trio.run(asking)
     trio.run(discovering)
+    trio.run(calling)
     trio.run(passing_on)
     without_a_loop()
     trio.run(a_cluster)

@@ -8,6 +8,8 @@
     2
     4
     6
+    $ nngkit call calc/add -D '{"a": 2, "b": 3}'
+    5
 
 Lines are read as fast as calls are answered, up to `--in-flight` at a time; replies are printed in the order of the
 lines. With a codec, input is JSON and so is output; bytes of CBOR are printed as base64.
@@ -43,11 +45,14 @@ SETTLE: Final = 0.1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("name", metavar="NAME", help="the service")
+    parser.add_argument("name", metavar="NAME[/METHOD]", help="the service; a method needs a "
+                        "codec, by default CBOR")  # fmt: skip
     body = parser.add_mutually_exclusive_group()
     body.add_argument("-D", "--data", metavar="DATA", help="body of one call (default: a call for each line of stdin)")
     body.add_argument("-F", "--file", metavar="FILE", help="file with the body of one call; - is stdin")
-    parser.add_argument("--method", metavar="M", default="", help="method to call; needs a codec")
+    body.add_argument("--info", action="store_true", help="print what a provider tells of itself: methods, and "
+                      "JSON Schemas of their bodies and replies")  # fmt: skip
+    parser.add_argument("--method", metavar="M", help="method to call; NAME is the service then, also with a /")
     parser.add_argument(
         "--codec", choices=("cbor", "json"), help="input and output are JSON values, sent as CBOR or JSON"
     )
@@ -66,6 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the calls and print the replies; return the exit code."""
     import trio
 
+    arguments.codec = arguments.codec or ("cbor" if arguments.info else None)
+    if arguments.method is None:
+        service, _, arguments.method = arguments.name.rpartition("/")
+        arguments.name = service or arguments.name
+        if not service:
+            arguments.method = ""
+        elif not arguments.codec:
+            arguments.codec = "cbor"
     if (arguments.method or arguments.stream) and not arguments.codec:
         raise ConfigError("--stream" if arguments.stream else "--method", "needs --codec")
     if arguments.address and arguments.daemon:
@@ -160,7 +173,9 @@ class _Calls:
         from nngkit.cli.streams.stdin import chunks, lines_of
 
         given = self._arguments
-        if given.data is not None:
+        if given.info:
+            yield b"null"
+        elif given.data is not None:
             yield given.data.encode("utf-8", "surrogateescape")
         elif given.file is not None and given.file != "-":
             try:
@@ -198,6 +213,9 @@ class _Calls:
     async def _call(self, body: bytes, before: Any) -> None:
         given = self._arguments
         value = _value(body) if given.codec else body
+        if given.info:
+            await self._print(await self._client.info())
+            return
         if given.stream:
             async with self._client.stream(value, method=given.method) as parts:
                 if before is not None:
