@@ -61,8 +61,8 @@ RESHAPED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         | {"clients": [{"doc": doc, "client": client} for doc, client in fields["clients"]]}
         | {"refused": []}  # not in the version before
     ),
-    "hello": lambda fields: with_about("token")(fields | {"session": False}),
-    "hello, of one store": lambda fields: with_about("token")(fields | {"session": False}),
+    "hello": with_about("token"),
+    "hello, of one store": with_about("token"),
     "welcome": lambda fields: with_about()(fields | {"mac": None}),
     "nack": lambda fields: (
         fields | {"ranges": [{**one["stream"], "first": one["first"], "last": one["last"]} for one in fields["ranges"]]}

@@ -117,7 +117,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
                    it pushes its edits instead
     store          path of the SQLite file; without it, documents end with the process
     storage        a StorageBackend in place of that file
-    token          shared secret, required in every request; the BUS is then on ws or wss, at a path derived from it
+    token          shared secret, proven on every connection; the BUS is then on ws or wss, and others `join`
     relay          forward the messages of each peer to the others: for trees and rings without a full mesh
     discovery      survey addresses of discovery daemons: peers find each other by the names of their open documents
     accept         called with the name of an unknown document that a peer announces; True opens it
@@ -127,6 +127,8 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
     tls, admit     as for sockets; they apply to BUS and REP
     trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST. With a Trust there is no token, and
                    the policy says who may edit and view which documents (docs/trust.md)
+    guests         addresses for pages, wss://host:port, where no pass is asked for: guests prove theirs in the page
+    guests_tls     the certificate there, which browsers accept; default: that of the trust's pass
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -154,6 +156,8 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         max_document: int = 256 << 20,
         tls: TLS | None = None,
         trust: Choice | None = None,
+        guests: str | Iterable[str] | None = None,
+        guests_tls: TLS | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
@@ -176,6 +180,8 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
             max_document=max_document,
             tls=tls,
             trust=trust,
+            guests=guests,
+            guests_tls=guests_tls,
             admit=admit,
             name=name,
             settings=settings,
@@ -229,6 +235,11 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         return self._opened.repair_addresses
 
     @property
+    def page_addresses(self) -> tuple[str, ...]:
+        """The REP addresses for pages: at `guests`, if there are any, else those on ws, and on wss without a trust."""
+        return self._opened.page_addresses
+
+    @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """Peers from which a message was received within the last three seconds."""
         return self._opened.peers
@@ -242,7 +253,7 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         await self._wait(_peer.DocumentPeer.wait_for_peers, n, timeout)
 
     def dial(self, address: str) -> None:
-        """Dial another BUS address; it is reconnected when lost. Raises ConfigError."""
+        """Dial another BUS address; it is reconnected when lost. Raises ConfigError, also with a token: `join` then."""
         self._do(_peer.DocumentPeer.dial, address)
 
     @property

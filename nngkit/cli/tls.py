@@ -73,7 +73,7 @@ def check_tls(
 ) -> Given | None:
     """Return the values given, None if no address has TLS. Raises ConfigError as `tls_of` does; loads no NNG."""
     given = _given(arguments, side, variables)
-    if _has_trust(arguments, given):
+    if has_trust(arguments, given):
         return None
     if not any(address.startswith(("tls+", "wss")) for address in addresses):
         for option, _ in given.values():
@@ -81,6 +81,11 @@ def check_tls(
                 where = f" at the {side}" if side else ""
                 raise ConfigError(option, f"is for tls+tcp:// and wss:// addresses; there is none{where}")
         return None
+    _check_files(given)
+    return given
+
+
+def _check_files(given: Given) -> None:
     for one, other in (("cert", "key"), ("key", "cert")):
         if one in given and other not in given:
             option = given[one][0]
@@ -88,10 +93,18 @@ def check_tls(
     from nngkit.cli.pem import File, check
 
     check(*(File(*given[name]) if name in given else None for name in ("cacert", "cert", "key")))
-    return given
 
 
-def _has_trust(arguments: argparse.Namespace, given: Given) -> bool:
+def certificate_of(arguments: argparse.Namespace) -> TLS | None:
+    """Return the certificate of --cert and --key alone, None without. Raises ConfigError."""
+    given: Given = {name: (f"--{name}", value) for name in ("cert", "key") if (value := getattr(arguments, name))}
+    if not given:
+        return None
+    _check_files(given)
+    return _made(given)
+
+
+def has_trust(arguments: argparse.Namespace, given: Given) -> bool:
     """Return True if a pass is used, in place of certificates: that of --trust, which the process has from now on."""
     named = getattr(arguments, "trust", None)
     if named is None and (given or not os.environ.get("NNGKIT_TRUST")):

@@ -113,7 +113,7 @@ class PeerHost:
             settings=self.options.settings,
             versions=versions,
             log=recent,
-            askable=bool(self.exchange.rep.addresses),
+            askable=bool(self.exchange.repair_addresses),
             round_trips=self.exchange.round_trips,
         )
         copy = LocalCopy(

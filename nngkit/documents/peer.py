@@ -58,7 +58,7 @@ class DocumentPeer(UnderTrio):
                    it pushes its edits instead
     store          path of the SQLite file; without it, documents end with the process
     storage        a StorageBackend in place of that file
-    token          shared secret, required in every request; the BUS is then on ws or wss, at a path derived from it
+    token          shared secret, proven on every connection; the BUS is then on ws or wss, and others `join`
     relay          forward the messages of each peer to the others: for trees and rings without a full mesh
     discovery      survey addresses of discovery daemons: peers find each other by the names of their open documents
     accept         called with the name of an unknown document that a peer announces; True opens it
@@ -68,6 +68,8 @@ class DocumentPeer(UnderTrio):
     tls, admit     as for sockets; they apply to BUS and REP
     trust          for all connections: a Trust, or OPEN; default: NNGKIT_TRUST. With a Trust there is no token, and
                    the policy says who may edit and view which documents (docs/trust.md)
+    guests         addresses for pages, wss://host:port, where no pass is asked for: guests prove theirs in the page
+    guests_tls     the certificate there, which browsers accept; default: that of the trust's pass
     settings       see replica.Settings
     faults         simulated loss, delay and partitions, for tests
 
@@ -93,6 +95,8 @@ class DocumentPeer(UnderTrio):
         max_document: int = 256 << 20,
         tls: TLS | None = None,
         trust: Choice | None = None,
+        guests: str | Iterable[str] | None = None,
+        guests_tls: TLS | None = None,
         admit: Callable[[Pipe], bool] | None = None,
         name: str | None = None,
         settings: Settings | None = None,
@@ -113,6 +117,9 @@ class DocumentPeer(UnderTrio):
             raise ConfigError("token", "a trust proves who connects: it takes the place of a token")
         if self._trust is None and (token is not None or admit is not None):
             self._trust = OPEN
+        self._guests, self._guests_tls = _several(guests), guests_tls
+        if self._guests and not isinstance(self._trust, Trust):
+            raise ConfigError("guests", "they prove passes of a realm: set trust=", guests)
         check_guarded(self._listen, self._trust, tls)
         self._admit = admit
         self._faults = faults
@@ -137,6 +144,7 @@ class DocumentPeer(UnderTrio):
         self._entering()
         engine = load_engine(self._engine_name)
         rng = random.Random(secrets.randbits(64))
+        token = self._options.token
         store: Store | None = None
         if self._path is None:
             now = time.time_ns() // 1_000_000 * 4096 + secrets.randbits(12)
@@ -161,7 +169,7 @@ class DocumentPeer(UnderTrio):
                 heartbeat=self._heartbeat,
                 limit=self._limit,
                 relay=self._options.relay,
-                token=self._options.token,
+                token=token,
                 name=self.name,
                 tls=self._tls,
                 trust=self._trust,
@@ -175,15 +183,15 @@ class DocumentPeer(UnderTrio):
                 ),
             )
             try:
-                self._exchange.open(self._listen, self._dial, self._join, self._repair)
+                self._exchange.open(self._listen, self._dial, self._join, self._repair, self._guests, self._guests_tls)
                 if self._discovery:
                     self._host.discovery = DocumentDiscovery(
                         self._discovery,
-                        self.addresses,
-                        dial=self._exchange.dial,
+                        self.addresses if token is None else self.repair_addresses,
+                        meet=self._exchange.dial if token is None else self._exchange.join,
                         tls=self._tls,
                         trust=self._trust,
-                        token=self._options.token,
+                        token=token,
                     )
                 await self._background.open()
             except BaseException:
@@ -266,7 +274,12 @@ class DocumentPeer(UnderTrio):
     @property
     def repair_addresses(self) -> tuple[str, ...]:
         """The REP addresses that this peer listens on, for requests and for `join`."""
-        return tuple(self._exchange.rep.addresses)
+        return self._exchange.repair_addresses
+
+    @property
+    def page_addresses(self) -> tuple[str, ...]:
+        """The REP addresses for pages: at `guests`, if there are any, else those on ws, and on wss without a trust."""
+        return self._exchange.page_addresses
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
@@ -303,7 +316,7 @@ class DocumentPeer(UnderTrio):
         raise TimedOut(f"{there} of {n} peers are present after {timeout} s", timeout)
 
     def dial(self, address: str) -> None:
-        """Dial another BUS address; it is reconnected when lost. Raises ConfigError."""
+        """Dial another BUS address; it is reconnected when lost. Raises ConfigError, also with a token: `join` then."""
         self._exchange.dial(address)
 
     # ------------------------------------------------------------------ counters

@@ -4,6 +4,7 @@
 
     text = guest_pass(realm, "guest.ada", hours=8)            # certificate and key, for the fragment of a link
     guest = check_guest(trust, certificate, signature, signed(nonce, host, path))
+    is_for(chain, host)                                       # at a peer with TLS: the host is one of its certificate
 
 The page signs a random number of the peer, with host and path as it has dialed them, so that the signature is of no use
 elsewhere. A guest is known until the pass ends, or the policy revokes it.
@@ -20,7 +21,9 @@ from __future__ import annotations
 import base64
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from nngkit.errors import AccessDenied, ConfigError
 
@@ -93,6 +96,31 @@ def _decoded(part: str) -> bytes:
 def signed(nonce: bytes, host: str, path: str) -> bytes:
     """Return what a page signs. ``host``: with the port, as in its request; ``path``: without a query."""
     return _LABEL + nonce + host.encode() + path.encode()
+
+
+def is_for(chain: str, host: str) -> bool:
+    """Return True if the first certificate (PEM) of a chain is for a host, with or without a port. Raises ConfigError.
+
+    The page's browser has checked this too, so that a signature names a host that no one else has a certificate of.
+    """
+    from cryptography import x509
+
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # unmatched brackets
+        return False
+    try:
+        shown = x509.load_pem_x509_certificates(chain.encode())[0]
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    except ValueError as wrong:
+        raise ConfigError("certificate", str(wrong)) from wrong
+    try:
+        return ip_address(name) in names.get_values_for_type(x509.IPAddress)
+    except ValueError:
+        wild = f"*.{name.partition('.')[2]}"  # RFC 6125, 6.4.3: in place of the first label
+        return any(each.lower() in (name, wild) for each in names.get_values_for_type(x509.DNSName))
 
 
 def check_guest(trust: Trust, certificate: bytes, signature: bytes, message: bytes) -> Guest:

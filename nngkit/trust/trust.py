@@ -91,7 +91,7 @@ class Trust:
         self.own: Pass = passes.read(self._path)
         self.name, self.realm = self.own.name, self.own.realm
         self.policy: Policy = self._read_policy(self.own)
-        self._contexts: dict[bool, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[bool, bool], ssl.SSLContext] = {}
         self._counting = threading.Lock()
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._watchers: tuple[Callable[[Decision], object], ...] = ()
@@ -105,12 +105,17 @@ class Trust:
 
     # ------------------------------------------------------------------ connections
 
-    def context(self, *, server: bool) -> ssl.SSLContext:
-        """Return OpenSSL's settings for a new connection, of which `refresh` comes first."""
+    def context(self, *, server: bool, asks: bool = True) -> ssl.SSLContext:
+        """Return OpenSSL's settings for a new connection, of which `refresh` comes first.
+
+        ``asks``: without it a listener shows its pass, and asks for none.
+        """
         with self._lock:
-            if server not in self._contexts:
-                self._contexts[server] = self.own.context(server=server)
-            return self._contexts[server]
+            if (server, asks) not in self._contexts:
+                made = self._contexts[server, asks] = self.own.context(server=server)
+                if not asks:
+                    made.verify_mode = ssl.CERT_NONE
+            return self._contexts[server, asks]
 
     def name_of(self, uris: Sequence[str], serial: str) -> str:
         """Return the name of a peer by its certificate. Raises AccessDenied, with a code and the reason."""

@@ -3,14 +3,14 @@
     async with trio.open_nursery() as nursery:
         site = Site.load(page_folder(), json={"config.json": config}, connect=peer.repair_addresses)
         server = await nursery.start(serve, site)
-        print(server.url)                               # http://127.0.0.1:40123/
+        print(server.url)                               # http://127.0.0.1:40123/, with tls= https://
         ...
         nursery.cancel_scope.cancel()                   # closes it and all its connections
 
 What is served is an `App` of exchange.py. Every request is limited in size and time, and parsed strictly: what h11 does
 not take for one request, as two lengths, is refused. A body is accepted up to `ServerLimits.body`, which is 0 for
-pages; connections above `connections`, or above `from_one` of one address, get 503. Nothing is logged; `Server.stats`
-counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
+pages; connections above `connections`, or above `from_one` of one address, get 503, with TLS none. Nothing is logged;
+`Server.stats` counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import socket as stdlib_socket
 import ssl
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlencode
@@ -31,6 +31,8 @@ import trio
 
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.instruments import BytesTotal, Gauge, Instrument, Total
+from nngkit.protocols import TLS
+from nngkit.trust import Trust
 from nngkit.trust.guests import guest_pass
 from nngkit.web.exchange import REASONS, App, Headers, Request, Response, Streamed
 from nngkit.web.site import misdirected
@@ -52,6 +54,8 @@ class ServerLimits:
     """Open connections; a browser opens six for a page."""
     head: int = 16 * 1024
     """Bytes of a request, exceeded by at most one read. A browser's has under 2 KiB without other sites' cookies."""
+    handshake: float = 10.0
+    """Seconds for a TLS handshake, which takes two round trips and 3 ms of CPU."""
     reading: float = 10.0
     """Seconds from the first byte of a request, or the start of the connection, to its last byte."""
     idle: float = 30.0
@@ -84,6 +88,8 @@ class ServerStats:
     """Bytes of response bodies."""
     streams: int = 0
     """Streamed responses that are open."""
+    refused: Total = 0
+    """Connections whose TLS handshake failed, took too long, or was not begun as there were too many."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -92,12 +98,12 @@ class Server:
 
     host: str
     port: int
-    names: frozenset[str] = frozenset()
-    """Names under which it is asked, besides localhost and addresses."""
+    names: frozenset[str] | None = frozenset()
+    """Names under which it is asked, besides localhost and addresses; None: those of its certificate."""
+    name: str = ""
+    """The name in `url`, if it listens at all addresses."""
     origins: frozenset[str] = frozenset()
     """Other sites whose pages may ask."""
-    secure: bool = False
-    """True if it speaks TLS."""
     _connections: int = 0
     _open: int = 0
     _answers: Counter[int] = field(default_factory=Counter)
@@ -106,18 +112,21 @@ class Server:
     _streams: int = 0
     _bodies: int = 0  # bytes that are held
     _of: Counter[str] = field(default_factory=Counter)  # open connections by address
+    _refused: int = 0
 
     @property
     def url(self) -> str:
         """URL for a browser on this machine, or on another one where `host` resolves to it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        return f"http{'s' * self.secure}://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
+        everywhere = {"0.0.0.0": self.name or "127.0.0.1", "::": self.name or "[::1]"}
+        host = everywhere.get(self.host, self.host)
+        scheme = "http" if self.names is not None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}/"
 
     @property
     def stats(self) -> ServerStats:
         """Current counters."""
         answers = dict(self._answers)
-        return ServerStats(self._connections, self._open, answers, self._cut, self._sent, self._streams)
+        return ServerStats(self._connections, self._open, answers, self._cut, self._sent, self._streams, self._refused)
 
 
 def link(
@@ -130,7 +139,7 @@ def link(
     if guest is not None:
         if realm is None:
             raise ConfigError("guest", "the realm has to sign the pass of a guest: set realm=", guest)
-        secrets |= {"guest": guest, "pass": guest_pass(realm, guest, hours)}
+        secrets["pass"] = guest_pass(realm, guest, hours)
     fragment = urlencode({name: value for name, value in secrets.items() if value is not None})
     return f"{url}#{fragment}" if fragment else url
 
@@ -142,7 +151,7 @@ async def serve(
     port: int = 0,
     names: Iterable[str] = (),
     origins: Iterable[str] = (),
-    tls: ssl.SSLContext | None = None,
+    tls: TLS | Trust | None = None,
     limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -150,25 +159,30 @@ async def serve(
 
     `names`: host names under which browsers ask, besides `host`, that of this machine (also with ".local"), localhost
     and IP addresses. A request for another name is refused (421), and one of another site's page (403) unless `origins`
-    has the site, as "https://example.org", or is "*" (CORS). `tls`: a context of the standard library.
+    has the site, as "https://example.org", or is "*" (CORS).
+    `tls`: the certificate of https, or a trust whose pass is shown; as the files are at each connection. No client is
+    asked for a certificate, and any name may be asked for: browsers check it.
 
     Cancelling closes the listeners and all connections at once.
-    Raises Unreachable if it cannot listen, ConfigError for an invalid port.
+    Raises Unreachable if it cannot listen, ConfigError for an invalid port or certificate.
     """
     limits = limits or ServerLimits()
+    contexts = _contexts(tls)
     if not 0 <= port <= 65535:
         raise ConfigError("port", f"{port} is not from 0 to 65535", port)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:  # a gaierror for the host among them
-        raise Unreachable(f"http://{host}:{port}", error.strerror or str(error)) from error
+        raise Unreachable(f"http{'s' * (tls is not None)}://{host}:{port}", error.strerror or str(error)) from error
     if port == 0 and len(listeners) > 1:  # a host with two addresses got two ports, but there is one URL
         for listener in listeners[1:]:
             await listener.aclose()
         del listeners[1:]
     here = stdlib_socket.gethostname()
-    known = frozenset(name.lower() for name in (host, here, f"{here}.local", *names))
-    server = Server(host, listeners[0].socket.getsockname()[1], known, frozenset(origins), tls is not None)
+    names = tuple(names)
+    known = frozenset(name.lower() for name in (host, here, f"{here}.local", *names)) if contexts is None else None
+    shown = "" if contexts is None else next(iter(names), here)
+    server = Server(host, listeners[0].socket.getsockname()[1], known, shown, frozenset(origins))
 
     async def connected(stream: trio.SocketStream) -> None:
         server._connections += 1
@@ -179,7 +193,9 @@ async def serve(
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 client = _address_of(stream)
                 server._of[client] += 1
-                await _Connection(stream, tls, app, server, limits, client).run()
+                secure = None
+                if contexts is None or (secure := await _shaken(stream, contexts, server, limits)) is not None:
+                    await _Connection(stream, secure, app, server, limits, client).run()
         finally:
             server._open -= 1
             server._of[client] -= 1
@@ -195,6 +211,32 @@ def _address_of(stream: trio.SocketStream) -> str:
         return str(stream.socket.getpeername()[0])
     except OSError as gone:
         raise trio.BrokenResourceError("the client has left") from gone
+
+
+def _contexts(tls: TLS | Trust | None) -> Callable[[], ssl.SSLContext] | None:
+    """Return what gives OpenSSL's settings for a new connection. Raises ConfigError."""
+    if not isinstance(tls, Trust):
+        return None if tls is None else dataclasses.replace(tls, ca=None).contexts(server=True)
+    trust = tls
+
+    def of_trust() -> ssl.SSLContext:
+        trust.refresh(now=True)
+        return trust.context(server=True, asks=False)
+
+    return of_trust
+
+
+async def _shaken(
+    stream: trio.SocketStream, contexts: Callable[[], ssl.SSLContext], server: Server, limits: ServerLimits
+) -> trio.SSLStream[trio.SocketStream] | None:
+    """Return the stream with TLS; None, and count it, if the handshake fails."""
+    secure = trio.SSLStream(stream, contexts(), server_side=True, https_compatible=True)
+    if server._open <= limits.connections:
+        with contextlib.suppress(trio.BrokenResourceError), trio.move_on_after(limits.handshake):
+            await secure.do_handshake()
+            return secure
+    server._refused += 1
+    return None
 
 
 class _Started:
@@ -214,16 +256,14 @@ class _Connection:
     def __init__(
         self,
         stream: trio.SocketStream,
-        tls: ssl.SSLContext | None,
+        secure: trio.SSLStream[trio.SocketStream] | None,
         app: App,
         server: Server,
         limits: ServerLimits,
         client: str,
     ) -> None:
         self._socket = stream
-        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
-        if tls is not None:
-            self._stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = secure or stream
         self._app = app
         self._server = server
         self._limits = limits
@@ -237,12 +277,6 @@ class _Connection:
 
     async def run(self) -> None:
         """Answer requests until either side closes."""
-        if isinstance(self._stream, trio.SSLStream):
-            with trio.move_on_after(self._limits.reading) as handshake:
-                await self._stream.do_handshake()
-            if handshake.cancelled_caught:
-                self._server._cut += 1
-                return
         from_one = self._limits.from_one or self._limits.connections
         if self._server._open > self._limits.connections or self._server._of[self._client] > from_one:
             await self._refuse(503, "too many connections; try again")

@@ -184,18 +184,19 @@ class Site:
 
 
 def misdirected(
-    host: str | None, origin: str | None, names: Collection[str], origins: Collection[str] = ()
+    host: str | None, origin: str | None, names: Collection[str] | None, origins: Collection[str] = ()
 ) -> tuple[int, str] | None:
     """Return status and reason if a request is for another server, or from a page of another site; else None.
 
     `names`: those of the server. "localhost" and IP addresses are too: a page of another site cannot have its own name
-    point here (DNS rebinding) and be asked under it. `origins`: other sites whose pages may ask; "*": those of all.
+    point here (DNS rebinding) and be asked under it. None: browsers compare the name with the server's
+    certificate. `origins`: other sites whose pages may ask; "*": those of all.
     """
     asked = HOST.fullmatch(host or "")
     if asked is None:
         return None  # not valid: `answer` says so
     name = asked["host"].lower().rstrip(".")
-    if name not in names and name != "localhost" and not _is_address(name):
+    if names is not None and name not in names and name != "localhost" and not _is_address(name):
         return 421, "this server does not have that name"
     if origin is None or origin in origins or "*" in origins:
         return None

@@ -141,6 +141,16 @@ class Core:
             state.notify()
             raise
 
+    def undial(self, url: str) -> None:
+        """End the first dialer of ``url``; its connection stays. Called again, it continues."""
+        dialer = next((one for one in self._dialers if one.address.url == url), None)
+        if dialer is None:
+            return
+        dialer.close()
+        wait_until_ended(dialer.numbers, CALLBACKS)
+        with self.state.lock:
+            self._dialers.remove(dialer)
+
     def _accepted(
         self, stream: Any, descriptor: int | None, listener: Listener | SharedListener, link: Link | None = None
     ) -> None:

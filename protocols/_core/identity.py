@@ -17,7 +17,7 @@ from nngkit.errors import AccessDenied, ConfigError
 from nngkit.protocols._core.pool import loopback
 from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
-from nngkit.protocols._nng.tls import TLS, exposed
+from nngkit.protocols._nng.tls import TLS, Guests, Security, exposed
 from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.trust.choice import OPEN, Choice, chosen
 from nngkit.trust.names import ANYONE, LOCAL, matches, uid
@@ -46,17 +46,22 @@ class Identity:
         self._tls = tls
         self._may_be_open = guarded or trust is OPEN
 
-    def security(self, what: str, address: Address) -> TLS | Trust | None:
+    def security(self, what: str, address: Address, guests: TLS | Trust | None = None) -> Security | None:
         """Return what the TLS of an address is made of: of NNGKIT_TRUST, if the socket has none.
 
-        Raises ConfigError if a socket with a trust may not listen or dial there.
+        ``guests``: the certificate where peers need no pass. Raises ConfigError if a socket with a trust may not listen
+        or dial there.
         """
         if address.tls and self.trust is None and self._tls is None and isinstance(found := chosen(None), Trust):
             self.trust = found
         if self.trust is not None and not address.tls and not address.stays_here:
             why = f"a socket with a trust needs tls+tcp:// or wss:// where other machines are; {self.trust!r}"
             raise ConfigError(what, f"{address.url}: {why}", address.url)
-        return self.trust or self._tls
+        if guests is None:
+            return self.trust or self._tls
+        if self.trust is None or not address.tls:
+            raise ConfigError("guests", f"{address.url}: needs a trust, and tls+tcp:// or wss://", address.url)
+        return Guests(guests)
 
     def warn(self, address: Address, bound: str) -> None:
         """Log that strangers may connect at the bound address, unless the program has said so."""
@@ -92,6 +97,8 @@ class Identity:
             peer = Peer(_by_place(address, stream, where))
         elif self.trust is None:
             return Peer(None)
+        elif tls.guests:
+            peer = Peer(ANYONE)
         else:
             shown = tls.certificate()
             name = self.trust.name_of(shown.uris, shown.serial)

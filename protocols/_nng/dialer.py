@@ -23,10 +23,9 @@ from nngkit.protocols._nng.listener import Listener
 from nngkit.protocols._nng.names import Number, known
 from nngkit.protocols._nng.resolver import lookup
 from nngkit.protocols._nng.streams import close
-from nngkit.protocols._nng.tls import TLS, contexts
+from nngkit.protocols._nng.tls import Security, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.race import Race, interleaved, limit_of
-from nngkit.trust.trust import Trust
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -46,7 +45,7 @@ class Dialer:
     def __init__(
         self,
         address: Address,
-        tls: TLS | Trust | None,
+        tls: Security | None,
         longest: float,
         connected: Callable[[Any, int | None, Dialer, Any], None],
         priority: int,

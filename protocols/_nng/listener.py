@@ -33,10 +33,9 @@ from nngkit.protocols._nng.streams import (
     unix_path,
     wrap,
 )
-from nngkit.protocols._nng.tls import TLS, contexts
+from nngkit.protocols._nng.tls import Security, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.tls_layer import Layer
-from nngkit.trust.trust import Trust
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -74,7 +73,7 @@ class Listener:
     def __init__(
         self,
         address: Address,
-        tls: TLS | Trust | None,
+        tls: Security | None,
         accepted: Callable[[Any, int | None, Listener], None],
         handed_off: Callable[[Any, int | None, Listener, bytes, Layer | None], None],
         ipc_mode: int | None = None,
@@ -97,7 +96,7 @@ class Listener:
             wait_until_ended(self.numbers, CALLBACKS)
             raise
 
-    def _open(self, tls: TLS | Trust | None, ipc_mode: int | None) -> str:
+    def _open(self, tls: Security | None, ipc_mode: int | None) -> str:
         """Take the address; return the bound URL."""
         address = self.address
         if ipc_mode is not None and address.local and not (address.filed and unix_paths.available):
@@ -125,7 +124,7 @@ class Listener:
             raise Unreachable(address.url, f"cannot listen: {question.reason}{'' if in_time else f' in {LOOKUP:g} s'}")
         return question.numbers
 
-    def _take(self, tls: TLS | Trust | None, numbers: tuple[Number | None, ...], ipc_mode: int | None) -> None:
+    def _take(self, tls: Security | None, numbers: tuple[Number | None, ...], ipc_mode: int | None) -> None:
         """Take one port at each of the addresses that this host has, at least at one."""
         tries = 1 if self.address.port or len(numbers) == 1 else CHOICES
         absent: Absent | None = None
@@ -150,7 +149,7 @@ class Listener:
                 raise ConfigError("listen", absent.why, self.address.url)
             return
 
-    def _join(self, tls: TLS | Trust | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
+    def _join(self, tls: Security | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
         """Take the port at one address, or join the WebSocket listeners there."""
         address = self.address
         key = (address.tls, str(number), number_of_port)
@@ -267,7 +266,7 @@ class Port(Owner):
         address: Address,
         number: Number | None,
         number_of_port: int,
-        tls: TLS | Trust | None,
+        tls: Security | None,
         first: Listener,
         ipc_mode: int | None,
     ) -> None:

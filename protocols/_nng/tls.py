@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nngkit.errors import ConfigError
@@ -55,6 +56,19 @@ class TLS:
         """True if the other side's certificate is checked."""
         return self.verify and self.ca is not None
 
+    def contexts(self, *, server: bool) -> Callable[[], ssl.SSLContext]:
+        """Return a function for OpenSSL's settings of a new connection, as the files are then. Raises ConfigError.
+
+        The function raises nothing: while the files cannot be used, it logs that and returns the last good settings.
+        """
+        return _Contexts(self, server).now
+
+    def chain(self) -> str:
+        """Return the certificate, and the chain that comes with it, as PEM text. Raises ConfigError."""
+        if self.cert is None:
+            raise ConfigError("tls", "there is no certificate")
+        return _pem("cert", self.cert)
+
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Return OpenSSL's settings for one side. Raises ConfigError."""
         if (self.cert is None) != (self.key is None):
@@ -89,25 +103,36 @@ class TLS:
         return context
 
 
-class TrustContexts:
-    """Makes the TLS of the connections of one listener or dialer by a trust."""
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """TLS of a listener that asks for no certificate, at a socket with a trust. It shows this one, or the trust's."""
 
-    def __init__(self, trust: Trust, *, server: bool) -> None:
-        self._trust = trust
-        self._server = server
+    shown: TLS | Trust
 
-    def layer(self) -> Layer:
-        """Return the TLS of a new connection."""
-        return Layer(self._trust.context(server=self._server), server=self._server, name=None)
+
+Security = TLS | Trust | Guests
 
 
 class Contexts:
-    """Makes the TLS of the connections of one listener or dialer. Raises ConfigError for unusable settings."""
+    """Makes the TLS of the connections of one listener or dialer. ``make``: OpenSSL's settings for each."""
 
-    def __init__(self, tls: TLS, address: Address, *, server: bool) -> None:
+    def __init__(self, make: Callable[[], ssl.SSLContext], name: str | None, *, server: bool, guests: bool) -> None:
+        self._make = make
+        self._name = name
+        self._server = server
+        self._guests = guests
+
+    def layer(self) -> Layer:
+        """Return the TLS of a new connection."""
+        return Layer(self._make(), server=self._server, name=self._name, guests=self._guests)
+
+
+class _Contexts:
+    """OpenSSL's settings by files that may change."""
+
+    def __init__(self, tls: TLS, server: bool) -> None:
         self._tls = tls
         self._server = server
-        self._name = None if server else tls.server_name or address.host.partition("%")[0]
         self._stamp = self._look()
         self._context = tls.context(server=server)
 
@@ -121,8 +146,8 @@ class Contexts:
                     stamp += (found.st_ino, found.st_mtime_ns, found.st_size)
         return tuple(stamp)
 
-    def layer(self) -> Layer:
-        """Return the TLS of a new connection."""
+    def now(self) -> ssl.SSLContext:
+        """Return those of a new connection."""
         stamp = self._look()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -130,7 +155,7 @@ class Contexts:
                 self._context = self._tls.context(server=self._server)
             except ConfigError as wrong:
                 log.warning("%s: the last good certificates are used", wrong)
-        return Layer(self._context, server=self._server, name=self._name)
+        return self._context
 
 
 def exposed(address: Address, tls: TLS | None) -> str | None:
@@ -140,15 +165,18 @@ def exposed(address: Address, tls: TLS | None) -> str | None:
     return "other machines can reach it, and nothing keeps strangers out: give a trust, or say OPEN"
 
 
-def contexts(tls: TLS | Trust | None, address: Address, what: str) -> Contexts | TrustContexts | None:
+def contexts(security: Security | None, address: Address, what: str) -> Contexts | None:
     """Return what makes the TLS of connections, or None if the transport is not TLS. Raises ConfigError."""
     if not address.tls:
         return None
-    if isinstance(tls, Trust):
-        return TrustContexts(tls, server=what == "listen")
-    if tls is None:
+    server, guests = what == "listen", isinstance(security, Guests)
+    by = security.shown if isinstance(security, Guests) else security
+    if by is None:
         raise ConfigError(what, f"{address.url}: needs tls=TLS(...), or trust=", address.url)
-    return Contexts(tls, address, server=what == "listen")
+    if isinstance(by, Trust):
+        return Contexts(partial(by.context, server=server, asks=not guests), None, server=server, guests=guests)
+    name = None if server else by.server_name or address.host.partition("%")[0]
+    return Contexts(by.contexts(server=server), name, server=server, guests=guests)
 
 
 def _is_path(pem: Pem | None) -> bool:

@@ -289,10 +289,14 @@ class Socket:
 
     # ------------------------------------------------------------------ addresses
 
-    def listen(self, url: str) -> str:
-        """Accept connections at ``url``; return the bound address, with the chosen port in place of 0."""
+    def listen(self, url: str, *, guests: TLS | Trust | None = None) -> str:
+        """Accept connections at ``url``; return the bound address, with the chosen port in place of 0.
+
+        ``guests``: at a socket with a trust, ask for no pass there, and show this certificate, or that of a trust.
+        Peers are "@anyone" then.
+        """
         address = parse("listen", url)
-        security = self._identity.security("listen", address)
+        security = self._identity.security("listen", address, guests)
         self._check_open()
         self._sharing.add(address.scheme)
         bound = self._core.listen(address, security, self._ipc_mode).bound
@@ -314,6 +318,14 @@ class Socket:
         self._sharing.add(address.scheme)
         self._core.dial(address, security, self._pause, priority)
         self._dialed.append(url)
+
+    def undial(self, url: str) -> None:
+        """Dial ``url`` no more. A connection to it stays until it ends. Raises ConfigError if it is not dialed."""
+        if url not in self._dialed:
+            raise ConfigError("undial", f"{url} is not dialed", url)
+        self._check_open()
+        self._core.undial(url)
+        self._dialed.remove(url)
 
     @property
     def address(self) -> str:

@@ -52,15 +52,16 @@ class Certificate(NamedTuple):
 class Layer:
     """TLS of one connection.
 
-    ``open``: the handshake is complete. ``fed``: number of receptions. ``parts``: plaintext that the machine does not
-    have yet; ``whole``: bytes that the last reception brought, still in the buffer of receptions, as they may be one
-    whole message.
+    ``open``: the handshake is complete. ``guests``: the listener asks for no certificate. ``fed``: number of
+    receptions. ``parts``: plaintext that the machine does not have yet; ``whole``: bytes that the last reception
+    brought, still in the buffer of receptions, as they may be one whole message.
     ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were.
     """
 
     __slots__ = (
         "_tls",
         "fed",
+        "guests",
         "incoming",
         "length",
         "machine_fed",
@@ -78,7 +79,8 @@ class Layer:
         "write",
     )
 
-    def __init__(self, context: ssl.SSLContext, *, server: bool, name: str | None) -> None:
+    def __init__(self, context: ssl.SSLContext, *, server: bool, name: str | None, guests: bool = False) -> None:
+        self.guests = guests
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server, server_hostname=name)
         plain: Any = self._tls._sslobj  # type: ignore[attr-defined]

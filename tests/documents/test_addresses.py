@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nngkit.documents.sync.addresses import advertised, repair_beside, repair_for_dialer, resolved, with_token
+from nngkit.documents.sync.addresses import advertised, repair_beside, repair_for_dialer, resolved
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,5 @@ def test_any_advertised_text_resolves_to_an_address_or_none(text: str) -> None:
     assert found is None or "://" in found or ":" in found
 
 
-def test_bus_path_is_derived_from_the_token_and_stable() -> None:
-    assert with_token("ws://h:1/", "token") == with_token("ws://h:1", "token")
-    assert with_token("ws://h:1/", "token") != with_token("ws://h:1/", "Token")
-    path = with_token("ws://h:1/", "token").rpartition("/")[2]
-    assert len(path) == 32
-    assert "token" not in path
+def test_a_session_stays_in_a_resolved_address() -> None:
+    assert resolved("wss://*:4712/notes?9f0c", "wss://10.0.0.9:51234") == "wss://10.0.0.9:4712/notes?9f0c"

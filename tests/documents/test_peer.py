@@ -14,7 +14,6 @@ import trio.lowlevel
 
 from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
 from nngkit.documents.sync import exchange, proofs
-from nngkit.documents.sync.addresses import with_token
 from nngkit.documents.sync.messages import (
     Aware,
     Diff,
@@ -366,10 +365,28 @@ async def test_refusal_after_a_restart_is_reported_as_at_first_contact_and_ends_
             await doc.joined(PATIENCE)
 
 
-async def test_bus_path_with_a_token_is_secret() -> None:
-    async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as a:
-        assert a.address.endswith(with_token("/notes", "secret"))
-        assert "secret" not in a.address
+async def test_with_a_token_a_peer_is_joined_and_not_dialed() -> None:
+    async with DocumentPeer(listen="ws://127.0.0.1:0", token="secret") as a:
+        with Bus(dial=a.address) as bus, pytest.raises(TimedOut, match="403 Forbidden"):
+            await bus.await_for_peers(1, timeout=0.3)
+        with pytest.raises(ConfigError, match=r"^dial: .*join its REP address"):
+            async with DocumentPeer(dial=a.address, token="secret"):
+                raise AssertionError("entered")
+
+
+async def test_a_peer_that_has_joined_with_a_token_comes_back_after_each_loss() -> None:
+    async with (
+        DocumentPeer(listen="ws://127.0.0.1:0", token="secret") as a,
+        DocumentPeer(join=a.repair_addresses, token="secret") as b,
+    ):
+        ours, theirs = a.open("minutes").text("body"), b.open("minutes").text("body")
+        for number in range(3):
+            ours.append(str(number))
+            await aeventually(lambda: str(theirs) == str(ours), timeout=PATIENCE)
+            await aeventually(lambda: not b._exchange.bus.dialed, timeout=PATIENCE)  # what was used is not dialed again
+            (pipe,) = a._exchange.bus.pipes
+            a._exchange.bus.disconnect(pipe)
+        await aeventually(lambda: len(a._exchange.bus.pipes) == 1, timeout=PATIENCE)
 
 
 async def test_token_requires_a_websocket_bus() -> None:
@@ -600,7 +617,8 @@ async def test_a_token_is_proven_on_each_connection_and_by_both_ends() -> None:
             proven = proof(asked, "secret")
             welcome = await ask(req, proven)
             assert welcome.about.mac == proofs.mac("secret", proofs.ASKED, proven.nonce, proven.own, STRANGER)
-            assert welcome.about.bus == peer.addresses
+            (url,) = welcome.about.bus
+            assert url.partition("?")[0] == peer.address
             assert isinstance(await ask(req, want), Diff)
             assert (await ask(other, proven)).code == "token"  # it was used
             assert isinstance(await ask(other, want), Prove)
@@ -609,8 +627,8 @@ async def test_a_token_is_proven_on_each_connection_and_by_both_ends() -> None:
 async def test_a_session_has_a_path_of_its_own_for_one_connection() -> None:
     async with DocumentPeer(listen="ws://127.0.0.1:0/notes", token="secret") as peer:
         with Req(dial=peer.repair_addresses[0]) as req:
-            welcome = await ask(req, proof(await ask(req, hello(STRANGER)), "secret", session=True))
-            other = await ask(req, hello(STRANGER, session=True))  # proven now
+            welcome = await ask(req, proof(await ask(req, hello(STRANGER)), "secret"))
+            other = await ask(req, hello(STRANGER))  # proven now
         (url,), (second,) = welcome.about.bus, other.about.bus
         base, _, session = url.partition("?")
         assert peer.address.startswith(base)

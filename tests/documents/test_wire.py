@@ -86,9 +86,7 @@ def manifests(draw: st.DrawFn) -> m.Manifest:
     return m.Manifest(draw(exactly(16)), size, chunk, draw(exactly(32)), hashes)
 
 
-INTRODUCTION = st.builds(
-    m.Introduction, st.just(1), st.none() | LINE, some(DOC), st.none() | exactly(ORIGIN), st.booleans()
-)
+INTRODUCTION = st.builds(m.Introduction, st.just(1), st.none() | LINE, some(DOC), st.none() | exactly(ORIGIN))
 REQUESTS = st.one_of(
     st.builds(
         m.Hello,
@@ -241,8 +239,8 @@ PINNED: dict[str, tuple[Any, str]] = {
     "has": (m.Has(OTHER, "minutes", True), "840d82486f726967696e424202676d696e75746573f5"),
     "prove": (m.Prove(OTHER, b"n" * 32), f"830e82486f726967696e4242025820{'6e' * 32}"),
     "proof": (
-        m.Proof(ME, b"n" * 32, b"o" * 32, b"m" * 32, m.Introduction(session=True)),
-        (f"861082486f726967696e4141015820{'6e' * 32}5820{'6f' * 32}5820{'6d' * 32}a26176016773657373696f6ef5"),
+        m.Proof(ME, b"n" * 32, b"o" * 32, b"m" * 32, m.Introduction()),
+        (f"861082486f726967696e4141015820{'6e' * 32}5820{'6f' * 32}5820{'6d' * 32}a1617601"),
     ),
     "refused": (
         m.Refused(OTHER, "token", "it is wrong"),

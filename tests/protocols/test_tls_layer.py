@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from nngkit.errors import AccessDenied, BadMessage, Broken
 from nngkit.protocols import TLS, Pull, Push, Rep, Req
 from nngkit.protocols._nng.addresses import parse
-from nngkit.protocols._nng.tls import Contexts
+from nngkit.protocols._nng.tls import Contexts, contexts
 from nngkit.protocols._wire.tls_layer import Layer, trouble
 from nngkit.testing import Background, eventually
 from tests.protocols.sp_machines import cut
@@ -41,8 +41,15 @@ def issue(authority: trustme.CA = AUTHORITY, name: str = "localhost") -> TLS:
     return TLS(ca=authority.cert_pem.bytes(), cert=chain, key=key)
 
 
+def layers(tls: TLS, what: str) -> Contexts:
+    """Return what makes the layers of one side."""
+    made = contexts(tls, ADDRESS, what)
+    assert made is not None
+    return made
+
+
 OWN = issue()
-SIDES = Contexts(OWN, ADDRESS, server=False), Contexts(OWN, ADDRESS, server=True)
+SIDES = layers(OWN, "dial"), layers(OWN, "listen")
 
 
 def taken(layer: Layer) -> bytes:
@@ -216,7 +223,7 @@ def test_tls_12_is_spoken_only_if_it_is_admitted() -> None:
     admitting = TLS(ca=OWN.ca, cert=OWN.cert, key=OWN.key, tls12=True)
     old = admitting.context(server=False)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    shake(Layer(old, server=False, name="localhost"), Contexts(admitting, ADDRESS, server=True).layer())
+    shake(Layer(old, server=False, name="localhost"), layers(admitting, "listen").layer())
     with pytest.raises(Broken, match="tls12=True"):
         shake(Layer(old, server=False, name="localhost"), SIDES[1].layer())
 
@@ -250,6 +257,6 @@ def test_nngs_own_tls_is_a_peer(size: int, tmp_path: Path) -> None:
 
 
 def test_a_stranger_is_refused_in_words() -> None:
-    stranger = Contexts(issue(trustme.CA()), ADDRESS, server=False).layer()
+    stranger = layers(issue(trustme.CA()), "dial").layer()
     with pytest.raises(AccessDenied, match="certificate refused: self-signed certificate in certificate chain"):
         shake(stranger, SIDES[1].layer())

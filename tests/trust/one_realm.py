@@ -19,16 +19,16 @@ class OneRealm:
         self._made: list[Trust] = []
         path.mkdir(parents=True, exist_ok=True)
 
-    def trust(self, name: str) -> Trust:
+    def trust(self, name: str, hosts: tuple[str, ...] = ()) -> Trust:
         """Return a trust of its own, as of another process."""
-        self._made.append(Trust(self.file(name)))
+        self._made.append(Trust(self.file(name, hosts)))
         return self._made[-1]
 
-    def file(self, name: str) -> Path:
+    def file(self, name: str, hosts: tuple[str, ...] = ()) -> Path:
         """Return the file of a pass."""
         path = self.folder.path / f"{name}.pass"
         if not path.exists():
-            passes.write(path, self.folder.realm.issue(name))
+            passes.write(path, self.folder.realm.issue(name, hosts=hosts))
         return path
 
     def policy(self, *roles: str, revoked: tuple[str, ...] = (), **named: str) -> None:

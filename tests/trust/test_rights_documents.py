@@ -25,64 +25,36 @@ from nngkit.documents.versions import Edit, EditStream
 from nngkit.errors import ConfigError, EditRefused, TimedOut
 from nngkit.protocols import Bus, Rep, Req
 from nngkit.testing import aeventually
-from nngkit.trust import Folder, Trust, passes
+from nngkit.trust import Realm, Trust
+from tests.trust.one_realm import FARM, OneRealm
 
 ANY = "tls+tcp://127.0.0.1:0"
 WAIT = 15.0
 QUIET = 0.6  # seconds in which an edit has long arrived where it may
-POLICY = """\
-realm = "farm"
-version = {version}
-
-[role.editors]
-names = ["desk.*", "hub"]
-edit = ["minutes", "plans/*"]
-
-[role.viewers]
-names = ["guest.*"]
-view = ["minutes"]
-{more}
-"""
-RELAYS = """
-[role.relays]
-names = ["relay.*"]
-carry = ["doc"]
-edit = ["minutes"]
-"""
-
-
-class Farm:
-    """A realm with a policy, and passes of it, which share the files of the policy."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = Folder.new(path, "farm")
-        self.version = 1
-        self.write("")
-
-    def write(self, more: str, text: str = POLICY) -> None:
-        self.version += 1
-        (self.folder.path / "policy.toml").write_text(text.format(version=self.version, more=more))
-        self.folder.sign()
-
-    def trust(self, name: str) -> Trust:
-        path = self.folder.path / f"{name}.pass"
-        passes.write(path, self.folder.realm.issue(name))
-        return Trust(path)
+EDITORS = 'desk.* hub | edit = ["minutes", "plans/*"]'
+VIEWERS = 'guest.* | view = ["minutes"]'
+RELAYS = 'relay.* | carry = ["doc"] | edit = ["minutes"]'
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path)
+def farm(tmp_path: Path) -> OneRealm:
+    return ruled(tmp_path)
+
+
+def ruled(path: Path, *more: str, realm: Realm = FARM) -> OneRealm:
+    farm = OneRealm(path, realm)
+    farm.policy(EDITORS, VIEWERS, *more)
+    return farm
 
 
 @asynccontextmanager
-async def hub(farm: Farm, name: str = "hub", **options: object) -> AsyncIterator[DocumentPeer]:
+async def hub(farm: OneRealm, name: str = "hub", **options: object) -> AsyncIterator[DocumentPeer]:
     async with DocumentPeer(listen=ANY, trust=farm.trust(name), **options) as peer:  # type: ignore[arg-type]
         peer.open("minutes").text("body").insert(0, "hello")
         yield peer
 
 
-def dialer(farm: Farm, name: str, peer: DocumentPeer, **options: object) -> DocumentPeer:
+def dialer(farm: OneRealm, name: str, peer: DocumentPeer, **options: object) -> DocumentPeer:
     return DocumentPeer(dial=peer.address, trust=farm.trust(name), **options)  # type: ignore[arg-type]
 
 
@@ -93,7 +65,7 @@ def body(peer: DocumentPeer, doc: str = "minutes") -> str:
 # ---- edit and view ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_editor_edits_and_a_viewer_views(farm: Farm) -> None:
+async def test_an_editor_edits_and_a_viewer_views(farm: OneRealm) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada, dialer(farm, "guest.bob", peer) as bob:
         with trio.fail_after(WAIT):
             await aeventually(lambda: (body(ada), body(bob)) == ("hello", "hello"), WAIT)
@@ -103,7 +75,7 @@ async def test_an_editor_edits_and_a_viewer_views(farm: Farm) -> None:
             await aeventually(lambda: body(bob) == "hello ada!", WAIT)
 
 
-async def test_an_edit_of_a_viewer_is_refused_with_the_right_and_honest_peers_go_on(farm: Farm) -> None:
+async def test_an_edit_of_a_viewer_is_refused_with_the_right_and_honest_peers_go_on(farm: OneRealm) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada, dialer(farm, "guest.bob", peer) as bob:
         await aeventually(lambda: (body(ada), body(bob)) == ("hello", "hello"), WAIT)
         minutes = bob.open("minutes")
@@ -119,7 +91,7 @@ async def test_an_edit_of_a_viewer_is_refused_with_the_right_and_honest_peers_go
             await peer.open("minutes").joined(timeout=WAIT)  # the viewer has nothing to wait for
 
 
-async def test_a_peer_without_a_right_gets_neither_content_nor_name(farm: Farm) -> None:
+async def test_a_peer_without_a_right_gets_neither_content_nor_name(farm: OneRealm) -> None:
     async with hub(farm) as peer, dialer(farm, "guest.bob", peer) as bob, dialer(farm, "desk.ada", peer) as ada:
         peer.open("plans/secret").text("body").insert(0, "salary 4711")
         seen = bob.open("plans/secret")
@@ -133,10 +105,10 @@ async def test_a_peer_without_a_right_gets_neither_content_nor_name(farm: Farm) 
 
 
 @pytest.mark.slow
-async def test_a_right_that_is_taken_and_given_back_counts_at_once(farm: Farm) -> None:
+async def test_a_right_that_is_taken_and_given_back_counts_at_once(farm: OneRealm) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada, dialer(farm, "desk.eve", peer) as eve:
         await aeventually(lambda: (body(ada), body(eve)) == ("hello", "hello"), WAIT)
-        farm.write("", POLICY.replace('"desk.*"', '"desk.eve"').replace('"guest.*"', '"desk.ada"'))
+        farm.policy(EDITORS.replace("desk.*", "desk.eve"), VIEWERS.replace("guest.*", "desk.ada"))
         minutes = ada.open("minutes")
         with trio.fail_after(WAIT):
             while not minutes.refused:  # until the files have been read
@@ -146,12 +118,12 @@ async def test_a_right_that_is_taken_and_given_back_counts_at_once(farm: Farm) -
         eve.open("minutes").text("body").insert(0, "eve: ")
         await aeventually(lambda: body(peer).startswith("eve: hello"), WAIT)
         assert body(peer).count("+") < body(ada).count("+")
-        farm.write("")
+        farm.policy(EDITORS, VIEWERS)
         await aeventually(lambda: body(peer) == body(ada) == body(eve) and not minutes.refused, WAIT)
 
 
-async def test_a_viewer_opens_no_document_there(farm: Farm) -> None:
-    farm.write("", POLICY.replace('view = ["minutes"]', 'view = ["*"]'))
+async def test_a_viewer_opens_no_document_there(farm: OneRealm) -> None:
+    farm.policy(EDITORS, VIEWERS.replace("minutes", "*"))
     async with (
         hub(farm, accept=lambda name: True) as peer,
         dialer(farm, "guest.bob", peer) as bob,
@@ -199,7 +171,7 @@ FORGED: dict[str, Callable[[EditStream, EditStream], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-async def test_a_member_that_speaks_in_the_name_of_another_is_refused(farm: Farm, what: str) -> None:
+async def test_a_member_that_speaks_in_the_name_of_another_is_refused(farm: OneRealm, what: str) -> None:
     _, own = written("")
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada:
         await aeventually(lambda: body(ada) == "hello", WAIT)
@@ -218,7 +190,7 @@ async def test_a_member_that_speaks_in_the_name_of_another_is_refused(farm: Farm
 
 
 @pytest.mark.parametrize("kind", ["Hello", "Nack", "Want", "Give", "Have"])
-async def test_a_request_in_the_name_of_another_is_refused(farm: Farm, kind: str) -> None:
+async def test_a_request_in_the_name_of_another_is_refused(farm: OneRealm, kind: str) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada:
         await aeventually(lambda: body(ada) == "hello", WAIT)
         requests: dict[str, messages.SyncRequest] = {
@@ -246,7 +218,7 @@ async def test_a_request_in_the_name_of_another_is_refused(farm: Farm, kind: str
         ("desk.ada", "Give", None),
     ],
 )
-async def test_requests_need_the_right(farm: Farm, name: str, kind: str, code: str | None) -> None:
+async def test_requests_need_the_right(farm: OneRealm, name: str, kind: str, code: str | None) -> None:
     _, own = written("")
     async with hub(farm) as peer:
         peer.open("plans/secret").text("body").insert(0, "salary 4711")
@@ -267,7 +239,7 @@ async def test_requests_need_the_right(farm: Farm, name: str, kind: str, code: s
         assert ("mine" in body(peer, "plans/secret")) == (kind == "Give" and code is None)
 
 
-async def test_a_reply_with_edits_of_another_is_refused(farm: Farm) -> None:
+async def test_a_reply_with_edits_of_another_is_refused(farm: OneRealm) -> None:
     update, own = written("FORGED")
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada:
         await aeventually(lambda: body(ada) == "hello", WAIT)
@@ -288,7 +260,7 @@ async def test_a_reply_with_edits_of_another_is_refused(farm: Farm) -> None:
         await aeventually(lambda: body(peer) == "hello ada", WAIT)
 
 
-async def test_two_processes_of_one_pass_both_edit(farm: Farm) -> None:
+async def test_two_processes_of_one_pass_both_edit(farm: OneRealm) -> None:
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as one, dialer(farm, "desk.ada", peer) as other:
         await aeventually(lambda: (body(one), body(other)) == ("hello", "hello"), WAIT)
         one.open("minutes").text("body").append(" one")
@@ -296,7 +268,7 @@ async def test_two_processes_of_one_pass_both_edit(farm: Farm) -> None:
         await aeventually(lambda: body(peer) == "other hello one", WAIT)
 
 
-async def test_a_number_that_another_claims_does_not_keep_edits_from_being_taken(farm: Farm) -> None:
+async def test_a_number_that_another_claims_does_not_keep_edits_from_being_taken(farm: OneRealm) -> None:
     update, own = written("mine ")
     async with hub(farm) as peer, dialer(farm, "desk.ada", peer) as ada:
         await aeventually(lambda: body(ada) == "hello", WAIT)
@@ -319,8 +291,8 @@ async def test_a_number_that_another_claims_does_not_keep_edits_from_being_taken
 # ---- carry -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_relay_speaks_for_others_if_it_may_carry(farm: Farm) -> None:
-    farm.write(RELAYS)
+async def test_a_relay_speaks_for_others_if_it_may_carry(farm: OneRealm) -> None:
+    farm.policy(EDITORS, VIEWERS, RELAYS)
     async with (
         hub(farm, "relay.r", relay=True) as relay,
         dialer(farm, "desk.ada", relay) as ada,
@@ -335,8 +307,8 @@ async def test_a_relay_speaks_for_others_if_it_may_carry(farm: Farm) -> None:
         assert {body(each) for each in (ada, eve, relay)} == {"hello ada"}
 
 
-async def test_what_a_relay_passes_on_that_may_not_carry_is_refused(farm: Farm) -> None:
-    farm.write('\n[role.relays]\nnames = ["relay.*"]\nview = ["*"]\n')
+async def test_what_a_relay_passes_on_that_may_not_carry_is_refused(farm: OneRealm) -> None:
+    farm.policy(EDITORS, VIEWERS, 'relay.* | view = ["*"]')
     async with (
         DocumentPeer(listen=ANY, trust=farm.trust("relay.r"), relay=True) as relay,
         dialer(farm, "desk.ada", relay) as ada,
@@ -353,7 +325,7 @@ async def test_what_a_relay_passes_on_that_may_not_carry_is_refused(farm: Farm) 
 # ---- owners ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_owner_of_an_origin_is_kept_in_the_store(farm: Farm, tmp_path: Path) -> None:
+async def test_the_owner_of_an_origin_is_kept_in_the_store(farm: OneRealm, tmp_path: Path) -> None:
     store = tmp_path / "hub.sqlite"
     async with hub(farm, store=store) as peer, dialer(farm, "desk.ada", peer, store=tmp_path / "ada.sqlite") as ada:
         await aeventually(lambda: body(ada) == "hello", WAIT)
@@ -387,15 +359,13 @@ ORIGINS = st.sampled_from([b"aaaaaaaa", b"bbbbbbbb", b"hub-----"])
 
 
 @pytest.fixture(scope="module")
-def ruled(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    farm = Farm(tmp_path_factory.mktemp("ruled"))
-    farm.write(RELAYS)
-    return farm.trust("hub")
+def hub_of_relays(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return ruled(tmp_path_factory.mktemp("ruled"), RELAYS).trust("hub")
 
 
 @given(st.lists(st.tuples(NAMES, ORIGINS, st.booleans()), max_size=20))
-def test_an_origin_has_one_owner_for_ever(ruled: Trust, steps: list[tuple[str, bytes, bool]]) -> None:
-    rights = DocumentRights(ruled, EditStream(b"hub-----", 1))
+def test_an_origin_has_one_owner_for_ever(hub_of_relays: Trust, steps: list[tuple[str, bytes, bool]]) -> None:
+    rights = DocumentRights(hub_of_relays, EditStream(b"hub-----", 1))
     model = {b"hub-----": "hub"}
     for who, origin, direct in steps:
         if direct:
@@ -422,7 +392,7 @@ def test_a_peer_says_no_more_of_a_present_peers_stream_than_that_one() -> None:
 # ---- no token, no secret path ----------------------------------------------------------------------------------------
 
 
-def test_a_token_and_a_trust_exclude_each_other(farm: Farm) -> None:
+def test_a_token_and_a_trust_exclude_each_other(farm: OneRealm) -> None:
     with pytest.raises(ConfigError, match="takes the place of a token"):
         DocumentPeer(listen=ANY, trust=farm.trust("hub"), token="x" * 32)
 
@@ -434,8 +404,8 @@ async def registered(client: DaemonClient) -> str:
         await trio.sleep(0.05)
 
 
-async def test_discovery_publishes_nothing_by_which_a_stranger_reads_or_writes(farm: Farm, tmp_path: Path) -> None:
-    other = Farm(tmp_path / "other")
+async def test_discovery_publishes_nothing_by_which_a_stranger_reads_or_writes(farm: OneRealm, tmp_path: Path) -> None:
+    other = ruled(tmp_path / "other", realm=Realm.new("farm"))
     settings = DaemonSettings(listen=("tcp://127.0.0.1:0",), query=("tcp://127.0.0.1:0",), interval=0.2, deadline=0.5)
     async with Daemon(settings) as daemon:
         victim = DocumentPeer(listen=ANY, trust=farm.trust("desk.ada"), discovery=daemon.addresses)

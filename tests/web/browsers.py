@@ -28,16 +28,18 @@ FLAGS = (
     "--window-size=1280,860",
     "--lang=en",
 )
+ELSEWHERE = "notes.example"  # a name of another machine, to the browser: this one
 NOT_OURS = "net::ERR_"  # the console logs failed connections, which the tests cause
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def chromium() -> Generator[webdriver.Chrome]:
-    """Start a browser with an empty profile."""
+def chromium(*keys: str) -> Generator[webdriver.Chrome]:
+    """Start a browser with an empty profile. It trusts certificates with these keys: SHA-256 in base64."""
     options = webdriver.ChromeOptions()
-    for flag in FLAGS:
+    named = f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"
+    for flag in (*FLAGS, named, f"--ignore-certificate-errors-spki-list={','.join(keys)}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.binary_location = shutil.which("chromium") or ""

@@ -11,9 +11,11 @@ import trio
 from selenium import webdriver
 
 from nngkit.documents.peer import DocumentPeer
+from nngkit.protocols import TLS
+from nngkit.trust import Trust
 from nngkit.web.doc import page_site
 from nngkit.web.server import Server, link, serve
-from tests.web.browsers import Page
+from tests.web.browsers import ELSEWHERE, Page
 
 KEY = "a key"
 NEEDED = [
@@ -37,13 +39,21 @@ def port_of(home: DocumentPeer) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    home: DocumentPeer, *, store: bool = False, documents: tuple[str, ...] = ("minutes",), port: int = 0
+    home: DocumentPeer,
+    *,
+    store: bool = False,
+    documents: tuple[str, ...] = ("minutes",),
+    port: int = 0,
+    tls: TLS | Trust | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve the page of `home`; it outlives that peer, as its successor has the same addresses."""
     identity = home.me.origin.hex() if store else None
-    site = page_site(repair=home.repair_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
+    site = page_site(repair=home.page_addresses, bus=home.addresses, documents=lambda: documents, store=identity)
+    more: dict[str, Any] = {} if tls is None else {"host": "0.0.0.0", "names": (ELSEWHERE,), "tls": tls}
     async with trio.open_nursery() as nursery:
-        server: Server = await nursery.start(lambda task_status: serve(site, port=port, task_status=task_status))
+        server: Server = await nursery.start(
+            lambda task_status: serve(site, port=port, task_status=task_status, **more)
+        )
         yield server
         nursery.cancel_scope.cancel()
 

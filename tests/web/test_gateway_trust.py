@@ -16,6 +16,7 @@ import trustme
 
 from nngkit.cluster import Host
 from nngkit.errors import AccessDenied, ConfigError
+from nngkit.protocols import TLS
 from nngkit.testing import aeventually
 from nngkit.trust import OPEN, Realm
 from nngkit.trust.guests import bearer_token, check_bearer
@@ -102,9 +103,9 @@ async def test_a_name_may_do_what_the_policy_grants_it_and_no_longer(farm: OneRe
 
 
 async def test_https_and_a_stream_over_it() -> None:
-    authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
+    authority, client = trustme.CA(), ssl.create_default_context()
+    issued = authority.issue_cert("localhost")
+    server = TLS(cert=issued.cert_chain_pems[0].bytes(), key=issued.private_key_pem.bytes())
     authority.configure_trust(client)
     gateway = Gateway(daemons="tcp://127.0.0.1:1", publish="tcp://127.0.0.1:0")
     async with served(gateway, tls=server) as home:

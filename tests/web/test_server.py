@@ -6,17 +6,22 @@ import http.client
 import json
 import re
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trustme
 
 from nngkit.errors import ConfigError, Unreachable
+from nngkit.protocols import TLS
 from nngkit.testing import aeventually
+from nngkit.trust import Trust
 from nngkit.web.server import Server, ServerLimits, link, serve
 from nngkit.web.site import Site
+from tests.trust.one_realm import FARM, OneRealm
 
 PATIENCE = 10.0  # seconds for any one event, on a loaded machine
 
@@ -38,23 +43,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **limits: Any) -> AsyncGenerator[Server]:
+async def serving(folder: Path, tls: TLS | Trust | None = None, **limits: Any) -> AsyncGenerator[Server]:
     site = Site.load(folder, json={"config.json": lambda: {"documents": ["é"]}}, connect=["ws://*:4712/repair/x"])
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(
             lambda task_status: serve(
-                site, names=("x", "Example.org"), limits=ServerLimits(**limits), task_status=task_status
+                site, names=("x", "Example.org"), tls=tls, limits=ServerLimits(**limits), task_status=task_status
             )
         )
         yield server
         nursery.cancel_scope.cancel()
 
 
-async def get(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Send a request with the standard library's client, in a thread."""
+async def get(
+    server: Server, path: str, method: str = "GET", *, trusting: Any = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a request with the standard library's client, in a thread; by https if it trusts a trustme.CA."""
 
     def ask() -> tuple[int, dict[str, str], bytes]:
         client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        if trusting is not None:
+            context = ssl.create_default_context(cadata=trusting.cert_pem.bytes().decode())
+            client = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=PATIENCE, context=context)
         with contextlib.closing(client):
             client.request(method, path, headers=headers)
             response = client.getresponse()
@@ -113,6 +123,72 @@ async def test_a_page_of_another_site_is_refused(folder: Path) -> None:
         assert (await get(server, "/config.json", Host=own, Origin=f"http://{own}"))[0] == 200
         for origin in ("http://evil.example", "null", "", f"http://127.0.0.1:{server.port + 1}", "http://127.0.0.1"):
             assert (await get(server, "/config.json", Host=own, Origin=origin))[0] == 403
+
+
+# ---- TLS
+
+
+def written(folder: Path, authority: trustme.CA) -> TLS:
+    """Write a certificate for 127.0.0.1, in place of an earlier one, and return the settings by its files."""
+    issued = authority.issue_cert("127.0.0.1")
+    (folder / "cert.pem").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+    (folder / "key.pem").write_bytes(issued.private_key_pem.bytes())
+    return TLS(cert=folder / "cert.pem", key=folder / "key.pem")
+
+
+async def test_https_is_served_with_the_certificate_that_is_there_now(folder: Path, tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    async with serving(folder, written(tmp_path, old)) as server:
+        assert server.url == f"https://127.0.0.1:{server.port}/"
+        status, headers, body = await get(server, "/", trusting=old)
+        assert (status, body) == (200, b"<!doctype html>hello")
+        assert "connect-src 'self' ws://127.0.0.1:4712;" in headers["content-security-policy"]
+        own = f"any.example:{server.port}"  # browsers compare the name with the certificate
+        assert (await get(server, "/", trusting=old, Host=own, Origin=f"https://{own}"))[0] == 200
+        assert (await get(server, "/", trusting=old, Host=own, Origin="https://evil.example"))[0] == 403
+        written(tmp_path, new)
+        assert (await get(server, "/", trusting=new))[0] == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await get(server, "/", trusting=old)
+        (tmp_path / "key.pem").write_text("damaged")
+        assert (await get(server, "/", trusting=new))[0] == 200  # the last good one
+        assert server.stats.refused == 1
+
+
+async def test_a_trust_shows_its_pass_and_asks_for_none(folder: Path, tmp_path: Path) -> None:
+    farm = OneRealm(tmp_path / "farm")
+    async with serving(folder, farm.trust("hub", ("127.0.0.1",))) as server:
+
+        def ask() -> int:
+            context = ssl.create_default_context(cadata=FARM.certificate)
+            with contextlib.closing(
+                http.client.HTTPSConnection("127.0.0.1", server.port, timeout=PATIENCE, context=context)
+            ) as client:
+                client.request("GET", "/")
+                return client.getresponse().status
+
+        assert await trio.to_thread.run_sync(ask) == 200
+
+
+async def test_a_handshake_that_fails_or_takes_too_long_is_counted(folder: Path, tmp_path: Path) -> None:
+    tls = written(tmp_path, authority := trustme.CA())
+    async with serving(folder, tls, handshake=0.3, connections=1) as server:
+        assert await say(server, b"") == b""  # silent until the server ends it
+        assert server.stats.refused == 1
+        assert b"HTTP/1" not in await say(server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert server.stats.refused == 2
+        async with await trio.open_tcp_stream("127.0.0.1", server.port):
+            await aeventually(lambda: server.stats.open == 1)
+            assert await say(server, b"") == b""  # one too many: at once
+            assert server.stats.refused == 3
+        await aeventually(lambda: server.stats.open == 0)
+        assert (await get(server, "/", trusting=authority))[0] == 200
+        assert server.stats.answers == {200: 1}
+
+
+async def test_an_unusable_certificate_is_a_configuration_error(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.pem"):
+        await serve(Site.load(folder), tls=TLS(cert=folder / "none.pem", key=folder / "none.pem"))
 
 
 async def test_security_policy_names_the_requested_host(folder: Path) -> None:

@@ -76,9 +76,20 @@ OPTIONS: Final = {
     "http": Option(
         "--http",
         type=options.host_port,
-        default=("127.0.0.1", 4780),
         metavar="HOST:PORT",
         help="address of the page (default: 127.0.0.1:4780)",
+    ),
+    "https": Option(
+        "--https",
+        type=options.host_port,
+        metavar="HOST:PORT",
+        help="address of the page over TLS, with --cert and --key; with --trust by default with the pass",
+    ),
+    "guests": Option(
+        "--guests",
+        **MANY,
+        type=options.address,
+        help="with --trust: listen for pages of guests (default with --https: wss:// at its host, port 4713)",
     ),
     "http-name": Option(
         "--http-name", action="append", metavar="NAME", help="host name of the page, besides that of the machine"
@@ -147,7 +158,9 @@ ACTIONS: Final[dict[str, Action]] = {
         (
             "DIR",
             "listen",
+            "guests",
             "http",
+            "https",
             "http-name",
             "no-page",
             "max-pipes",

@@ -10,6 +10,9 @@
 The link is printed once, on stdout, and grants access. Browsers do not send the part after # to the server. Everything
 is stored in DIR/docs.sqlite, and the token that it made in DIR/docs.token. The peer relays, as a page connects to it
 alone.
+
+To other machines it goes over TLS: `--https 0.0.0.0:4780 --cert page.pem --key page.key`, and pages connect to wss://.
+With a trust, that is an address of its own, for guests only: peers elsewhere show their pass.
 """
 
 from __future__ import annotations
@@ -30,31 +33,36 @@ from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
+from nngkit.cli.tls import certificate_of, has_trust
 from nngkit.cli.tokens import from_environment, kept
 from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
 from nngkit.file_modes import make_folder
+from nngkit.protocols import TLS
 from nngkit.trust import Trust, chosen
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
 TOKEN: Final = "docs.token"  # it stays, so that links and peers are admitted after a restart
 LISTEN: Final = "ws://127.0.0.1:4712"  # fixed: browsers store offline edits by address
+HTTP: Final = ("127.0.0.1", 4780)
+PEERS, GUESTS = 4712, 4713  # ports beside that of --https
 
 
-def check(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the peer. Raises ConfigError for arguments that do not go together."""
+def check(arguments: argparse.Namespace) -> tuple[dict[str, Any], TLS | None]:
+    """Return the settings of the peer, and the certificate of its page. Raises ConfigError if arguments conflict."""
     if arguments.no_token and (arguments.token or from_environment()):
         raise ConfigError("--no-token", "conflicts with --token or NNGKIT_TOKEN")
+    tls = _secure(arguments) if arguments.https is not None else None
     arguments.listen = arguments.listen or [LISTEN]
     arguments.timeout = None
-    return settings(arguments)
+    return settings(arguments), tls
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     folder = Path(arguments.dir)
-    given = check(arguments)
+    given, tls = check(arguments)
     limit_pipes(arguments)
     try:
         make_folder(folder)
@@ -73,14 +81,15 @@ def run(arguments: argparse.Namespace) -> int:
         return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     async def work() -> None:
-        peer = DocumentPeer(**{**given, "relay": True, "store": path, "accept": accept})
+        more = {"guests": arguments.guests, "guests_tls": tls} if arguments.guests else {}
+        peer = DocumentPeer(**{**given, **more, "relay": True, "store": path, "accept": accept})
         async with peer, trio.open_nursery() as nursery:
             for name in filter(accept, known):
                 try:
                     peer.open(name)
                 except StoreDamaged as damage:
                     say(NAME, f"not served: {damage}")
-            url = None if arguments.no_page else await _page(peer, arguments, nursery)
+            url = None if arguments.no_page else await _page(peer, arguments, tls, nursery)
             _report(peer, url, given["token"], arguments)
             notify.ready(f"serves {arguments.dir}")  # without the link, which grants access
             await trio.sleep_forever()
@@ -88,28 +97,48 @@ def run(arguments: argparse.Namespace) -> int:
     return in_trio(work)
 
 
-async def _page(peer: DocumentPeer, arguments: argparse.Namespace, nursery: trio.Nursery) -> str | None:
+def _secure(arguments: argparse.Namespace) -> TLS | None:
+    """Set the addresses beside that of --https; return the page's certificate, None for that of the pass."""
+    if arguments.http is not None:
+        raise ConfigError("--http", "conflicts with --https")
+    host = arguments.https[0]
+    named = f"wss://[{host}]" if ":" in host else f"wss://{host}"
+    tls = certificate_of(arguments)
+    if has_trust(arguments, {}):
+        arguments.cert = arguments.key = None  # those of peers are passes
+        arguments.guests = arguments.guests or [f"{named}:{GUESTS}"]
+    elif tls is None:
+        raise ConfigError("--https", "needs --cert and --key, or a pass: --trust")
+    else:
+        arguments.listen = arguments.listen or [f"{named}:{PEERS}"]
+    return tls
+
+
+async def _page(
+    peer: DocumentPeer, arguments: argparse.Namespace, tls: TLS | None, nursery: trio.Nursery
+) -> str | None:
     """Serve the page and return its URL; None if it cannot be served: peers still are."""
-    if not any(address.startswith("ws") for address in peer.addresses):
-        say(NAME, "no page: it needs a ws:// or wss:// listener")
+    if not peer.page_addresses:
+        say(NAME, "no page: it needs a ws:// or wss:// listener, or with a trust --https")
         return None
     from nngkit.web.doc import page_site
     from nngkit.web.server import serve as serve_site
 
+    trust = found if isinstance(found := chosen(None), Trust) else None
     # with a trust, a guest learns in the welcome which documents it may have
-    hidden = isinstance(chosen(None), Trust)
-    documents: Callable[[], list[str]] = lambda: [] if hidden else list(peer.documents)  # noqa: E731
+    documents: Callable[[], list[str]] = lambda: list(peer.documents) if trust is None else []  # noqa: E731
     try:
         site = page_site(
-            repair=peer.repair_addresses, bus=peer.addresses, documents=documents, store=peer.me.origin.hex()
+            repair=peer.page_addresses, bus=peer.addresses, documents=documents, store=peer.me.origin.hex()
         )
     except ConfigError as error:
         say(NAME, f"no page: the {error}")
         return None
-    host, port = arguments.http
+    host, port = arguments.https or arguments.http or HTTP
     names = arguments.http_name or ()
+    shown = None if arguments.https is None else tls or trust
     server = await nursery.start(
-        lambda task_status: serve_site(site, host=host, port=port, names=names, task_status=task_status)
+        lambda task_status: serve_site(site, host=host, port=port, names=names, tls=shown, task_status=task_status)
     )
     url: str = server.url
     return url

@@ -323,7 +323,7 @@ def _where(
         if isinstance(source, Decisions):
             words.append(f"{wanted.topic} ({TRUST}) of {source.trust.name}")
             continue
-        # with a token, the address of the BUS is secret too
+        # with a token it is joined only
         ways = [] if wanted.token else [f"listens at {address}" for address in source.addresses]
         if not isinstance(source, Socket):
             ways += [f"is joined at {address}" for address in source.repair_addresses]

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import argparse
-import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,9 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     return trio.run(_run, arguments, settings, tls, secure)
 
 
-async def _run(
-    arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | None, secure: ssl.SSLContext | None
-) -> int:
+async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | None, secure: TLS | None) -> int:
     from contextlib import AsyncExitStack
 
     import trio
@@ -157,20 +154,20 @@ def _node(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | No
     return Member(arguments.cluster, slots=0, dial=dial, daemons=daemons, token=token, tls=tls)
 
 
-def _https(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+def _https(arguments: argparse.Namespace) -> TLS | None:
+    from nngkit.protocols import TLS
+
     if arguments.http_cert is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    secure = TLS(cert=arguments.http_cert, key=arguments.http_key)
     try:
-        context.load_cert_chain(arguments.http_cert, arguments.http_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError("--http-cert", f"{arguments.http_cert}, {arguments.http_key}: {error}") from error
-    return context
+        secure.context(server=True)
+    except ConfigError as error:
+        raise ConfigError("--http-cert", f"{arguments.http_cert}, {arguments.http_key}: {error.why}") from error
+    return secure
 
 
-def _check_guarded(arguments: argparse.Namespace, tls: TLS | None, secure: ssl.SSLContext | None) -> None:
+def _check_guarded(arguments: argparse.Namespace, tls: TLS | None, secure: TLS | None) -> None:
     """Raise ConfigError for an HTTP listener that other machines can reach if nothing keeps strangers out."""
     from nngkit.trust import OPEN, chosen
 

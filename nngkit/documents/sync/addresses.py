@@ -11,7 +11,6 @@ it advertises `*`, which stands for the host of the connection::
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -46,17 +45,6 @@ def repair_for_dialer(other: str, name: str) -> str | None:
     return "tcp://127.0.0.1:0" if _host(parts.netloc) in HERE else None
 
 
-def with_token(bus: str, token: str) -> str:
-    """Return a BUS address with a path derived from the token, so that only its holders can find it."""
-    secret = hashlib.sha256(b"nngkit bus\0" + token.encode()).hexdigest()[:32]
-    return f"{bus.rstrip('/')}/{secret}"
-
-
-def without_path(bus: str) -> str:
-    """Return the address that `with_token` was given."""
-    return bus.rpartition("/")[0]
-
-
 @lru_cache(256)
 def advertised(address: str) -> str:
     """Return `address` as advertised to other peers."""
@@ -81,7 +69,7 @@ def resolved(address: str, seen: str | None) -> str | None:
     host = "" if seen is None else _host(urlsplit(seen).netloc)
     if host in ANY:
         return None
-    return f"{parts.scheme}://{host}{parts.netloc[1:]}{parts.path}"
+    return parts._replace(netloc=f"{host}{parts.netloc[1:]}").geturl()
 
 
 def _host(netloc: str) -> str:

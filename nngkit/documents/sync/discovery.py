@@ -3,8 +3,8 @@
 A peer registers a service for each open document: `document/minutes`, at its BUS address. It dials all other providers
 of the same service, each once.
 
-With a token, the address is registered without its secret path, and any peer may register another. So the providers are
-asked a question first (nngkit.discovery), and only those are dialed that answer with a MAC, under the token, of the
+With a token, it is a REP address, where peers join and prove the token. Any peer may register another. So the providers
+are asked a question first (nngkit.discovery), and only those are joined that answer with a MAC, under the token, of the
 service, their address and the question's random number: a stranger can neither make one nor use another address's.
 """
 
@@ -25,7 +25,6 @@ from nngkit.background import WakeUp
 from nngkit.discovery import Question, Resolver, Service, deadline
 from nngkit.discovery.provider import State
 from nngkit.discovery.settings import query_address
-from nngkit.documents.sync.addresses import with_token, without_path
 from nngkit.errors import ConfigError, NngkitError
 from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS
@@ -50,9 +49,9 @@ def service_name(doc: str) -> str:
 
 
 class DocumentDiscovery:
-    """Registers documents, and dials their providers. `addresses`: our BUS; `daemons`: their survey addresses.
+    """Registers documents, and has `meet` connect to their providers. `daemons`: their survey addresses.
 
-    `token`: of the BUS addresses, whose last part is derived from it.
+    `addresses`: our BUS, which others dial; with a `token` our REP, which they join.
     """
 
     def __init__(
@@ -60,16 +59,16 @@ class DocumentDiscovery:
         daemons: Iterable[str],
         addresses: Iterable[str],
         *,
-        dial: Callable[[str], None],
+        meet: Callable[[str], None],
         tls: TLS | None,
         trust: Choice | None,
         token: str | None,
     ) -> None:
         self._daemons = tuple(daemons)
-        self._addresses = tuple(addresses if token is None else map(without_path, addresses))
+        self._addresses = tuple(addresses)
         if not self._addresses:
             raise ConfigError("discovery", "a peer that does not listen cannot be discovered: set listen=", None)
-        self._dial = dial
+        self._connect = meet
         self._tls = tls
         self._trust = trust
         self._token = token
@@ -114,7 +113,7 @@ class DocumentDiscovery:
                 for address in self._addresses:
                     nursery.start_soon(self._serve, doc, address)
                 if self._token is not None:
-                    nursery.start_soon(self._meet_proven, doc, self._token, known)
+                    nursery.start_soon(self._meet_proven, doc, known)
 
     async def _serve(self, doc: str, address: str) -> None:
         name = service_name(doc)
@@ -151,15 +150,15 @@ class DocumentDiscovery:
 
     def _meet(self, address: str) -> None:
         if address not in self._addresses:
-            self._dial(address)
+            self._connect(address)
 
     # With a token
 
     def _proof(self, name: str, address: str, question: bytes) -> bytes:
         return hmac.digest(self._key, b"\0".join((name.encode(), address.encode(), question)), "sha256")
 
-    async def _meet_proven(self, doc: str, token: str, known: Resolver) -> None:
-        """Dial the providers that prove the token as they come; ask the others again, ever more rarely."""
+    async def _meet_proven(self, doc: str, known: Resolver) -> None:
+        """Join the providers that prove the token as they come; ask the others again, ever more rarely."""
         name, news = service_name(doc), self._news[doc]
         met, pause = set(self._addresses), FIRST_PAUSE
         while True:
@@ -167,7 +166,7 @@ class DocumentDiscovery:
             if unmet:
                 for address in await self._proven(name, unmet, known):
                     met.add(address)
-                    self._dial(with_token(address, token))
+                    self._connect(address)
                 unmet -= met
                 await trio.sleep(FIRST_PAUSE)  # strangers that come and go cause no more than that
             pause = min(LONGEST_PAUSE, 2 * pause) if unmet else FIRST_PAUSE
@@ -188,7 +187,7 @@ class DocumentDiscovery:
             if hmac.compare_digest(answer.body, self._proof(name, answer.provider.address, question))
         }
         for address in sorted(addresses - found):
-            line = f"{name}: the provider at {address} does not prove the token, and is not dialed"
+            line = f"{name}: the provider at {address} does not prove the token, and is not joined"
             if (said := self._log_lines.add(line, trio.current_time(), line)) is not None:
                 log.warning("%s", said)
         return addresses & found

@@ -17,7 +17,8 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -34,7 +35,7 @@ from nngkit.documents.sync.members import Member, Members
 from nngkit.documents.sync.proofs import Gate
 from nngkit.documents.sync.receiver import BusReceiver
 from nngkit.documents.sync.refused import RefusedEdit
-from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServer, ask
+from nngkit.documents.sync.repair import ExchangeHost, RepairClient, RepairServer, ask, is_guest
 from nngkit.documents.sync.rights import BINDING, RIGHT, DocumentRights
 from nngkit.documents.sync.timing import SELDOM, Pace, RoundTrips
 from nngkit.documents.sync.wire import encode
@@ -54,12 +55,14 @@ from nngkit.errors import (
 from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Rep, Req
 from nngkit.redial import SilentPeers
 from nngkit.trust import Choice
-from nngkit.trust.guests import Guest, check_guest, signed
+from nngkit.trust.guests import Guest, check_guest, is_for, signed
+from nngkit.trust.names import ANYONE
 
 log = logging.getLogger("nngkit.documents")
 
 LINGER: Final = 0.5  # seconds to write the last messages
 JOIN_RETRY: Final = 1.0  # seconds between two attempts to join
+REJOIN: Final = 0.1  # seconds from the loss of a peer to the next attempt, as between those of a dialer
 DENIED_RETRY: Final = 5.0  # seconds after a refused one
 CONNECTING: Final = 10.0  # seconds for the BUS of a peer that was joined; then it is asked again
 REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 KiB at 50 KB/s
@@ -99,7 +102,8 @@ class Exchange:
         self._relay = relay
         self._token = token
         self._gate = None if token is None and self._rights is None else Gate(token)
-        self._sessions: list[str] = []  # BUS addresses that take connections of sessions only
+        self._guests: list[str] = []  # BUS and REP addresses where no pass is asked for
+        self._guests_tls: TLS | None = None  # their certificate, in place of that of the trust
         self._name = name
         self._tls = tls
         self._trust = trust
@@ -109,6 +113,7 @@ class Exchange:
         self._wakes: dict[str, float] = {}
         self._dirty: set[str] = set()
         self._dialed: set[str] = set()
+        self._joined: set[str] = set()
         self._loop = trio.lowlevel.current_trio_token()
         # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
         self.bus = Bus(
@@ -166,16 +171,22 @@ class Exchange:
         self.bus.on_peer(self._peer_event)
 
     def open(
-        self, listen: Iterable[str], dial: Iterable[str], join: Iterable[str], repair: Iterable[str] | None
+        self,
+        listen: Iterable[str],
+        dial: Iterable[str],
+        join: Iterable[str],
+        repair: Iterable[str] | None,
+        guests: Iterable[str] = (),
+        guests_tls: TLS | None = None,
     ) -> None:
         """Listen and dial. Raises ConfigError, Unreachable."""
         dial, join = list(dial), list(join)
-        beside = []
-        for url in listen:
-            bound = self.bus.listen(url if self._token is None else addresses.with_token(url, self._token))
-            if self._token is not None:
-                self._sessions.append(self.bus.listen(addresses.without_path(bound)))
-            beside.append(addresses.repair_beside(bound if self._token is None else addresses.without_path(bound)))
+        beside = [addresses.repair_beside(self.bus.listen(url)) for url in listen]
+        self._guests_tls = guests_tls
+        for url in guests:
+            shown = guests_tls or (None if self._rights is None else self._rights.trust)
+            self._guests.append(self.bus.listen(url, guests=shown))
+            self._guests.append(self.rep.listen(addresses.repair_beside(self._guests[-1]), guests=shown))
         if not beside:
             found = (addresses.repair_for_dialer(url, self.me.origin.hex()) for url in (*dial, *join))
             beside = sorted({url for url in found if url is not None})
@@ -187,19 +198,28 @@ class Exchange:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The BUS addresses at which other peers connect."""
-        return tuple(url for url in self.bus.addresses if url not in self._sessions)
+        return tuple(url for url in self.bus.addresses if url not in self._guests)
+
+    @property
+    def repair_addresses(self) -> tuple[str, ...]:
+        """The REP addresses at which other peers connect."""
+        return tuple(url for url in self.rep.addresses if url not in self._guests)
+
+    @property
+    def page_addresses(self) -> tuple[str, ...]:
+        """The REP addresses at which pages connect: those of guests, if there are any."""
+        guests = tuple(url for url in self.rep.addresses if url in self._guests)
+        kinds = ("ws://", "wss://") if self._rights is None else ("ws://",)  # by wss a trust asks for a certificate
+        return guests or tuple(url for url in self.rep.addresses if url.startswith(kinds))
 
     @staticmethod
     def _admits(gate: Gate, admit: Callable[[Pipe], bool] | None, pipe: Pipe) -> bool:
         # called on any thread
         if admit is not None and not admit(pipe):
             return False
-        path, _, session = (pipe.path or "").partition("?")
-        if pipe.dialed:
+        if pipe.dialed or (gate.token is None and not is_guest(pipe)):
             return True
-        if pipe.origin is None if gate.token is None else path.endswith(addresses.with_token("", gate.token)):
-            return True
-        return gate.enter(session, pipe.id, time.monotonic())
+        return gate.enter((pipe.path or "").partition("?")[2], pipe.id, time.monotonic())
 
     def _who(self, pipe: Pipe) -> str | None:
         guest = None if self._gate is None else self._gate.names.get(pipe.id)
@@ -212,6 +232,11 @@ class Exchange:
         assert self._rights.trust is not None
         if self._gate.answered(proof.nonce, now) != pipe.id:
             raise AccessDenied("binding: the number that is signed was not asked for, or too long ago")
+        if pipe.address.startswith("wss"):  # the peer says the host: a relay would say the one that the page has dialed
+            own = pipe.who != ANYONE or self._guests_tls is None
+            shown = self._rights.trust.own.chain if own or self._guests_tls is None else self._guests_tls.chain()
+            if not is_for(shown, pipe.host or ""):
+                raise AccessDenied(f"binding: the certificate of this peer is not for {pipe.host}")
         message = signed(proof.nonce, pipe.host or "", (pipe.path or "").partition("?")[0])
         guest = check_guest(self._rights.trust, proof.certificate, proof.proof, message)
         self._gate.name(pipe.id, guest)
@@ -237,7 +262,7 @@ class Exchange:
         background.start(self._beating.run)
         background.start(self.repair_server.serve)
         for address in join:
-            background.start(self._join, address)
+            self.join(address)
 
     async def close(self) -> None:
         """Publish what is pending and a bye, then close the sockets."""
@@ -248,7 +273,9 @@ class Exchange:
         self._repair_client.close()
 
     def dial(self, address: str) -> None:
-        """Dial a BUS address, once."""
+        """Dial a BUS address, once. Raises ConfigError."""
+        if self._token is not None:
+            raise ConfigError("dial", f"{address}: a token is proven where a peer is joined: join its REP address")
         if address not in self._dialed and address not in self.bus.addresses:
             self._dialed.add(address)
             self.bus.dial(address)
@@ -512,7 +539,7 @@ class Exchange:
             if size > messages.BUS_LIMIT // 4:
                 break
         clients = tuple(messages.Client(one.doc, self._clients[one.doc]) for one in docs)
-        repair = tuple(addresses.advertised(url) for url in self.rep.addresses)
+        repair = tuple(addresses.advertised(url) for url in self.repair_addresses)
         refused = self._refusals([one.doc for one in docs])
         about = messages.About(messages.VERSION, self._name, repair, self._relay, clients, refused)
         self._publish_heartbeat(messages.Heartbeat(self.me, about, tuple(docs)))
@@ -600,12 +627,17 @@ class Exchange:
 
     # ------------------------------------------------------------------ for requests of others
 
-    def _welcome(self, who: str | None, guest: Guest | None, session: bool) -> messages.Welcome:
-        bus = tuple(addresses.advertised(url) for url in self.addresses)
-        if session and self._gate is not None and (guest is not None or self._gate.token is not None):
-            urls = self._sessions or [url for url in self.bus.addresses if url.startswith("ws")]
-            paths = [self._gate.session(secrets.token_bytes(16), time.monotonic(), guest) for _ in urls]
-            bus = tuple(f"{addresses.advertised(url)}?{path}" for url, path in zip(urls, paths, strict=True))
+    def _welcome(self, who: str | None, pipe: Pipe | None) -> messages.Welcome:
+        gate, urls = self._gate, self.addresses
+        guest = None if gate is None or pipe is None else gate.names.get(pipe.id)
+        if pipe is not None and guest is not None:  # of the same kind as the one where it has asked
+            kind = pipe.address.partition("://")[0]
+            near = self.bus.addresses if pipe.who != ANYONE else self._guests
+            urls = tuple(url for url in near if url in self.bus.addresses and url.partition("://")[0] == kind)
+        bus = tuple(map(addresses.advertised, urls))
+        if gate is not None and (guest is not None or gate.token is not None):
+            now = time.monotonic()
+            bus = tuple(f"{url}?{gate.session(secrets.token_bytes(16), now, guest)}" for url in bus)
         names = self._copies if self._rights is None else self._rights.visible(who, self._copies)
         docs = tuple(sorted(names))[: messages.MANY_DOCUMENTS]
         invitation = messages.Invitation(messages.REQUEST_LIMIT, messages.VERSION, bus, docs, self._name)
@@ -629,10 +661,17 @@ class Exchange:
 
     # ------------------------------------------------------------------ joining
 
+    def join(self, address: str) -> None:
+        """Join the peer at a REP address, once."""
+        if address not in self._joined and address not in self.rep.addresses:
+            self._joined.add(address)
+            self._background.start(self._join, address)
+
     async def _join(self, address: str) -> None:
         """Ask a REP address for its BUS addresses and dial them; again whenever its peer is lost.
 
-        The peer may return with other addresses or another token: a refusal is reported then as at first contact.
+        The peer may return with other addresses or another token: a refusal is reported then as at first contact. With
+        a token each address is good for one connection.
         """
         pause = JOIN_RETRY
         level = logging.INFO  # at first contact the caller that waits for peers is told
@@ -646,14 +685,20 @@ class Exchange:
                 if not isinstance(reply, messages.Welcome):
                     raise BadMessage("reply", "not a welcome", address)
                 self.denied.pop(address, None)
-                pause, level = JOIN_RETRY, logging.WARNING
-                found = [addresses.resolved(url, address) for url in reply.about.bus]
-                for bus in found:
-                    if bus is not None:
-                        self.dial(bus)
-                if not any(found):
+                pause, level = REJOIN, logging.WARNING
+                found = [bus for url in reply.about.bus if (bus := addresses.resolved(url, address)) is not None]
+                if not found:
                     return
-                await self._lost(reply.sender.origin)
+                origin = reply.sender.origin
+                if self._token is None:
+                    for bus in found:
+                        self.dial(bus)
+                    await self._present(origin)
+                else:
+                    self._replace(origin)
+                    with self._dialing(found):
+                        await self._present(origin)
+                await self._lost(origin)
             except AccessDenied as denied:
                 if address not in self.denied:
                     self._host.record_refusal(address, "join", f"AccessDenied: {denied}", level=level)
@@ -666,19 +711,45 @@ class Exchange:
                 self._host.record_refusal(address, "welcome", str(error))
                 return
             except NngkitError as error:
+                pause = JOIN_RETRY
                 log.debug("cannot join at %s: %s", address, error)
             await trio.sleep(pause)
 
-    async def _lost(self, origin: bytes) -> None:
-        """Wait until no connected peer has `origin`; for `CONNECTING` seconds it may not have connected yet."""
+    @contextmanager
+    def _dialing(self, sessions: Iterable[str]) -> Iterator[None]:
+        """Dial BUS addresses until the end of the block: they are used then, or too old."""
+        dialed = []
+        try:
+            for url in sessions:
+                self.bus.dial(url)
+                dialed.append(url)
+            yield
+        finally:
+            with suppress(Closed):
+                for url in dialed:
+                    self.bus.undial(url)
 
-        def present() -> bool:
-            return any(member.stream.origin == origin for member in self.members.present())
+    def _replace(self, origin: bytes) -> None:
+        """End connections on which a peer is silent, before another is made."""
+        old = {
+            pipe for stream, member in self.members.known.items() if stream.origin == origin for pipe in member.pipes
+        }
+        for pipe in self.bus.pipes:
+            if pipe.dialed and pipe.id in old:
+                self.bus.disconnect(pipe)
 
+    def _is_present(self, origin: bytes) -> bool:
+        return any(member.stream.origin == origin for member in self.members.present())
+
+    async def _present(self, origin: bytes) -> None:
+        """Wait until a connected peer has `origin`, for `CONNECTING` seconds at most."""
         with trio.move_on_after(CONNECTING):
-            while not present():
+            while not self._is_present(origin):
                 await self.activity.wait()
                 await trio.lowlevel.checkpoint()
-        while present():
+
+    async def _lost(self, origin: bytes) -> None:
+        """Wait until no connected peer has `origin`."""
+        while self._is_present(origin):
             await self.activity.wait()
             await trio.lowlevel.checkpoint()

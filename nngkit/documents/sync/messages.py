@@ -161,16 +161,12 @@ class Bye(Row, frozen=True, tag=3):
 
 
 class Introduction(Fields, frozen=True, omit_defaults=True):
-    """Description of the sender in a hello. `store`: the origin that has to answer, None: any.
-
-    `session`: it wants BUS addresses for one connection within 10 s each.
-    """
+    """Description of the sender in a hello. `store`: the origin that has to answer, None: any."""
 
     v: Version = always(VERSION)
     name: Text | None = None
     docs: Annotated[tuple[Doc, ...], Meta(max_length=DOCUMENTS)] = field(name="documents", default=())
     store: Origin | None = None
-    session: bool = False
 
 
 class Hello(Row, frozen=True, tag=4):

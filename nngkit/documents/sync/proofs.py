@@ -1,4 +1,4 @@
-"""Proof of a token or a name on a connection, and BUS paths for sessions. Pure; `now` in seconds.
+"""Proof of a token or a name on a connection, and BUS addresses for sessions. Pure; `now` in seconds.
 
 A peer that needs a token replies to a request on a connection that has not proven it by `Prove`, with a random number
 that is for this connection. The asking peer sends a `Proof`: a random number of its own, and a MAC over both numbers
@@ -9,11 +9,11 @@ one has the token. Under a trust, a page proves the name of a guest instead, by 
     gate.check(proof, now)                       -> the MAC for the Welcome, or None; the connection has proven it
     gate.answered(nonce, now)                    -> the connection that was asked, for a signature
     gate.names[pipe] = guest                     the name of a connection
-    path = gate.session(random, now, guest)      -> of a BUS, for one connection within 10 s
-    gate.enter(path, pipe, now)                  -> True once; the connection has the name
+    query = gate.session(random, now, guest)     -> of a BUS address, for one connection within 10 s
+    gate.enter(query, pipe, now)                 -> True once; the connection has the name
 
-On a network in the clear, a listener learns neither the token nor a path that is good for it. It may still read, and
-change what passes: that takes TLS.
+On a network in the clear, a listener learns neither the token nor an address that is good for it. It may still read,
+and change what passes, and one that is dialed may pass a proof on to the real peer: against that there is TLS.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Gate:
         """Return True if the token was proven on this connection."""
         return pipe in self._proven
 
-    def lets(self, pipe: int, of_page: bool) -> bool:
-        """Return True if requests of a connection are answered: without a token, only pages have to prove a name."""
-        return pipe in self.names or not of_page if self.token is None else self.has_proven(pipe)
+    def lets(self, pipe: int, of_guest: bool) -> bool:
+        """Return True if requests of a connection are answered: without a token, only guests have to prove a name."""
+        return pipe in self.names or not of_guest if self.token is None else self.has_proven(pipe)
 
     def challenge(self, pipe: int, nonce: bytes, now: float) -> bytes:
         """Return a number to be proven on a connection: ``nonce``, or a recent one, as requests come side by side."""

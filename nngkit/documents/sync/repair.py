@@ -30,6 +30,7 @@ from nngkit.protocols import TLS, Pipe, Rep, Req
 from nngkit.protocols import Request as Question
 from nngkit.trust import Choice
 from nngkit.trust.guests import Guest
+from nngkit.trust.names import ANYONE
 
 log = logging.getLogger("nngkit.documents")
 
@@ -191,9 +192,14 @@ async def ask(
     return reply
 
 
+def is_guest(pipe: Pipe) -> bool:
+    """Return True if a peer has to prove a name: it is a page, or came by an address where no pass is asked for."""
+    return pipe.origin is not None or pipe.who == ANYONE
+
+
 def _of(pipe: Pipe | None) -> tuple[int, bool]:
-    """Return the number of a connection, and True if it is from a page."""
-    return (-1, False) if pipe is None else (pipe.id, pipe.origin is not None)
+    """Return the number of a connection, and True if it is a guest's."""
+    return (-1, False) if pipe is None else (pipe.id, is_guest(pipe))
 
 
 async def _prove(
@@ -253,8 +259,9 @@ class ExchangeHost(Protocol):
 class RepairServer:
     """Server of a REP socket. `find_copy` returns a document, opened if the host accepts it; `step` has one stepped.
 
-    `welcome` returns our BUS addresses and documents, for a peer that joins. `refusal` returns code and reason of what
-    a peer of that name may not, `guest` the name that a page proves, or raises AccessDenied; None: no trust.
+    `welcome` returns BUS addresses and documents, for a peer of that name that joins. `refusal` returns code and
+    reason of what a peer of that name may not, `guest` the name that a page proves, or raises AccessDenied; None: no
+    trust.
     """
 
     rep: Rep
@@ -262,7 +269,7 @@ class RepairServer:
     members: Members
     _: KW_ONLY
     gate: proofs.Gate | None
-    welcome: Callable[[str | None, Guest | None, bool], messages.Welcome]
+    welcome: Callable[[str | None, Pipe | None], messages.Welcome]
     find_copy: Callable[[str, str | None], LocalCopy | None]
     step: Callable[[str], None]
     refusal: Callable[[messages.SyncRequest, str | None], tuple[str, str] | None] | None = None
@@ -340,8 +347,7 @@ class RepairServer:
             return messages.Refused(me, "bad", "this peer was cut off: its update damaged the document")
         self.answered[type(request).__name__] += 1
         if isinstance(request, messages.Hello | messages.Proof):
-            guest = None if self.gate is None or question.pipe is None else self.gate.names.get(question.pipe.id)
-            welcome = self.welcome(who, guest, request.about.session)
+            welcome = self.welcome(who, question.pipe)
             return welcome if tag is None else replace(welcome, about=replace(welcome.about, mac=tag))
         try:
             if isinstance(request, messages.Pull):

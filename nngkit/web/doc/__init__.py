@@ -3,7 +3,7 @@
 `python3 dev.py web` builds it in a checkout; wheels built after that contain it. docs/documents.md, "In a browser",
 describes it; replica.js and peer.js describe the implementation. For a peer that listens on ws::
 
-    site = page_site(repair=peer.repair_addresses, bus=peer.addresses, documents=lambda: ["minutes"], store=origin)
+    site = page_site(repair=peer.page_addresses, bus=peer.addresses, documents=lambda: ["minutes"], store=origin)
     server = await nursery.start(nngkit.web.server.serve, site)
     print(nngkit.web.server.link(server.url, token="..."))
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from nngkit.documents.sync.addresses import advertised
 from nngkit.errors import ConfigError
 from nngkit.web.site import Site
 
@@ -44,17 +45,18 @@ def page_site(
 ) -> Site:
     """Return the page of the peer whose REP listens at `repair` and BUS at `bus`. Only ws and wss addresses count.
 
-    The page gets only host and port of `bus`, for its security policy: the path is secret, and comes with the welcome.
+    All interfaces stand for the host that the browser has asked. The page gets only host and port of `bus`, for its
+    security policy: an address of it comes with the welcome.
     `documents`: the names on offer, called for each request. `store`: a text that stays the same as long as the
     documents do, for example the origin of the peer's stream. The browser stores offline edits under it, and the page
     refuses to join another store. None: the browser stores nothing. `folder`: a page built elsewhere.
 
     Raises ConfigError if the page is not built, or no address is one that a page can dial.
     """
-    sockets = [address for address in repair if address.startswith(("ws://", "wss://"))]
+    sockets = [advertised(address) for address in repair if address.startswith(("ws://", "wss://"))]
     if not sockets:
         raise ConfigError("repair", "a page can dial only ws:// and wss://, and the peer listens on neither", repair)
-    buses = [address for address in bus if address.startswith(("ws://", "wss://"))]
+    buses = [advertised(address) for address in bus if address.startswith(("ws://", "wss://"))]
 
     def config() -> object:
         return {"repair": sockets, "documents": sorted(documents()), "store": store}

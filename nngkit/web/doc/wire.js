@@ -325,9 +325,8 @@ export function encodeRequest(stream, request) {
   }
 }
 
-/** `session`: the page wants BUS addresses for one connection each. */
 function introduction({ name, documents, store }) {
-  const about = new Map([["v", VERSION], ["documents", documents], ["session", true]]);
+  const about = new Map([["v", VERSION], ["documents", documents]]);
   if (name) about.set("name", name);
   if (store) about.set("store", store);
   return about;

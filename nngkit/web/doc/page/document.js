@@ -1,6 +1,6 @@
 // One document on the page: text and table, people and cursors, undo, digest.
 //
-//     const update = showDocument({ config, peer, keep, room }, "minutes", random);    // once
+//     const update = showDocument({ config, peer, keep, room, nameKey }, "minutes", random);    // once
 //     peer.onRoom = update;                                                            // after every change
 
 import * as Y from "yjs";
@@ -16,7 +16,7 @@ const HUES = 8; // colours in style.css
 const QUIET = 300; // ms without a change until word count and digest are updated
 
 export function showDocument(view, name, random) {
-  const { peer, keep, room } = view;
+  const { peer, keep, room, nameKey } = view;
   at("name").textContent = document.title = name;
   at("name").title = name;
   for (const id of ["main", "here", "undo", "redo", "all", "skip"]) at(id).hidden = false;
@@ -27,7 +27,7 @@ export function showDocument(view, name, random) {
   });
 
   const edited = [room.ydoc.getText("body"), room.ydoc.getArray("columns"), room.ydoc.getArray("rows")];
-  const publishCursor = introduce(peer, room, random);
+  const publishCursor = introduce(peer, room, nameKey, random);
   const scroll = new ScrollAnchor({ field: at("text"), mirror: at("mirror"), table: at("table"), top: () => at("bar").getBoundingClientRect().bottom });
   const onHalf = () => notice("Your input contained an incomplete character, which a document cannot store. It was replaced by \ufffd.");
   const text = new TextPane({ field: at("text"), mirror: at("mirror"), ytext: edited[0], scroll, onCursor: publishCursor, onHalf });
@@ -68,7 +68,7 @@ export function showDocument(view, name, random) {
 }
 
 /** Set up the user's own name and colour; return a function that announces a cursor, or null for none. */
-function introduce(peer, room, random) {
+function introduce(peer, room, nameKey, random) {
   const hue = Math.floor(random() * HUES);
   const before = peer.name;
   const publishCursor = (cursor) => { room.presence.local = { client: room.ydoc.clientID, user: { name: peer.name, color: hue }, cursor }; };
@@ -77,7 +77,7 @@ function introduce(peer, room, random) {
   at("me").dataset.hue = hue;
   at("me").addEventListener("change", ({ target }) => {
     peer.name = target.value.trim().slice(0, LONGEST_NAME) || before;
-    remember(localStorage, "name", peer.name);
+    remember(localStorage, nameKey, peer.name);
     publishCursor(room.presence.local.cursor);
   });
   return publishCursor;

@@ -18,7 +18,7 @@ const random = () => crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32;
 
 const fragment = new URLSearchParams(location.hash.slice(1));
 if (fragment.has("token") || fragment.has("pass")) {
-  for (const secret of ["token", "pass", "guest"]) {
+  for (const secret of ["token", "pass"]) {
     remember(sessionStorage, secret, fragment.get(secret) ?? "");
     fragment.delete(secret);
   }
@@ -35,10 +35,11 @@ async function main() {
   const problem = name === null ? null : wrong(name);
   const guest = readPass(recall(sessionStorage, "pass"));
   // A stream belongs to one name: each guest has edits of its own in this browser.
-  const own = guest && config.store ? { ...config, store: `${config.store} ${recall(sessionStorage, "guest")}` } : config;
+  const own = guest && config.store ? { ...config, store: `${config.store} ${guest.name}` } : config;
   const keep = name === null || problem ? null : await openKeep(own);
   const stream = keep ? await keep.stream((before) => freshStream(random, Date.now(), before)) : freshStream(random, Date.now());
-  const me = recall(localStorage, "name") ?? `Guest ${1 + Math.floor(random() * 99)}`;
+  const nameKey = guest ? `name of ${guest.name}` : "name";
+  const me = recall(localStorage, nameKey) ?? (guest ? guest.name.replace(/^guest\./, "") : `Guest ${1 + Math.floor(random() * 99)}`);
   const peer = new Peer({
     addresses: config.repair, token: recall(sessionStorage, "token"), guest, name: me.slice(0, LONGEST_NAME), store: config.store, host: location.hostname, WebSocket, random,
     stream, beforeJoining: () => sameStore(config),
@@ -47,7 +48,7 @@ async function main() {
     const secrets = new URLSearchParams([["token", peer.token], ["doc", problem ? null : name]].filter(([, value]) => value));
     return `${location.origin}${location.pathname}${String(secrets) ? `#${secrets}` : ""}`;
   } });
-  const view = { config, peer, keep, room: null, stopped: null };
+  const view = { config, peer, keep, nameKey, room: null, stopped: null };
   if (name === null || problem) showStart(view, name, problem);
   else {
     view.room = await peer.open(name, keep);

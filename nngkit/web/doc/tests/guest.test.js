@@ -12,11 +12,11 @@ const HEAD = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 
 const NONCE = new Uint8Array(32).fill(7);
 const text = (bytes) => Buffer.from(bytes).toString("base64url");
 
-async function pass() {
+async function pass(uri = "spiffe://farm/guest/ada") {
   const { privateKey, publicKey } = await subtle.generateKey({ name: "ECDSA", namedCurve: "P-256" }, true, ["sign", "verify"]);
   const { d, x, y } = await subtle.exportKey("jwk", privateKey);
   const point = [x, y].flatMap((part) => [...Buffer.from(part, "base64url")]);
-  return { publicKey, link: `${text([1, 2, 3, ...HEAD, ...point, 9])}.${d}` };
+  return { publicKey, link: `${text([1, 2, 3, ...HEAD, ...point, 0x86, uri.length, ...Buffer.from(uri), 9])}.${d}` };
 }
 
 test("a signature is of the number, the host and the path", async () => {
@@ -26,6 +26,12 @@ test("a signature is of the number, the host and the path", async () => {
   const message = Buffer.concat([Buffer.from("nngkit page 1\0"), NONCE, Buffer.from("127.0.0.1:4712/repair")]);
   assert.equal(signature.length, 64);
   assert.ok(await subtle.verify({ name: "ECDSA", hash: "SHA-256" }, publicKey, signature, message));
+});
+
+test("a pass has the name of its certificate", async () => {
+  for (const [uri, name] of [["spiffe://farm/guest/ada", "guest.ada"], ["spiffe://farm/ada", "ada"], ["https://farm/guest/ada", ""]]) {
+    assert.equal(readPass((await pass(uri)).link).name, name);
+  }
 });
 
 test("what is no pass is none", async () => {
