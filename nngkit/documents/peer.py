@@ -120,6 +120,9 @@ class DocumentPeer(UnderTrio):
         self._guests, self._guests_tls = _several(guests), guests_tls
         if self._guests and not isinstance(self._trust, Trust):
             raise ConfigError("guests", "they prove passes of a realm: set trust=", guests)
+        for address in self._guests:
+            if not address.startswith("wss"):
+                raise ConfigError("guests", f"{address}: browsers keep keys for https and wss:// only", address)
         check_guarded(self._listen, self._trust, tls)
         self._admit = admit
         self._faults = faults

@@ -16,7 +16,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -175,6 +175,7 @@ def contexts(security: Security | None, address: Address, what: str) -> Contexts
         raise ConfigError(what, f"{address.url}: needs tls=TLS(...), or trust=", address.url)
     if isinstance(by, Trust):
         return Contexts(partial(by.context, server=server, asks=not guests), None, server=server, guests=guests)
+    by = replace(by, ca=None) if guests else by
     name = None if server else by.server_name or address.host.partition("%")[0]
     return Contexts(by.contexts(server=server), name, server=server, guests=guests)
 

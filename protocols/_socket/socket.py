@@ -321,9 +321,9 @@ class Socket:
 
     def undial(self, url: str) -> None:
         """Dial ``url`` no more. A connection to it stays until it ends. Raises ConfigError if it is not dialed."""
+        self._check_open()
         if url not in self._dialed:
             raise ConfigError("undial", f"{url} is not dialed", url)
-        self._check_open()
         self._core.undial(url)
         self._dialed.remove(url)
 

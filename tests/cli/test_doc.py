@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from nngkit.cli.doc.content import bring, check
 from nngkit.documents import Array, Document, Map, Text
 from nngkit.documents.store import Store
+from tests.cli.certificates import issue
 from tests.cli.commands import ROOT, WAIT, assert_fails, environment, nngkit, valid
 from tests.cli.processes import Running
+from tests.trust.one_realm import FARM, OneRealm
 
 ANY = "ws://127.0.0.1:0"
 TEXT = "Zeile eins\n漢字 😀 é\n"
@@ -344,28 +348,61 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("built", [True, False])
-def test_the_page_is_served_if_it_is_built(built: bool, tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("<html>the page</html>")
-    command = [sys.executable, "-c", BUILT, str(tmp_path) if built else "-", "doc", "serve", str(tmp_path / "home")]
-    command += ["--listen", ANY, "--http", "127.0.0.1:0"]
+@contextmanager
+def serving_a_page(folder: Path, *more: str, built: bool = True) -> Iterator[tuple[str, IO[str]]]:
+    """Run `doc serve`; yield the line that it prints, and its standard error."""
+    (folder / "index.html").write_text("<html>the page</html>")
+    command = [sys.executable, "-c", BUILT, str(folder) if built else "-", "doc", "serve", str(folder / "home")]
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, *more], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            first = process.stdout.readline()
-            assert "#token=" in first
-            if built:
-                with urllib.request.urlopen(first.partition("#")[0], timeout=WAIT) as answer:
-                    assert answer.read() == b"<html>the page</html>"
-                assert "join at ws://" in process.stderr.readline()
-            else:  # peers are still served
-                assert "python3 dev.py web" in process.stderr.readline()
-                assert "--join 'ws://" in first
+            yield process.stdout.readline(), process.stderr
         finally:
             process.kill()
+
+
+def page_at(url: str, authority: str | None = None) -> tuple[bytes, dict[str, Any]]:
+    """Return the page and its configuration."""
+    context = None if authority is None else ssl.create_default_context(cadata=authority)
+    with urllib.request.urlopen(url, timeout=WAIT, context=context) as answer:
+        page = answer.read()
+    with urllib.request.urlopen(f"{url}config.json", timeout=WAIT, context=context) as answer:
+        return page, json.load(answer)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_the_page_is_served_if_it_is_built(built: bool, tmp_path: Path) -> None:
+    with serving_a_page(tmp_path, "--listen", ANY, "--http", "127.0.0.1:0", built=built) as (first, said):
+        assert "#token=" in first
+        if built:
+            assert page_at(first.partition("#")[0])[0] == b"<html>the page</html>"
+            assert "join at ws://" in said.readline()
+        else:  # peers are still served
+            assert "python3 dev.py web" in said.readline()
+            assert "--join 'ws://" in first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("certificate", [False, True])
+def test_the_page_is_served_by_https(trust: bool, certificate: bool, tmp_path: Path) -> None:
+    farm, issued = OneRealm(tmp_path / "farm"), issue(tmp_path / "issued", "127.0.0.1")
+    options = ["--https", "127.0.0.1:0", "--listen", "wss://127.0.0.1:0"]
+    options += ["--cert", str(issued.cert), "--key", str(issued.key)] if certificate else []
+    options += ["--trust", str(farm.file("hub", ("127.0.0.1",))), "--guests", "wss://127.0.0.1:0"] if trust else []
+    if not trust and not certificate:
+        assert_fails(nngkit("doc", "serve", str(tmp_path), *options), 2, "--https: needs --cert and --key, or a pass")
+        return
+    with serving_a_page(tmp_path, *options) as (first, said):
+        url, _, secret = first.strip().partition("#")
+        page, config = page_at(url, issued.ca.read_text() if certificate else FARM.certificate)
+        assert (page, bool(secret)) == (b"<html>the page</html>", not trust)
+        joined = said.readline().split()[-1]
+        assert [repair.startswith("wss://") for repair in (*config["repair"], joined)] == [True, True]
+        assert (joined in config["repair"]) is not trust  # guests have an address of their own
 
 
 @pytest.mark.slow
@@ -417,6 +454,7 @@ def test_serving_without_a_token_needs_an_option(tmp_path: Path) -> None:
         (["status"], 2, "--store"),
         (["serve", "/dev/null"], 2, "DIR: /dev/null"),
         (["serve", ".", "--http", "x"], 2, "argument --http: 'x' is not HOST:PORT"),
+        (["serve", ".", "--https", "h:1", "--http", "h:1"], 2, "--http: conflicts with --https"),
         (["cat", "a", "--dial", "here"], 2, "argument --dial: 'here' is not an address"),
         (["cat", "a", "--cert", "x", "--dial", "tcp://127.0.0.1:1"], 2, "--cert: is for tls+tcp:// and wss://"),
     ],

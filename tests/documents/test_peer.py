@@ -389,6 +389,18 @@ async def test_a_peer_that_has_joined_with_a_token_comes_back_after_each_loss() 
         await aeventually(lambda: len(a._exchange.bus.pipes) == 1, timeout=PATIENCE)
 
 
+async def test_a_peer_that_is_joined_at_two_addresses_with_a_token_stays_connected() -> None:
+    async with (
+        DocumentPeer(listen=["ws://127.0.0.1:0", "ws://127.0.0.1:0"], token="secret") as a,
+        DocumentPeer(join=a.repair_addresses, token="secret") as b,
+    ):
+        await b.wait_for_peers(1, PATIENCE)
+        await aeventually(lambda: not b._exchange.bus.dialed, timeout=PATIENCE)
+        pipes, heard = b._exchange.bus.pipes, b.stats.received
+        await aeventually(lambda: b.stats.received > heard + 4, timeout=PATIENCE)
+        assert set(pipes) <= set(b._exchange.bus.pipes)
+
+
 async def test_token_requires_a_websocket_bus() -> None:
     with pytest.raises(ConfigError, match="ws://"):
         DocumentPeer(listen=HERE, token="secret")

@@ -74,7 +74,7 @@ CALLS = """
                 print(f"{name}: {outcome!r}", flush=True)
 
         methods = {
-            "listen": ("tcp://127.0.0.1:0",), "dial": ("tcp://127.0.0.1:1",), "disconnect": (pipe,),
+            "listen": ("tcp://127.0.0.1:0",), "dial": ("tcp://127.0.0.1:1",), "undial": ("",), "disconnect": (pipe,),
             "wait_for_peers": (5,), "send": (b"",), "send_many": ([b""],), "recv": (), "recv_many": (), "recv_msg": (),
             "recv_msgs": (),
             "subscribe": (b"",), "unsubscribe": (b"",), "request": (b"",), "survey": (b"",), "start": (b"",),

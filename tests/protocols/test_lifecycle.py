@@ -187,6 +187,7 @@ A_PEER = Pipe(1, "tcp://127.0.0.1:1", True)
 COMMON: dict[str, tuple[Any, ...]] = {
     "listen": (TCP,),
     "dial": ("tcp://127.0.0.1:1",),
+    "undial": ("tcp://127.0.0.1:1",),
     "disconnect": (A_PEER,),
     "wait_for_peers": (),
     "await_for_peers": (),
@@ -417,6 +418,25 @@ def test_a_dialer_is_back_within_200_ms_of_its_listeners_return(tcp: Wire) -> No
             time.sleep(0.3)  # long enough for some vain tries: a dialer's pauses grow with them
     assert statistics.median(took) <= 0.2, took
     assert max(took) <= 2.0, took  # for a busy machine
+
+
+def test_an_address_that_is_dialed_no_more_keeps_its_connection_until_it_ends(tcp: Wire) -> None:
+    with tcp.reserved() as address, Pull(dial=address) as pull:
+        with Push(listen=address) as push:
+            pull.wait_for_peers(1, WAIT)
+            pull.undial(address)
+            assert pull.dialed == ()
+            push.send(b"still here")
+            assert pull.recv(timeout=WAIT) == b"still here"
+            push.disconnect(push.pipes[0])
+            with pytest.raises(TimedOut):
+                push.wait_for_peers(1, 0.3)  # a dialer is back within 0.05 s
+            pull.dial(address)
+            push.wait_for_peers(1, WAIT)
+        with pytest.raises(ConfigError, match="is not dialed"):
+            pull.undial("tcp://127.0.0.1:9")
+    with pytest.raises(Closed):
+        pull.undial(address)
 
 
 @pytest.mark.parametrize("kind", [Req, Surveyor], ids=lambda kind: kind.__name__)

@@ -228,9 +228,12 @@ async def test_a_signature_for_a_host_that_the_certificate_is_not_for_is_refused
 
 
 def test_guests_need_a_trust_and_tls(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^guests: "):
+    trust = OneRealm(tmp_path).trust("hub")
+    with pytest.raises(ConfigError, match=r"^guests: .*trust="):
         DocumentPeer(guests="wss://127.0.0.1:0")
-    with Rep(trust=OneRealm(tmp_path).trust("hub")) as rep, pytest.raises(ConfigError, match=r"wss://"):
+    with pytest.raises(ConfigError, match=r"^guests: .*wss://"):
+        DocumentPeer(guests="tls+tcp://127.0.0.1:0", trust=trust)
+    with Rep(trust=trust) as rep, pytest.raises(ConfigError, match=r"^guests: .*wss://"):
         rep.listen("ws://127.0.0.1:0", guests=NO_PASS)
 
 

@@ -233,9 +233,12 @@ class Exchange:
         if self._gate.answered(proof.nonce, now) != pipe.id:
             raise AccessDenied("binding: the number that is signed was not asked for, or too long ago")
         if pipe.address.startswith("wss"):  # the peer says the host: a relay would say the one that the page has dialed
-            own = pipe.who != ANYONE or self._guests_tls is None
-            shown = self._rights.trust.own.chain if own or self._guests_tls is None else self._guests_tls.chain()
-            if not is_for(shown, pipe.host or ""):
+            tls = self._guests_tls if pipe.who == ANYONE else None
+            try:
+                own = is_for(self._rights.trust.own.chain if tls is None else tls.chain(), pipe.host or "")
+            except ConfigError as wrong:
+                raise AccessDenied("binding: the certificate of this peer cannot be read now") from wrong
+            if not own:
                 raise AccessDenied(f"binding: the certificate of this peer is not for {pipe.host}")
         message = signed(proof.nonce, pipe.host or "", (pipe.path or "").partition("?")[0])
         guest = check_guest(self._rights.trust, proof.certificate, proof.proof, message)
@@ -694,7 +697,7 @@ class Exchange:
                     for bus in found:
                         self.dial(bus)
                     await self._present(origin)
-                else:
+                elif not self._is_present(origin):
                     self._replace(origin)
                     with self._dialing(found):
                         await self._present(origin)

@@ -178,7 +178,7 @@ async def ask(
         if not isinstance(reply, messages.Prove):
             break
         if token is None:
-            raise AccessDenied(f"{reply.sender}: the token is wrong or missing")
+            raise AccessDenied(f"{reply.sender}: the token is wrong or missing, or the address is for pages of guests")
         waited = proving is not None and proving.locked()
         async with proving or nullcontext():
             reply = await exchange(request) if waited else await _prove(exchange, request, reply, token)
