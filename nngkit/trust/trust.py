@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from weakref import finalize, ref
+from weakref import WeakMethod, finalize, ref
 
 from nngkit.errors import AccessDenied, ConfigError, NngkitError
 from nngkit.instruments import Label, Seconds, Total
@@ -39,7 +39,8 @@ PERIOD: Final = 1.0  # seconds between two looks at the files, besides that of e
 DUE: Final = 2 / 3  # of the life of a pass, after which it is renewed
 EVERY: Final = 20.0  # seconds that a question to the issuer waits there for something new, ...
 PARTS: Final = 20  # ... of the life of a pass at most this part
-AGAIN: Final = 60.0  # seconds, at most, until an issuer that is away is asked again: 1, 2, 4, ...
+AGAIN: Final = 60.0  # seconds, at most, until an issuer that does not reply is asked again: 1, 2, 4, ...
+REFUSED: Final = 0.5  # ... and one that does not run: a refused connection costs nothing, a revocation counts at once
 TRIES: Final = 5  # of files that are being written, as policy and signature are two ...
 PAUSE: Final = 0.01  # ... with as many seconds between them
 
@@ -95,6 +96,7 @@ class Trust:
         self._counting = threading.Lock()
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._watchers: tuple[Callable[[Decision], object], ...] = ()
+        self._followers: set[WeakMethod[Callable[[], object]]] = set()
         if self.own.issuer:
             ended = _Ended()
             finalize(self, ended.set)
@@ -154,6 +156,13 @@ class Trust:
             decisions = sorted(self._decisions.items())
         return TrustStats(tuple(DecisionStats(*kind, count) for kind, count in decisions), self.own.until)
 
+    def follow(self, changed: Callable[[], object]) -> None:
+        """Call a bound method after each change of pass or policy, in the thread that reads. It may not block.
+
+        Its object is not kept alive. To follow again changes nothing.
+        """
+        self._followers.add(WeakMethod(changed))
+
     # ------------------------------------------------------------------ files
 
     def renew(self) -> None:
@@ -183,8 +192,17 @@ class Trust:
 
     def refresh(self, *, now: bool = False) -> bool:
         """Read what has changed; without ``now`` look once a second at most. Return True if something did."""
-        if not now and time.monotonic() - self._looked_at < PERIOD:
+        if (not now and time.monotonic() - self._looked_at < PERIOD) or not self._reread():
             return False
+        for each in tuple(self._followers):
+            changed = each()
+            if changed is None:
+                self._followers.discard(each)
+            else:
+                changed()
+        return True
+
+    def _reread(self) -> bool:
         with self._lock:
             self._looked_at = time.monotonic()
             if self._look() == self._stamps:
@@ -281,8 +299,12 @@ def _renew(of: ref[Trust], ended: _Ended) -> None:
         except NngkitError as wrong:
             if ended.wait(0.0):
                 break
-            failed += 1
-            pause = random.uniform(0.8, 1.2) * min(AGAIN, most, 2.0 ** min(failed - 1, 6))
+            if isinstance(wrong.__cause__, ConnectionRefusedError):
+                pause = REFUSED
+            else:
+                failed += 1
+                pause = min(AGAIN, 2.0 ** min(failed - 1, 6))
+            pause = random.uniform(0.8, 1.2) * min(pause, most)
             if str(wrong) != trouble:
                 trouble = str(wrong)  # the log may keep its arguments: not the error, with its frames
                 log.warning("%s: the pass of %s is not renewed", trouble, own.name)

@@ -59,12 +59,14 @@ class Guard:
         self._limits = limits
         self._hosts: dict[str, set[int]] = {}  # accepted connections by host
         self._sweeper = Alarm(self._sweep)
+        self._changed = Alarm(self._sweep_once)
         self.cut_ever = 0
         self.cuts: deque[Cut] = deque(maxlen=CUTS)
 
     def close(self) -> None:
         """Stop the sweep."""
         self._sweeper.close()
+        self._changed.close()
 
     def cut(self, where: str, why: str) -> None:
         """Record that the connection from ``where`` is cut; the caller ends it."""
@@ -104,10 +106,18 @@ class Guard:
     # ------------------------------------------------------------------ time limits
 
     def watch(self) -> None:
-        """Start the sweep, if there is a limit to check, for a new connection."""
+        """Start the sweep, if there is a limit to check, for a new connection. A changed policy is checked at once."""
+        if self._state.identity.trust is not None:
+            self._state.identity.trust.follow(self._trust_changed)
         period = self._period()
         if period is not None:
             self._sweeper.set(period)
+
+    def _trust_changed(self) -> None:
+        self._changed.set(0.0)
+
+    def _sweep_once(self) -> None:
+        self._sweep()
 
     def _period(self) -> float | None:
         limits = [limit for limit in (STRANGER * self._limits.handshake, self._limits.idle) if limit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -210,6 +211,28 @@ def test_a_name_that_is_revoked_at_the_issuer_is_cut_within_two_seconds(farm: Fo
                 version = Policy.parse(text).version
                 (farm.path / "policy.toml").write_text(text.replace(f"version = {version}", f"version = {version + 1}"))
                 farm.sign()
+
+
+def test_an_issuer_that_did_not_run_is_asked_within_a_second_of_its_start(farm: Folder, tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # connections are refused
+        trust = Trust(make(farm, "render.w1", f"tls+tcp://127.0.0.1:{listener.getsockname()[1]}", tmp_path, 1.0))
+        time.sleep(1.4)
+        listener.listen()
+        listener.settimeout(0.9)
+        listener.accept()[0].close()
+        assert trust.name == "render.w1"
+
+
+def test_an_idle_issuer_holds_a_question_for_as_long_as_it_may_wait(farm: Folder, tmp_path: Path) -> None:
+    with issuing(farm) as issuer:
+        own = passes.read(make(farm, "render.w1", issuer, tmp_path, 1.0))
+        question = Question(own.chain, digest_of(own.authorities), farm.policy().version, due=False)
+        assert ask(own, question) == Reply()
+        time.sleep(0.5)  # it has nothing to do
+        began = time.monotonic()
+        assert ask(own, replace(question, wait=0.4)) == Reply()
+        assert time.monotonic() - began >= 0.4
 
 
 @pytest.mark.slow

@@ -168,6 +168,23 @@ def test_a_revoked_peer_leaves_within_two_seconds_and_stays_out(
         assert (other.stats.left, push.stats.joined) == (0, 1)
 
 
+def test_a_revoked_peer_leaves_at_once_when_its_trust_has_read_of_it(own: Callable[..., Trust], tmp_path: Path) -> None:
+    hub, names = own("hub"), [f"desk.d{number}" for number in range(5)]
+    with Pull(listen=ANY, trust=hub) as pull:
+        pushes = [Push(dial=pull.address, trust=own(name)) for name in names]
+        pull.wait_for_peers(len(names), WAIT)
+        took = []
+        for number in range(len(names)):
+            revoke(tmp_path / "hub", *names[: number + 1], version=1 + number)
+            began = time.monotonic()
+            hub.refresh(now=True)
+            eventually(lambda: pull.stats.left == number + 1)  # noqa: B023
+            took.append(time.monotonic() - began)
+        for push in pushes:
+            push.close(0.0)
+    assert sorted(took)[2] < 0.2, took  # a look once a second would take half of one
+
+
 def test_a_connection_ends_with_its_pass_and_comes_back_with_a_new_one(
     own: Callable[..., Trust], tmp_path: Path
 ) -> None:

@@ -247,6 +247,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             with suppress(TimedOut):
                 pause = 0.0 if waiting else LOOK if held else PERIOD
                 waiting += [(math.inf, each) for each in rep.recv_many(timeout=pause)]
+            now = time.monotonic()
             for until, request in waiting:
                 pipe = request.pipe
                 if pipe is None or not pipe.who:
