@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import socket as stdlib_socket
 import ssl
@@ -29,6 +30,7 @@ from urllib.parse import urlencode
 import h11
 import trio
 
+from nngkit.background import WakeUp
 from nngkit.errors import ConfigError, Unreachable
 from nngkit.instruments import BytesTotal, Gauge, Instrument, Total
 from nngkit.protocols import TLS
@@ -40,6 +42,7 @@ from nngkit.web.site import misdirected
 if TYPE_CHECKING:
     from nngkit.trust.realm import Realm
 
+LOOK: Final = 0.1  # seconds between two looks at which clients are too slow
 READ: Final = 16 * 1024  # bytes of one read
 STREAM_BUFFER: Final = 128 * 1024  # bytes that the kernel keeps for the client of a stream; by default megabytes
 UNHEARD: Final = 1 << 16  # bytes that the client of a stream may send, to no use
@@ -184,10 +187,24 @@ async def serve(
     shown = "" if contexts is None else next(iter(names), here)
     server = Server(host, listeners[0].socket.getsockname()[1], known, shown, frozenset(origins))
 
+    connections: dict[_Connection | None, None] = {}
+    joined = WakeUp()
+
+    async def watch() -> None:
+        """End what takes too long: a look for all is cheaper than a deadline of trio's for each request."""
+        while True:
+            if not connections:
+                await joined.wait()
+            await trio.sleep(LOOK)
+            now = trio.current_time()
+            for connection in connections:
+                if connection is not None and connection.due < now:
+                    connection.scope.cancel()
+
     async def connected(stream: trio.SocketStream) -> None:
         server._connections += 1
         server._open += 1
-        client = ""
+        client, connection = "", None
         try:
             # A peer that has gone, or does not read, is expected; any other exception is a bug and ends the server.
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -195,15 +212,21 @@ async def serve(
                 server._of[client] += 1
                 secure = None
                 if contexts is None or (secure := await _shaken(stream, contexts, server, limits)) is not None:
-                    await _Connection(stream, secure, app, server, limits, client).run()
+                    connection = _Connection(stream, secure, app, server, limits, client)
+                    connections[connection] = None
+                    joined.wake()
+                    await connection.run()
         finally:
+            connections.pop(connection, None)
             server._open -= 1
             server._of[client] -= 1
             if server._of[client] <= 0:
                 del server._of[client]
             await trio.aclose_forcefully(stream)
 
-    await trio.serve_listeners(connected, listeners, task_status=_Started(task_status, server))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await trio.serve_listeners(connected, listeners, task_status=_Started(task_status, server))
 
 
 def _address_of(stream: trio.SocketStream) -> str:
@@ -269,6 +292,8 @@ class _Connection:
         self._limits = limits
         self._client = client
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)  # of this request
+        self.scope = trio.CancelScope()  # of reading requests
+        self.due = math.inf  # when it is cancelled
         self._answered = False
         self._leaves = False  # True if the client said so: h11 forgets it where another protocol is asked for
         self._begun = False  # True while part of a request has been received
@@ -276,7 +301,14 @@ class _Connection:
         self._early = False  # True once `read` has returned what came with the request
 
     async def run(self) -> None:
-        """Answer requests until either side closes."""
+        """Answer requests until either side closes, or the client is too slow."""
+        with self.scope:
+            await self._run()
+        if self.scope.cancelled_caught and self._begun:
+            self._server._cut += 1
+            await self._refuse(408, "request timeout")
+
+    async def _run(self) -> None:
         from_one = self._limits.from_one or self._limits.connections
         if self._server._open > self._limits.connections or self._server._of[self._client] > from_one:
             await self._refuse(503, "too many connections; try again")
@@ -338,20 +370,20 @@ class _Connection:
     async def _next(self) -> Request | None:
         """Return the next request; None if there is none, after informing the client if possible."""
         self._begun = bool(self._h11.trailing_data[0])
+        self.due = trio.current_time() + (self._limits.reading if self._begun else self._limits.idle)
         body = bytearray()
+        head = refused = None
         try:
-            head = await self._read(body, self._limits.reading if self._begun else self._limits.idle)
+            head = await self._read(body)
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint if error.error_status_hint in REASONS else 400
-            await self._refuse(status, "not a valid HTTP request")
-            return None
-        except _Refused as refused:
+            refused = _Refused(status, "not a valid HTTP request")
+        except _Refused as error:
+            refused = error
+        self.due = math.inf
+        if refused is not None:
             await self._refuse(refused.status, refused.why)
-            return None
         if head is None:
-            if self._begun:
-                self._server._cut += 1
-                await self._refuse(408, "request timeout")
             return None
         request, headers = head
         self._leaves = "close" in headers.get("connection", "").lower()
@@ -364,42 +396,40 @@ class _Connection:
             request.http_version < b"1.1",
         )
 
-    async def _read(self, body: bytearray, patience: float) -> tuple[h11.Request, dict[str, str]] | None:
-        """Return the head of the next complete request, and add its body; None if the client left or was too slow.
+    async def _read(self, body: bytearray) -> tuple[h11.Request, dict[str, str]] | None:
+        """Return the head of the next complete request, and add its body; None if the client left.
 
         Raises h11.RemoteProtocolError, _Refused.
         """
         head: tuple[h11.Request, dict[str, str]] | None = None
-        with trio.move_on_after(patience) as scope:
-            while True:
-                event = self._h11.next_event()
-                if event is h11.NEED_DATA:
-                    if self._h11.they_are_waiting_for_100_continue:
-                        more = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
-                        await self._stream.send_all(self._h11.send(more) or b"")
-                    data = await self._stream.receive_some(READ)
-                    if not data:
-                        self._server._cut += self._begun
-                        self._begun = False  # the client is gone: no response
-                        return None
-                    if not self._begun:
-                        self._begun = True
-                        scope.deadline = trio.current_time() + self._limits.reading
-                    self._h11.receive_data(bytes(data))
-                elif isinstance(event, h11.Data):
-                    self._hold(len(event.data))
-                    body += event.data
-                    if len(body) > self._limits.body:
-                        raise _Refused(413, f"the body is over {self._limits.body} bytes")
-                elif isinstance(event, h11.Request):
-                    head = event, _headers_of(event)
-                    self._check_body(head[1], event.http_version < b"1.1")
-                elif isinstance(event, h11.EndOfMessage):
-                    return head
-                else:  # h11.PAUSED, ConnectionClosed: no more requests
-                    self._begun = False
+        while True:
+            event = self._h11.next_event()
+            if event is h11.NEED_DATA:
+                if self._h11.they_are_waiting_for_100_continue:
+                    more = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+                    await self._stream.send_all(self._h11.send(more) or b"")
+                data = await self._stream.receive_some(READ)
+                if not data:
+                    self._server._cut += self._begun
+                    self._begun = False  # the client is gone: no response
                     return None
-        return None
+                if not self._begun:
+                    self._begun = True
+                    self.due = trio.current_time() + self._limits.reading
+                self._h11.receive_data(bytes(data))
+            elif isinstance(event, h11.Data):
+                self._hold(len(event.data))
+                body += event.data
+                if len(body) > self._limits.body:
+                    raise _Refused(413, f"the body is over {self._limits.body} bytes")
+            elif isinstance(event, h11.Request):
+                head = event, _headers_of(event)
+                self._check_body(head[1], event.http_version < b"1.1")
+            elif isinstance(event, h11.EndOfMessage):
+                return head
+            else:  # h11.PAUSED, ConnectionClosed: no more requests
+                self._begun = False
+                return None
 
     def _check_body(self, headers: Mapping[str, str], old: bool) -> None:
         """Raise _Refused for a body that others may delimit differently, or that is too large before any has come."""

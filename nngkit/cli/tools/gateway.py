@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,6 +140,8 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
                 limits=gateway.limits(),
             )
             server = await nursery.start(serving)
+            gc.collect()
+            gc.freeze()  # what lives as long as the process need not be looked at again and again
             print(server.url, flush=True)
             if gateway.address is not None:
                 say(NAME, f"publishes at {gateway.address}")

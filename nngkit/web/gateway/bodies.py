@@ -70,7 +70,7 @@ def value_of(kind: str, body: bytes) -> Any:
 def accepted(headers: Mapping[str, str], kind: str) -> str:
     """Return the media type of the reply to a request whose body is of `kind`. Raises Problem if it wants another."""
     accept = headers.get("accept")
-    if accept is None or accept == "*/*":
+    if accept is None or accept in ("*/*", kind):
         return kind
     offered = (BYTES,) if kind == BYTES else (kind, *(each for each in OFFERED if each != kind))
     best, choice = 0.0, ""
