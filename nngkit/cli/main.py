@@ -136,13 +136,18 @@ def _run(command: str, arguments: list[str]) -> int:
     if hasattr(module, "command"):  # parses its arguments itself
         own: int = module.command(command, arguments)
         return own
-    from nngkit.cli.config.command_parser import daemon_named, parser_of  # argparse: 10 ms, which no cat command spends
+    from nngkit.cli.config.command_parser import (  # argparse: 10 ms, which no cat command spends
+        daemon_named,
+        flags_of,
+        parser_of,
+    )
 
     given: argparse.Namespace | None
     if (daemon := daemon_named(command, arguments)) is not None:
-        from nngkit.cli.config.starting import started
+        flags = flags_of(daemon, arguments)
+        from nngkit.cli.config.starting import started  # discovery's settings, which --help does not load
 
-        given = started(daemon, arguments, module.check)
+        given = started(daemon, flags, module.check)
         if given is None:
             return 0
     else:

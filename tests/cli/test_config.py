@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.cli.commands import DAEMONS
-from nngkit.cli.config.command_parser import daemon_parser, parser_of
-from nngkit.cli.config.settings import META, settings_of
+from nngkit.cli.config.command_parser import META, daemon_parser, parser_of
+from nngkit.cli.config.settings import settings_of
 from nngkit.cli.config.toml_file import key_lines
 from nngkit.discovery.settings import VARIABLES
 from tests.cli.commands import WAIT, assert_fails, discoverd, nngkit, valid

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.commands import COMMANDS, DAEMONS, module_of
 
+META: Final = ("help", "config", "check", "print_config")  # about the configuration, and not in it
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -37,6 +38,23 @@ def daemon_named(command: str, arguments: list[str]) -> str | None:
     """Return the daemon that the command line names; None for another command."""
     names = (command, " ".join([command, *arguments[:1]]))
     return next((name for name in names if name in DAEMONS), None)
+
+
+def flags_of(name: str, words: list[str]) -> dict[str, Any]:
+    """Return what the command line of the daemon `name` gives, as text, by dest: `words` after its command.
+
+    Ends the program after --help, and for unknown options.
+    """
+    command = name.split(maxsplit=1)[0]
+    whole = parser_of(command)
+    reader = daemon_parser(whole, name)
+    vars(reader)["format_help"] = daemon_parser(parser_of(command), name).format_help  # of unchanged declarations
+    for action in reader._actions:
+        action.required, action.type, action.default = False, None, argparse.SUPPRESS
+        if action.dest not in META:
+            action.choices = None
+    given: argparse.Namespace = whole.parse_args(words)
+    return vars(given)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

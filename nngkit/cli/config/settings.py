@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from nngkit.cli import options
+from nngkit.cli.config.command_parser import META
 from nngkit.discovery.settings import VARIABLES
 
-META: Final = ("help", "config", "check", "print_config")  # about the configuration, and not in it
 YES: Final = ("yes",)
 NO: Final = ("no",)
 _ARTICLE: Final = {row.name: row.article for row in VARIABLES if row.article}

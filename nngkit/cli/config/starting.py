@@ -5,28 +5,28 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nngkit.cli.config import showing
 from nngkit.cli.config.command_parser import daemon_parser, parser_of
 from nngkit.cli.config.reloading import Reload
 from nngkit.cli.config.resolution import Resolution, resolve
-from nngkit.cli.config.settings import META, settings_of, variable_of
+from nngkit.cli.config.settings import settings_of, variable_of
 from nngkit.cli.config.toml_file import read
 from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.output import columns, json_line, out
 
 
-def started(name: str, words: list[str], check: Callable[[argparse.Namespace], object]) -> argparse.Namespace | None:
-    """Return the arguments of the daemon `name`, given `words` after its command; None if it only had to print.
+def started(
+    name: str, flags: Mapping[str, Any], check: Callable[[argparse.Namespace], object]
+) -> argparse.Namespace | None:
+    """Return the arguments of the daemon `name`, given `flags_of` it; None if it only had to print.
 
     `check` raises ConfigError for what each setting alone does not show. `reload` of the arguments is what SIGHUP does.
     """
-    whole = parser_of(name.split(maxsplit=1)[0])
-    parser = daemon_parser(whole, name)
+    parser = daemon_parser(parser_of(name.split(maxsplit=1)[0]), name)
     settings = settings_of(name, parser)
-    flags = _flags(name, parser, words)
     if flags.get("print_config"):
         out(showing.file_text(name, settings))
         return None
@@ -52,19 +52,6 @@ def started(name: str, words: list[str], check: Callable[[argparse.Namespace], o
     if path:
         reload.start()
     return held.arguments
-
-
-def _flags(name: str, parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
-    """Return what the command line gives, as text, by dest. Ends the program after --help, and for unknown options."""
-    whole = parser_of(name.split(maxsplit=1)[0])
-    reader = daemon_parser(whole, name)
-    vars(reader)["format_help"] = parser.format_help  # of declarations that are not changed as these are
-    for action in reader._actions:
-        action.required, action.type, action.default = False, None, argparse.SUPPRESS
-        if action.dest not in META:
-            action.choices = None
-    given: argparse.Namespace = whole.parse_args(words)
-    return vars(given)
 
 
 def _print(rows: Any, *, as_json: bool) -> None:
