@@ -20,6 +20,7 @@ from nngkit.cluster.shell import jobs as _jobs
 from nngkit.cluster.shell import sharing as _sharing
 from nngkit.cluster.shell.stats import EndpointStats
 from nngkit.cluster.status import ClusterStatus, ClusterTree
+from nngkit.headers import Headers
 from nngkit.hosted import hosted
 
 __all__ = ["Host", "Member"]
@@ -245,6 +246,7 @@ class Endpoint(Node[E]):
         delay: float = 0.0,
         stream: bool = False,
         timeout: float | None = None,
+        headers: Headers | None = None,
     ) -> Job:
         """Submit a job; return it once the host has accepted it: it will end then, whichever nodes die.
 
@@ -265,10 +267,11 @@ class Endpoint(Node[E]):
             delay: Seconds until it may start.
             stream: Send the parts that the function yields or sends to this node; see `Job.parts`.
             timeout: Seconds that its function may run; then it is cancelled, and the job tried again. None: for ever.
+            headers: Metadata beside the payload: `JobRun.headers` of each try.
 
         Raises:
             ConfigError: An unusable value.
-            TooLarge: The payload is over the host's limit.
+            TooLarge: The payload is over the host's limit, or the headers are over theirs.
             AccessDenied: The policy of a trust does not let this node ``submit`` jobs of the kind.
             Closed: The node was closed.
         """
@@ -287,6 +290,7 @@ class Endpoint(Node[E]):
                 delay=delay,
                 stream=stream,
                 timeout=timeout,
+                headers=headers,
             ),
             calls,
         )

@@ -77,6 +77,7 @@ from nngkit.cluster.transport import Transport
 from nngkit.cluster.tree import values as placing
 from nngkit.cluster.tree.load import EVERY, LoadGauge
 from nngkit.errors import AccessDenied, Broken, Closed, ConfigError, NotFound, TimedOut, TooLarge
+from nngkit.headers import Headers
 from nngkit.messages import MOST_NUMBER
 from nngkit.protocols import TLS
 from nngkit.protocols.own_host import check_guarded, is_everywhere, own_host, with_host
@@ -558,6 +559,7 @@ class Endpoint(UnderTrio):
         delay: float = 0.0,
         stream: bool = False,
         timeout: float | None = None,
+        headers: Headers | None = None,
     ) -> Job:
         """Submit a job; return it once the host has accepted it: it will end then, whichever nodes die.
 
@@ -578,10 +580,11 @@ class Endpoint(UnderTrio):
             delay: Seconds until it may start.
             stream: Send the parts that the function yields or sends to this node; see `Job.parts`.
             timeout: Seconds that its function may run; then it is cancelled, and the job tried again. None: for ever.
+            headers: Metadata beside the payload: `JobRun.headers` of each try.
 
         Raises:
             ConfigError: An unusable value.
-            TooLarge: The payload is over the host's limit.
+            TooLarge: The payload is over the host's limit, or the headers are over theirs.
             AccessDenied: The policy of a trust does not let this node ``submit`` jobs of the kind.
             Closed: The node was closed.
         """
@@ -595,6 +598,7 @@ class Endpoint(UnderTrio):
             "delay": float(delay),
             "stream": stream,
             "timeout": None if timeout is None else float(timeout),
+            "headers": headers,
         }
         name = key.encode() if isinstance(key, str) else None if key is None else as_bytes("a key", key)
         return await self._workers.submit(check_kind(kind), as_bytes("a payload", payload), name, options)

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from nngkit.cluster import Host, JobRun, Member
 from nngkit.cluster.shell import workers as working
-from nngkit.errors import ConfigError, JobFailed
+from nngkit.errors import ConfigError, JobFailed, TooLarge
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
 
@@ -69,6 +69,32 @@ async def test_a_node_that_is_cut_off_for_longer_than_the_visibility_loses_its_j
         memory.heal()
         await trio.sleep(30.0)
         assert len(starts) == 2
+
+
+async def test_the_headers_of_a_job_are_there_in_each_try_and_are_capped(autojump_clock: MockClock) -> None:
+    seen: list[tuple[int, dict[str, str | bytes]]] = []
+    trace: dict[str, str | bytes] = {
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "k": b"\0",
+    }
+    async with farm("w0") as (memory, host, (worker,)):
+        async with Member("c", dial="mem://w0", transport=memory.transport("below"), id="below") as below:
+            await below.joined(5.0)
+
+            @below.work("x")
+            async def x(job: JobRun) -> bytes:
+                seen.append((job.try_number, job.headers))
+                if job.try_number < 2:
+                    raise ValueError("again")
+                return b""
+
+            await (await host.submit("x", b"", headers=trace)).result(20.0)
+            await (await worker.submit("x", b"", tries=2)).result(20.0)
+            assert [each async for each in host.map("x", [b"", b""], headers={"a": "b"})] == [b"", b""]
+            assert seen[:4] == [(1, trace), (2, trace), (1, {}), (2, {})]
+            assert seen[4:] == [(1, {"a": "b"}), (1, {"a": "b"}), (2, {"a": "b"}), (2, {"a": "b"})]
+        with pytest.raises(TooLarge, match="headers of 8193 bytes"):
+            await host.submit("x", b"", headers={"a": "x" * 8192})
 
 
 async def test_a_timeout_stops_a_function_and_each_try_has_its_own(autojump_clock: MockClock) -> None:

@@ -80,7 +80,15 @@ MESSAGES: list[Message] = [
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+WITH_HEADERS: list[Message] = [
+    Submit(1, 2, [SubmitGroup(Spec("a", headers=b"\xa0"), [2], [b"x"], None)]),
+    Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"], headers=b"\xa0")]),
+    Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"], 60.0, ["ada"], b"\xa0")]),
+]
+"""Of a later version than 0.1."""
+
+
+@pytest.mark.parametrize("message", [*MESSAGES, *WITH_HEADERS], ids=lambda message: type(message).__name__)
 def test_a_message_is_the_same_after_the_wire(message: Message) -> None:
     assert parse(decode(encode(pack(message)), what="message"), "ada") == message
 
@@ -89,11 +97,11 @@ def test_without_a_timeout_rows_are_as_before_there_was_one_and_later_fields_are
     submit, grant = MESSAGES[0], Grant(7, [Block(0, "a", 30.0, False, [9], [1], [1], [b"x"])])
     row = pack(submit)
     assert len(row[3][0][0]) == 7
-    row[3][0][0] += [None, "later"]
+    row[3][0][0] += [None, None, "later"]
     assert parse(row, "ada") == submit
     row = pack(grant)
     assert len(row[2][0]) == 8
-    row[2][0] += [None, None, "later"]
+    row[2][0] += [None, None, None, "later"]
     assert parse(row, "ada") == grant
 
 
@@ -113,7 +121,7 @@ def test_bytes_of_version_0_1_are_read_and_written() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_further_items_of_a_later_version_are_ignored(message: Message) -> None:
-    left_out: dict[int, list[Any]] = {8: [None, None], 9: [None], 4: [0]}
+    left_out: dict[int, list[Any]] = {8: [None, None, None], 9: [None, None], 4: [0]}
     row = pack(message)
     for at, item in enumerate(row):
         if type(item) is list and item and type(item[0]) is list:

@@ -49,7 +49,7 @@ def test_the_log_of_version_0_1_gives_its_table_also_with_further_items() -> Non
             if operation[0] in (3, 7, 8):
                 operation[-1] = [[*row, "later"] for row in operation[-1]]
             if operation[0] == 1:
-                operation[6] += [None] * (8 - len(operation[6])) + ["later"]
+                operation[6] += [None] * (9 - len(operation[6])) + ["later"]
             if operation[0] != 4:  # its further item is of this version
                 operation.append("later")
         later.apply(encode([version, *operations]))
@@ -57,6 +57,19 @@ def test_the_log_of_version_0_1_gives_its_table_also_with_further_items() -> Non
     again = JobTable()
     again.restore(bytes.fromhex(WIRE["snapshot"]))
     assert again.snapshot().hex() == WIRE["snapshot"]
+
+
+def test_the_headers_of_a_job_are_kept_and_counted_until_it_is_forgotten() -> None:
+    table, again = JobTable(), JobTable()
+    spec, first = Spec("work", timeout=2.0, headers=b"\xa1aaab"), 5_000_000
+    table.apply(entry([submit_op(ADA, 1, 5.0, spec, [1, 2], [b"p", b"pp"], None)]))
+    assert table.bytes == 3 + 2 * 5
+    table.apply(entry([finish_op(6.0, [first], [b"result"], [1])]))
+    assert table.bytes == 6 + 2 + 2 * 5
+    again.restore(table.snapshot())
+    assert (again.bytes, again.jobs[first + 1].spec) == (table.bytes, spec)
+    again.apply(entry([end_op(7.0, [(first + 1, 2, "", "why", 3, "w")]), received_op(ADA, 3, [1, 2])]))
+    assert again.bytes == 0
 
 
 def test_operations_are_written_as_by_version_0_1() -> None:

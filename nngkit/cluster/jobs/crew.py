@@ -335,7 +335,9 @@ class Crew:
             names = [None] * len(serials) if submitters is None else submitters
             rows = zip(serials, fences, attempts, payloads, names, strict=True)
             for serial, fence, attempt, payload, name in rows:
-                job = CrewJob(serial, term, fence, attempt, kind, visibility, stream, payload, timeout, name)
+                job = CrewJob(
+                    serial, term, fence, attempt, kind, visibility, stream, payload, timeout, name, block.headers
+                )
                 job.renewed = now
                 if self._alone is not None:
                     self._return([job])  # it was on its way
@@ -351,7 +353,17 @@ class Crew:
         self.stats.passed += end - start
         self._passed.hand(link, term, serials, fences, attempts)
         passed = messages.Block(
-            credit.number, kind, visibility, stream, serials, fences, attempts, payloads, timeout, submitters
+            credit.number,
+            kind,
+            visibility,
+            stream,
+            serials,
+            fences,
+            attempts,
+            payloads,
+            timeout,
+            submitters,
+            block.headers,
         )
         self._effects.down.append((link, messages.Grant(term, [passed])))
 

@@ -110,7 +110,7 @@ class HostGrants:
                     if block is not None:
                         credit.use(len(block.serials))
                         blocks.append(block)
-                        size += sum(map(len, block.payloads))
+                        size += sum(map(len, block.payloads)) + len(block.headers or b"")
                         if size > messages.MOST_BATCH_BYTES or len(blocks) >= messages.MOST_GROUPS:
                             self._grants.append((link, messages.Grant(self._jobs.term, blocks)))
                             blocks, size = [], 0
@@ -189,7 +189,17 @@ class HostGrants:
         jobs = self._jobs.table.jobs
         submitters = [jobs[serial].source.origin for serial in serials] if self.names else None
         return used, messages.Block(
-            group, spec.kind, visibility, spec.stream, serials, fences, attempts, payloads, spec.timeout, submitters
+            group,
+            spec.kind,
+            visibility,
+            spec.stream,
+            serials,
+            fences,
+            attempts,
+            payloads,
+            spec.timeout,
+            submitters,
+            spec.headers,
         )
 
     def holding(self, link: int, refs: Iterable[messages.Ref], now: float) -> None:

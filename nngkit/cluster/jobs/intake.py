@@ -83,7 +83,7 @@ class Intake:
                 numbers = group.numbers
                 if not numbers:
                     continue
-            size = sum(map(len, group.payloads))
+            size = group.spec.sized(group.payloads)
             if self._full(source, len(numbers), size):
                 self._stats.held_back += len(numbers)
                 self._outgoing[source].tell = True
@@ -170,6 +170,8 @@ class Intake:
         for start, end, size in messages.pieces(list(map(len, payloads)), ENTRY_BYTES):
             part = keys and keys[start:end]
             self._operations.append(submit_op(source, floor, wall, spec, numbers[start:end], payloads[start:end], part))
+            if spec.headers is not None:
+                size += (end - start) * len(spec.headers)
             self._proposed.append((end - start, size))
             self._pending_jobs += end - start
             self._pending_bytes += size

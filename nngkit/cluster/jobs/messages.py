@@ -34,6 +34,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from nngkit.errors import BadMessage
+from nngkit.headers import MOST_PACKED
 from nngkit.messages import ANY_TEXT, Flag, Natural, Row, Rows
 
 OUTCOMES: Final = ("result", "failed", "dead", "cancelled")
@@ -57,6 +58,7 @@ ErrorText: TypeAlias = Annotated[str, Meta(max_length=MOST_ERROR, extra=ANY_TEXT
 Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=MOST_KEY)]
 Span: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 Running: TypeAlias = Annotated[float, Meta(ge=0.01, le=MOST_SECONDS)]
+PackedHeaders: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=MOST_PACKED)]
 Change: TypeAlias = Annotated[int, Meta(ge=-MOST_ROWS * MOST_GROUPS, le=MOST_ROWS * MOST_GROUPS)]
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 T = TypeVar("T")
@@ -80,7 +82,8 @@ class Spec(Row, frozen=True):
 
     ``visibility``: without a sign of the worker's node, until a job is given to another. ``deadline``: from its
     acceptance, or None. ``delay``: until it may start. ``stream``: its parts are sent to the submitter. ``timeout``:
-    that its function may run; None, which is left out of a row as rows had no such field once: for ever.
+    that its function may run; None, which is left out of a row as rows had no such field once: for ever. ``headers``:
+    of the jobs, as CBOR that only the worker reads; left out as well.
     """
 
     kind: Annotated[str, Meta(min_length=1, max_length=MOST_KIND)]
@@ -91,11 +94,19 @@ class Spec(Row, frozen=True):
     delay: Span = 0.0
     stream: Flag = False
     timeout: Running | None = None
+    headers: PackedHeaders | None = None
 
     def row(self) -> list[Any]:
         """Return it as a row of a message or an entry."""
         row = [self.kind, self.priority, self.tries, self.visibility, self.deadline, self.delay, self.stream]
+        if self.headers is not None:
+            return [*row, self.timeout, self.headers]
         return row if self.timeout is None else [*row, self.timeout]
+
+    def sized(self, payloads: Sequence[bytes]) -> int:
+        """Return the bytes of jobs with these payloads: each is counted with its headers."""
+        size = sum(map(len, payloads))
+        return size if self.headers is None else size + len(payloads) * len(self.headers)
 
 
 class SubmitGroup(Row, frozen=True):
@@ -350,7 +361,7 @@ class Block(Row, frozen=True):
     """Granted jobs of one kind for the credit of one group: columns.
 
     ``timeout``: None is left out of a row. ``submitters``: ids of the nodes that the jobs come from; None, where no
-    names are proven, is left out of a row too.
+    names are proven, is left out of a row too, and so are ``headers`` that jobs without any do not have.
     """
 
     group: Natural
@@ -363,6 +374,7 @@ class Block(Row, frozen=True):
     payloads: Blobs
     timeout: Span | None = None
     submitters: Submitters | None = None
+    headers: PackedHeaders | None = None
 
     def check(self) -> None:
         """Raise ValueError unless the columns are of one length."""
@@ -414,18 +426,16 @@ def pack(message: Message) -> list[Any]:
         case 30:
             for block in row[2]:
                 block[5], block[6] = _uniform(block[5]), _uniform(block[6])
-                if block[9] is None:
-                    del block[9]
-                    _trim(block, 8)
-                else:
+                if block[9] is not None:
                     block[9] = _uniform(block[9])
+                _trim(block, 8)
     return row
 
 
 def _trim(row: list[Any], least: int) -> None:
-    """Leave a last item out that is None or 0."""
-    if not row[-1]:
-        del row[least:]
+    """Leave last items out that are None or 0."""
+    while len(row) > least and row[-1] in (None, 0):
+        del row[-1]
 
 
 def _uniform(column: Sequence[Any]) -> Any:

@@ -150,7 +150,7 @@ class Submitter:
             raise ConfigError("key", f"a key has 1 to {messages.MOST_KEY} bytes", key)
         number = self._next
         self._next = number + 1
-        job = _Job(number, known, payload, key, len(payload))
+        job = _Job(number, known, payload, key, known.sized((payload,)))
         self._jobs[number] = job
         self._unsent.append(job)
         self._payload_bytes += job.size

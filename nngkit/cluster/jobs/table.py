@@ -35,7 +35,8 @@ Invariants:
 3. A job ends at most once: a second end of a serial changes nothing.
 4. Of one kind and key there is one job; later submissions get its end, unless it was cancelled by operation 8. That
    ends a job only if no other number waits for it; else it only takes the number off the job.
-5. `bytes` is the sum of the payloads of unfinished jobs, and of results and errors that are kept.
+5. `bytes` is the sum of the payloads of unfinished jobs, of results and errors that are kept, and of the headers of all
+   of them.
 
 The first version of a snapshot had no place for totals and pauses. Each is a row of a submitter without jobs and with
 an empty origin, which no node has: an older voter keeps it, and forgets it like any idle submitter.
@@ -199,7 +200,7 @@ class JobTable:
         source.jobs.update(zip(numbers, new, strict=True))
         source.last = numbers[-1]
         self.unfinished += len(new)
-        self.bytes += sum(map(len, payloads))
+        self.bytes += spec.sized(payloads)
         changes.accepted.append(new)
 
     def _submit_each(
@@ -231,7 +232,7 @@ class JobTable:
             self.jobs[job.serial] = source.jobs[number] = job
             if key is not None:
                 self.keys[spec.kind, key] = job
-            self.bytes += len(payload)
+            self.bytes += spec.sized((payload,))
             new.append(job)
         self.unfinished += len(new)
         if new:
@@ -453,7 +454,7 @@ class JobTable:
                 self.bytes += _kept_bytes(job)
             else:
                 self.unfinished += 1
-                self.bytes += len(payload)
+                self.bytes += job.spec.sized((payload,))
             self.jobs[serial] = job
             if key is not None and serial not in without_key:
                 self.keys[job.spec.kind, key] = job
@@ -478,4 +479,4 @@ def _first_start(spec: Spec, queued: float) -> float:
 
 
 def _kept_bytes(job: Job) -> int:
-    return len(job.result) + (sum(map(len, job.error)) if job.outcome else 0)
+    return job.spec.sized((job.result,)) + (sum(map(len, job.error)) if job.outcome else 0)

@@ -174,7 +174,7 @@ class CrewJob:
     """A job for the node's own workers. `attempt` counts its starts from 1.
 
     `visibility`: seconds without a sign of the node after which the host gives it to another; `timeout`: seconds that
-    it may run, or None; `submitter`: id of the node that it comes from, where names are proven.
+    it may run, or None; `submitter`: id of the node that it comes from, where names are proven; `headers`: as CBOR.
     """
 
     serial: int
@@ -187,6 +187,7 @@ class CrewJob:
     payload: bytes
     timeout: float | None = None
     submitter: str | None = None
+    headers: bytes | None = None
     granted: float = field(default=0.0, init=False)
     started: float = field(default=0.0, init=False)
     renewed: float = field(default=0.0, init=False)  # when the host was last told that it is here

@@ -13,6 +13,7 @@ from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs.messages import MOST_BATCH_BYTES
 from nngkit.cluster.jobs.values import CrewJob
 from nngkit.errors import Closed, JobFailed, TimedOut
+from nngkit.headers import unpack_headers
 
 PARTS: Final = 1024  # parts that wait for the submitter; then the oldest are dropped and counted
 
@@ -146,6 +147,7 @@ class JobRun:
         fence: Term and number: higher for each later grant of the job. Pass it to a store that refuses a lower one than
             it has seen, and no late try overwrites the work of a later one.
         submitter: Id of the node that it comes from; None without a trust.
+        headers: Headers of the submitter.
     """
 
     def __init__(self, node: JobNode, job: CrewJob) -> None:
@@ -155,6 +157,7 @@ class JobRun:
         self.try_number = job.attempt
         self.fence = job.term, job.fence
         self.submitter = job.submitter
+        self.headers = {} if job.headers is None else unpack_headers(job.headers)
         self._node = node
         self._job = job
 

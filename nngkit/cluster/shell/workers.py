@@ -30,6 +30,7 @@ from nngkit.cluster.rights import RIGHT
 from nngkit.cluster.shell.jobs import Job, JobRun
 from nngkit.cluster.shell.map import Ahead
 from nngkit.errors import AccessDenied, ConfigError, Full, JobFailed, TooLarge
+from nngkit.headers import check_headers, pack_headers
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -377,9 +378,12 @@ class Workers:
         submitter = shell._node.work.submitter
         if len(payload) > submitter.limits.payload_bytes:
             raise TooLarge(len(payload), submitter.limits.payload_bytes)
+        given = dict(options)
+        if (headers := given.pop("headers", None)) and (checked := check_headers(headers)):
+            given["headers"] = pack_headers(checked)
         while True:
             try:
-                number = submitter.submit(kind, payload, trio.current_time(), key=key, **options)
+                number = submitter.submit(kind, payload, trio.current_time(), key=key, **given)
             except Full:
                 await self._room.wait()
                 shell._check_open()
