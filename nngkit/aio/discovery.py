@@ -31,6 +31,7 @@ from nngkit.discovery.service import ServiceStats
 from nngkit.discovery.service_discovery import DEFAULT_UNTIL, DiscoveryStats
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.discovery.watch import WatchReply
+from nngkit.headers import Headers
 from nngkit.protocols import DEFAULT, TLS, PeerEvent, Pipe, Timeout
 from nngkit.trust import Choice
 
@@ -164,18 +165,24 @@ class ServiceDiscovery(Aio[_service_discovery.ServiceDiscovery]):
         return self._iterate(_service_discovery.ServiceDiscovery.events)
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Ask the providers of `name`, of all services without one; return their answers and the providers asked.
 
         question   bytes, at most 60 KiB, that the services' `on_question` answers; or PING, INFO, STATS
+        headers    metadata beside it: `Question.headers`; they count as bytes of the question
         until      `deadline(seconds)`, `first(n, timeout=)` or `bids(n, timeout=)`; default: deadline(1.0)
 
         Returns early once no answer is left to wait for; without services connected, at once. Services that connect
         meanwhile are not asked. Calls may overlap. If cancelled, later answers are dropped. Raises Closed, ConfigError,
         TooLarge.
         """
-        return await self._wait(_service_discovery.ServiceDiscovery.ask, question, name, until=until)
+        return await self._wait(_service_discovery.ServiceDiscovery.ask, question, name, until=until, headers=headers)
 
     async def discover(self, *, early: bool = False, deadline: Timeout = DEFAULT) -> dict[str, frozenset[Provider]]:
         """Survey all connected services; return the `snapshot` after `deadline` seconds.
@@ -392,13 +399,18 @@ class Resolver(Aio[_resolver.Resolver]):
         return self._opened.snapshot()
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = RESOLVER_DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = RESOLVER_DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have all daemons ask the providers of `name`, or of all services; see ServiceDiscovery.ask.
 
         A service that several daemons ask is asked once. Raises the error of a daemon only if none replies.
         """
-        return await self._wait(_resolver.Resolver.ask, question, name, until=until)
+        return await self._wait(_resolver.Resolver.ask, question, name, until=until, headers=headers)
 
     @property
     def fresh(self) -> bool:
@@ -538,10 +550,15 @@ class DaemonClient(Aio[_client.DaemonClient]):
         return await self._wait(_client.DaemonClient.history, age, name)
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = CLIENT_DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = CLIENT_DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have the daemon ask the providers of `name`, or of all services; see ServiceDiscovery.ask."""
-        return await self._wait(_client.DaemonClient.ask, question, name, until=until)
+        return await self._wait(_client.DaemonClient.ask, question, name, until=until, headers=headers)
 
     async def watch(self, daemon: str, version: int, *, wait: float, changes: bool = False) -> WatchReply:
         """Return the daemon's state once it is no longer (`daemon`, `version`), or after `wait` seconds.

@@ -31,6 +31,7 @@ from nngkit.discovery.service import ServiceStats
 from nngkit.discovery.service_discovery import DEFAULT_UNTIL, DiscoveryStats
 from nngkit.discovery.settings import DaemonSettings
 from nngkit.discovery.watch import WatchReply
+from nngkit.headers import Headers
 from nngkit.loop_waits import on_behalf
 from nngkit.portal import BlockingIterator
 from nngkit.protocols import DEFAULT, TLS, PeerEvent, Pipe, Timeout
@@ -167,17 +168,25 @@ class ServiceDiscovery(Blocking[_service_discovery.ServiceDiscovery]):
         return self._iterate(_service_discovery.ServiceDiscovery.events)
 
     @on_behalf
-    def ask(self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL) -> AskResult:
+    def ask(
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = DEFAULT_UNTIL,
+        headers: Headers | None = None,
+    ) -> AskResult:
         """Ask the providers of `name`, of all services without one; return their answers and the providers asked.
 
         question   bytes, at most 60 KiB, that the services' `on_question` answers; or PING, INFO, STATS
+        headers    metadata beside it: `Question.headers`; they count as bytes of the question
         until      `deadline(seconds)`, `first(n, timeout=)` or `bids(n, timeout=)`; default: deadline(1.0)
 
         Returns early once no answer is left to wait for; without services connected, at once. Services that connect
         meanwhile are not asked. Calls may overlap. If cancelled, later answers are dropped. Raises Closed, ConfigError,
         TooLarge.
         """
-        return self._wait(_service_discovery.ServiceDiscovery.ask, question, name, until=until)
+        return self._wait(_service_discovery.ServiceDiscovery.ask, question, name, until=until, headers=headers)
 
     @on_behalf
     def discover(self, *, early: bool = False, deadline: Timeout = DEFAULT) -> dict[str, frozenset[Provider]]:
@@ -396,13 +405,18 @@ class Resolver(Blocking[_resolver.Resolver]):
 
     @on_behalf
     def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = RESOLVER_DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = RESOLVER_DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have all daemons ask the providers of `name`, or of all services; see ServiceDiscovery.ask.
 
         A service that several daemons ask is asked once. Raises the error of a daemon only if none replies.
         """
-        return self._wait(_resolver.Resolver.ask, question, name, until=until)
+        return self._wait(_resolver.Resolver.ask, question, name, until=until, headers=headers)
 
     @property
     def fresh(self) -> bool:
@@ -548,10 +562,15 @@ class DaemonClient(Blocking[_client.DaemonClient]):
 
     @on_behalf
     def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = CLIENT_DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = CLIENT_DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have the daemon ask the providers of `name`, or of all services; see ServiceDiscovery.ask."""
-        return self._wait(_client.DaemonClient.ask, question, name, until=until)
+        return self._wait(_client.DaemonClient.ask, question, name, until=until, headers=headers)
 
     @on_behalf
     def watch(self, daemon: str, version: int, *, wait: float, changes: bool = False) -> WatchReply:

@@ -31,6 +31,7 @@ from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Unti
 from nngkit.discovery.questions.values import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
 from nngkit.errors import BadMessage, Broken, ServiceNotFound, TimedOut, Unreachable
+from nngkit.headers import Headers
 from nngkit.protocols import TLS, PeerEvent, Req
 from nngkit.redial import SilentServer
 from nngkit.trust import Choice, chosen
@@ -165,10 +166,15 @@ class DaemonClient(UnderTrio):
             query = queries.HistoryQuery(age + time.monotonic() - started, name, reply.after)
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have the daemon ask the providers of `name`, or of all services; see ServiceDiscovery.ask."""
-        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        ask = make_ask(uuid.uuid4().hex, question, name, until, headers)
         started = time.monotonic()
         return make_result(await self.outcomes(ask), until, time.monotonic() - started)
 

@@ -42,6 +42,7 @@ from nngkit.discovery.registry.resolution import Resolution
 from nngkit.discovery.settings import ClientSettings
 from nngkit.discovery.watch import MAX_WAIT
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
+from nngkit.headers import Headers
 from nngkit.protocols import TLS, PeerEvent
 from nngkit.trust import Choice, chosen
 
@@ -216,13 +217,18 @@ class Resolver(UnderTrio):
         return self._views.snapshot()
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Have all daemons ask the providers of `name`, or of all services; see ServiceDiscovery.ask.
 
         A service that several daemons ask is asked once. Raises the error of a daemon only if none replies.
         """
-        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        ask = make_ask(uuid.uuid4().hex, question, name, until, headers)
         started = time.monotonic()
         return make_result(await self._outcomes(ask), until, time.monotonic() - started)
 

@@ -44,6 +44,7 @@ from nngkit.discovery.registry.resolution import Resolution, give_reason
 from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
+from nngkit.headers import Headers
 from nngkit.instruments import ByCode, ByKind
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 from nngkit.trust import Choice, Trust, chosen
@@ -316,18 +317,24 @@ class ServiceDiscovery(UnderTrio):
     # Questions
 
     async def ask(
-        self, question: bytes | Reserved, name: str | None = None, *, until: Until = DEFAULT_UNTIL
+        self,
+        question: bytes | Reserved,
+        name: str | None = None,
+        *,
+        until: Until = DEFAULT_UNTIL,
+        headers: Headers | None = None,
     ) -> AskResult:
         """Ask the providers of `name`, of all services without one; return their answers and the providers asked.
 
         question   bytes, at most 60 KiB, that the services' `on_question` answers; or PING, INFO, STATS
+        headers    metadata beside it: `Question.headers`; they count as bytes of the question
         until      `deadline(seconds)`, `first(n, timeout=)` or `bids(n, timeout=)`; default: deadline(1.0)
 
         Returns early once no answer is left to wait for; without services connected, at once. Services that connect
         meanwhile are not asked. Calls may overlap. If cancelled, later answers are dropped. Raises Closed, ConfigError,
         TooLarge.
         """
-        ask = make_ask(uuid.uuid4().hex, question, name, until)
+        ask = make_ask(uuid.uuid4().hex, question, name, until, headers)
         started = time.monotonic()
         return make_result(await self.outcomes(ask), until, time.monotonic() - started)
 

@@ -41,30 +41,39 @@ bodies = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=12,
 )
+names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=30)
+headers = st.none() | st.dictionaries(names, texts, min_size=1, max_size=4)
 ids = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=64)
 requests = st.one_of(
-    st.builds(CallRequest, ids, bodies, texts, st.none() | st.floats(0, 1e6), st.booleans()),
+    st.builds(CallRequest, ids, bodies, texts, st.none() | st.floats(0, 1e6), st.booleans(), headers),
     st.builds(MoreRequest, ids),
     st.builds(CancelRequest, ids),
     st.sampled_from([PingRequest(), InfoRequest(), StatsRequest()]),
 )
 replies = st.one_of(
-    st.builds(ResultReply, bodies),
-    st.builds(PartsReply, st.lists(bodies, max_size=5).map(tuple), st.booleans()),
+    st.builds(ResultReply, bodies, headers),
+    st.builds(PartsReply, st.lists(bodies, max_size=5).map(tuple), st.booleans(), headers),
     st.just(DoneReply()),
-    st.builds(ErrorReply, texts.filter(bool), texts, st.booleans(), texts, bodies),
+    st.builds(ErrorReply, texts.filter(bool), texts, st.booleans(), texts, bodies, headers),
 )
 
 
 usual_ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30)
 nested = st.integers(28, 33).map(lambda depth: json.loads("[" * depth + "]" * depth))
+usual_headers = st.none() | st.dictionaries(names, texts | st.binary(max_size=30), min_size=1, max_size=4)
 usual_bodies = bodies | st.binary(max_size=300) | nested
 usual = st.one_of(
     st.builds(
-        CallRequest, usual_ids, usual_bodies, st.just("") | usual_ids, st.floats(0, 2e9) | st.none(), st.booleans()
+        CallRequest,
+        usual_ids,
+        usual_bodies,
+        st.just("") | usual_ids,
+        st.floats(0, 2e9) | st.none(),
+        st.booleans(),
+        usual_headers,
     ),
-    st.builds(ResultReply, usual_bodies),
-    st.builds(PartsReply, st.lists(usual_bodies, max_size=30).map(tuple), st.booleans()),
+    st.builds(ResultReply, usual_bodies, usual_headers),
+    st.builds(PartsReply, st.lists(usual_bodies, max_size=30).map(tuple), st.booleans(), usual_headers),
 )
 
 
@@ -91,7 +100,7 @@ def test_the_usual_messages_are_written_and_read_as_by_the_general_writer_and_re
     for _ in range(data.draw(st.integers(0, 2))):
         at = data.draw(st.integers(0, len(changed)))
         change: bytes = data.draw(
-            st.binary(max_size=3) | st.sampled_from([b"dtypedcall", b"fmethod", b"dbody", b"\xfb"])
+            st.binary(max_size=3) | st.sampled_from([b"dtypedcall", b"fmethod", b"dbody", b"gheaders", b"\xfb"])
         )
         changed[at : at + data.draw(st.integers(0, 3))] = change
     parse = parse_request if is_call else parse_reply

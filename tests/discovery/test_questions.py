@@ -35,7 +35,7 @@ from nngkit.discovery.questions.messages import (
     parse_survey_answer,
 )
 from nngkit.discovery.questions.values import MAX_ANSWER
-from nngkit.errors import BadMessage, Closed, NngkitError
+from nngkit.errors import BadMessage, Closed, NngkitError, TooLarge
 from nngkit.protocols import Surveyor
 from nngkit.testing import aeventually
 from tests.discovery.peers import WAIT, RawPeer, record, says, states
@@ -131,6 +131,25 @@ async def test_the_question_has_its_fields_and_plain_functions_run_in_threads() 
         assert (one.body, one.name, one.timeout, one.daemon) == (b"x", "answer", WAIT, discovery.id)
         assert (two.body, two.name, two.timeout) == (b"y", None, 2.0)
         assert one.id != two.id
+
+
+async def test_headers_of_a_question_reach_the_services_and_count_as_its_bytes() -> None:
+    headers: dict[str, str | bytes] = {
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "k": b"\0",
+    }
+    seen: list[Question] = []
+
+    async def on_question(question: Question) -> bytes:
+        seen.append(question)
+        return b""
+
+    async with asking(on_question) as discovery:
+        await discovery.ask(b"x", "answer", until=LONG, headers=headers)
+        await discovery.ask(b"y", "answer", until=LONG)
+        assert [each.headers for each in seen] == [headers, {}]
+        with pytest.raises(TooLarge):
+            await discovery.ask(bytes(61_440), until=LONG, headers=headers)
 
 
 async def test_reserved_questions_are_answered_by_all_services() -> None:

@@ -149,7 +149,7 @@ class Answering:
         return kept.answer
 
     async def _run(self, provider: Provider, asked: SurveyQuestion) -> bytes:
-        question = Question(asked.body, asked.name, asked.timeout, asked.id, asked.daemon)
+        question = Question(asked.body, asked.name, asked.timeout, asked.id, asked.daemon, asked.headers or {})
         try:
             value = await self._call(question)
             if value is None:

@@ -45,6 +45,7 @@ from nngkit.discovery.questions.values import (
     Until,
 )
 from nngkit.errors import BadMessage, ConfigError, TooLarge
+from nngkit.headers import Headers, WireHeaders, check_headers, pack_headers
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Seconds, always
 
 ASK: Final = "ask"
@@ -92,27 +93,32 @@ class AskQuery(Asked, frozen=True, tag="ask-question"):
 
     count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
     after: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 0
+    headers: WireHeaders | None = None
 
     def encode(self, after: int = 0) -> bytes:
         """Encode the message, for the outcomes after the first `after`. Raises TooLarge."""
         return ASKS.encode(replace(self, after=after) if after else self)
 
 
-def make_ask(id: str, question: bytes | Reserved, name: str | None, until: Until) -> AskQuery:
+def make_ask(
+    id: str, question: bytes | Reserved, name: str | None, until: Until, headers: Headers | None = None
+) -> AskQuery:
     """Return the query for the arguments of an `ask`. Raises ConfigError, TooLarge, TypeError."""
     if name is not None:
         try:
             check_name(name)
         except ValueError as error:
             raise ConfigError("name", str(error), name) from error
+    checked = (check_headers(headers) or None) if headers is not None else None
     if isinstance(question, Reserved):
-        return AskQuery(id, b"", question.value, name, until.timeout, until.count)
+        return AskQuery(id, b"", question.value, name, until.timeout, until.count, headers=checked)
     if not isinstance(question, (bytes, bytearray, memoryview)):
         raise TypeError(f"question must be bytes, PING, INFO or STATS, not {type(question).__name__}")
     body = bytes(question)
-    if len(body) > MAX_QUESTION:
-        raise TooLarge(len(body), MAX_QUESTION)
-    return AskQuery(id, body, ASK, name, until.timeout, until.count)
+    size = len(body) + (0 if checked is None else len(pack_headers(checked)))
+    if size > MAX_QUESTION:
+        raise TooLarge(size, MAX_QUESTION)
+    return AskQuery(id, body, ASK, name, until.timeout, until.count, headers=checked)
 
 
 def parse_ask_query(body: bytes, peer: str | None = None) -> AskQuery | None:
@@ -128,11 +134,12 @@ class SurveyQuestion(Asked, frozen=True, tag="question", kw_only=True):
 
     daemon: Id
     domain: Domain = ""
+    headers: WireHeaders | None = None
 
     @classmethod
     def of(cls, ask: AskQuery, daemon: str, domain: str = "") -> SurveyQuestion:
         """Return the question of a query."""
-        return cls(ask.id, ask.body, ask.kind, ask.name, ask.timeout, daemon=daemon, domain=domain)
+        return cls(ask.id, ask.body, ask.kind, ask.name, ask.timeout, daemon=daemon, domain=domain, headers=ask.headers)
 
     def encode(self) -> bytes:
         """Encode the message. Raises TooLarge."""

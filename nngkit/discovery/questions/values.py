@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
@@ -64,6 +64,7 @@ class Question:
     timeout   seconds that the answer is awaited; it is cancelled then
     id        of the question, the same from all daemons that pass it on: a service is asked once
     daemon    id of the daemon that surveys
+    headers   of the caller
     """
 
     body: bytes
@@ -71,6 +72,7 @@ class Question:
     timeout: float
     id: str
     daemon: str
+    headers: dict[str, str | bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
