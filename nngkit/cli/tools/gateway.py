@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
