@@ -73,6 +73,7 @@ async def test_a_guest_with_the_right_edits_and_one_with_view_sees(browser: webd
         await ada.types("?", at=6)
         await aeventually(lambda: str(home.minutes) == "hello!?", 15)
         assert "pass=" not in await ada.script("return location.href")
+        assert await ada.script("return document.getElementById('copy').hidden")  # what it copies would be no one's
 
 
 @pytest.mark.parametrize("shown", ["a certificate of its own", "the pass"])

@@ -48,6 +48,7 @@ async function main() {
     const secrets = new URLSearchParams([["token", peer.token], ["doc", problem ? null : name]].filter(([, value]) => value));
     return `${location.origin}${location.pathname}${String(secrets) ? `#${secrets}` : ""}`;
   } });
+  at("copy").hidden = guest !== null; // the pass in the link is of one person
   const view = { config, peer, keep, nameKey, room: null, stopped: null };
   if (name === null || problem) showStart(view, name, problem);
   else {
