@@ -472,7 +472,7 @@ class Running:
             self._finish(worker)
             return
         body, contract = call.body, handler.contract
-        if contract is not None:
+        if contract is not None and contract.body is not None:
             try:
                 body = contract.read_body(body)
             except ValueError as wrong:

@@ -111,7 +111,7 @@ def contract_of(function: Callable[..., Any], codec: Codec | None, stream: bool)
     """Return the contract of a handler; None if nothing is annotated that can be checked."""
     if codec is None:
         return None
-    inner = inspect.unwrap(_defined(function))
+    inner = _defined(inspect.unwrap(_defined(function)))
     doc = (inspect.getdoc(inner) or "").partition("\n")[0] if inspect.isroutine(inner) else ""
     first = next(iter(_parameters(function)), "")
     body, result = _kind(_hint(inner, first)), _hint(inner, "return")

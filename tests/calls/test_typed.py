@@ -176,9 +176,15 @@ def test_an_unusable_interface_is_refused() -> None:
 
 
 def test_typed_methods_under_asyncio() -> None:
+    class Doubles:
+        async def __call__(self, body: int) -> int:
+            return body * 2
+
     async def main() -> None:
+        server = served(kind=nngkit.aio.Server)
+        server.method("double")(Doubles())
         async with (
-            served(kind=nngkit.aio.Server) as server,
+            server,
             nngkit.aio.Client("answer", addresses=server.address, codec="cbor", timeout=WAIT) as client,
         ):
             shapes = client.typed(Shapes)
@@ -186,7 +192,10 @@ def test_typed_methods_under_asyncio() -> None:
             assert [point async for point in shapes.points(LARGE)] == LARGE.points
             with pytest.raises(RemoteError, match=r"field \[0\]: object missing required field name"):
                 await client.request([{"points": []}], method="largest")
-            assert sorted((await client.info())["schemas"]) == ["largest", "points", "version"]
+            assert await client.request(2, method="double") == 4
+            with pytest.raises(RemoteError, match="double: expected int, got str"):
+                await client.request("2", method="double")
+            assert sorted((await client.info())["schemas"]) == ["double", "largest", "points", "version"]
 
     asyncio.run(main())
 
