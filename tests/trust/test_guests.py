@@ -26,8 +26,8 @@ from nngkit.documents.sync.messages import Diff, Give, Hello, Introduction, Proo
 from nngkit.documents.sync.wire import decode_reply, encode
 from nngkit.errors import AccessDenied, ConfigError, TimedOut
 from nngkit.protocols import TLS, Bus, Rep, Req
-from nngkit.trust import Folder, Realm, Trust
-from nngkit.trust.guests import check_guest, guest_pass, is_for, signed
+from nngkit.trust import Folder, Realm, Trust, passes
+from nngkit.trust.guests import check_bearer, check_guest, guest_pass, is_for, signed
 from nngkit.web.server import link
 from tests.cli.commands import assert_fails, nngkit
 from tests.cli.processes import Running
@@ -61,6 +61,13 @@ def test_a_guest_is_the_name_of_the_pass_until_it_ends(hub: Trust) -> None:
     guest = check_guest(hub, certificate, sign(key), MESSAGE)
     assert guest.name == "guest.ada"
     assert guest.serial == f"{x509.load_der_x509_certificate(certificate).serial_number:x}"
+    assert abs(guest.until - time.time() - 2 * 3600) < 60
+
+
+def test_the_command_prints_a_token_for_a_gateway(farm: Farm) -> None:
+    said = nngkit("trust", "token", "guest.ada", "--gateway", "hub", "--hours", "2", "--realm", str(farm.folder.path))
+    guest = check_bearer(farm.trust, said.stdout.strip())
+    assert guest.name == "guest.ada"
     assert abs(guest.until - time.time() - 2 * 3600) < 60
 
 

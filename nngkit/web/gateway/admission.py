@@ -44,28 +44,34 @@ class Admission:
 
         `query`: the token may be in the query, as EventSource and WebSocket of browsers send no headers of a page's.
         """
-        name = None
-        if self.trust is not None:
-            name = self._guest(request, query).name
-        if self._rates is not None:
-            wait = self._rates.take(name or network_of(request.client), self._clock())
-            if wait > 0:
-                self.refused["rate"] += 1
-                after = (("Retry-After", str(int(wait) + 1)),)
-                raise Problem(429, "rate", "too many requests", headers=after, ran=False)
+        if self.trust is None:
+            self._limit(network_of(request.client))
+            return None
+        name = self._guest(request, query).name
+        self._limit(name)
         return name
+
+    def _limit(self, client: str) -> None:
+        """Count a request of a name or address. Raises Problem over the rate."""
+        wait = 0.0 if self._rates is None else self._rates.take(client, self._clock())
+        if wait > 0:
+            self.refused["rate"] += 1
+            after = (("Retry-After", str(int(wait) + 1)),)
+            raise Problem(429, "rate", "too many requests", headers=after, ran=False)
 
     def _guest(self, request: Request, query: bool) -> Guest:
         assert self.trust is not None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             token = request.query().get("access_token", [""])[0] if query else ""
+        key = sha256(token.encode("utf-8", "surrogateescape")).digest()
+        guest = self._guests.get(key)
+        if guest is None:
+            self._limit(network_of(request.client))  # a signature takes longer to check than to send
         if not token:
             self.refused["token"] += 1
             raise Problem(401, "token", "a token is needed: Authorization: Bearer TOKEN", headers=CHALLENGE, ran=False)
         self.trust.refresh()
-        key = sha256(token.encode("utf-8", "surrogateescape")).digest()
-        guest = self._guests.get(key)
         try:
             if guest is None:
                 guest = self._guests[key] = check_bearer(self.trust, token)
