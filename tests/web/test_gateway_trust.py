@@ -14,7 +14,9 @@ import pytest
 import trio
 import trustme
 
+from nngkit import Server
 from nngkit.cluster import Host
+from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.errors import AccessDenied, ConfigError
 from nngkit.protocols import TLS
 from nngkit.testing import aeventually
@@ -100,6 +102,33 @@ async def test_a_name_may_do_what_the_policy_grants_it_and_no_longer(farm: OneRe
                 await events.next()
         assert home.gateway.stats.hub.denied == 1  # type: ignore[union-attr]
         assert (await home.ask("POST", "/pub?topic=chat.a", b"1", **ada)).status == 401
+
+
+async def test_a_name_calls_what_the_policy_grants_it_and_the_gateway(farm: OneRealm) -> None:
+    farm.policy('host.* | offer = ["calc"]', 'gateway.edge | call = ["calc"]', 'guest.ada | call = ["calc/double"]')
+    secure = "tls+tcp://127.0.0.1:0"
+    settings = DaemonSettings(listen=(secure,), query=(secure,), interval=0.1)
+
+    async def double(body: int) -> int:
+        return 2 * body
+
+    async with Daemon(settings, trust=farm.trust("daemon")) as daemon:
+        calc = Server("calc", discovery=daemon.addresses, listen=secure, codec="cbor", trust=farm.trust("host.a"))
+        for name in ("double", "treble"):
+            calc.method(name)(double)
+        gateway = Gateway(daemons=daemon.query_addresses, trust=farm.trust("gateway.edge"))
+        async with calc, served(gateway) as home:
+            ada = bearer(farm)
+            with trio.fail_after(PATIENCE):
+                while (reply := await home.call("calc/double", 21, **ada)).status == 404:  # noqa: ASYNC110
+                    await trio.sleep(0.02)
+            assert (reply.status, reply.value) == (200, 42)
+            assert (await home.call("calc/treble", 21, **ada)).status == 403
+            assert (await home.ask("GET", "/services", **ada)).value["services"] == {}  # it may not call all of calc
+            farm.policy('host.* | offer = ["calc"]', 'guest.ada | call = ["calc/double"]')
+            refused = await home.call("calc/double", 21, **ada)
+            assert refused.status == 403
+            assert "gateway.edge" in refused.value["detail"]
 
 
 async def test_https_and_a_stream_over_it() -> None:
@@ -192,6 +221,7 @@ async def test_a_job_is_that_of_the_name_that_has_submitted_it(farm: OneRealm) -
         assert (await home.ask("GET", f"{other.headers['location']}?wait=10", **bob)).value["result"] == "HIS"
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_told_to_end() -> None:
     with Running("gateway", "--http", "127.0.0.1:0", "--publish", "tcp://127.0.0.1:0") as gateway:
         url = gateway.line()
