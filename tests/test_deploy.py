@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,14 +17,18 @@ import pytest
 import yaml
 
 from nngkit.cli.commands import DAEMONS
+from nngkit.telemetry.declared import declared
 from tests.cli.commands import ROOT, discoverd, nngkit
+from tests.telemetry.test_declared import stats_classes
 
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 EXAMPLES = DEPLOY / "systemd" / "examples"
 PROGRAM = "/opt/nngkit/bin/nngkit"
 EXPOSURE = 20  # tenths, of 100: systemd's word for under 20 is "OK"
+PROMETHEUS = DEPLOY / "prometheus"
 systemd = pytest.mark.needs_program("systemd-analyze", package="systemd")
+promtools = pytest.mark.needs_program("promtool", package="prometheus")
 
 
 def command_of(unit: Path) -> list[str]:
@@ -88,6 +93,43 @@ def test_the_settings_of_a_unit_are_valid(unit: Path, tmp_path: Path) -> None:
         assert nngkit("trust", "new", "farm", "--realm", str(tmp_path)).returncode == 0
         command += ["--realm", str(tmp_path)]
     checked(*command, "--config", str(path))
+
+
+def promtool(*arguments: str | Path) -> None:
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def expressions() -> list[str]:
+    """Return what the dashboard asks Prometheus for, with values for its variables."""
+    board = json.loads((DEPLOY / "grafana" / "nngkit.json").read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    return [each.replace("$__rate_interval", "1m").replace("$job", "nngkit") for each in found]
+
+
+@promtools
+def test_each_alert_fires_and_stays_quiet() -> None:
+    rules = PROMETHEUS / "nngkit.rules.yml"
+    promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
+    promtool("test", "rules", ROOT / "tests" / "alerts.yml")
+    names = {each["alert"] for group in yaml.safe_load(rules.read_text())["groups"] for each in group["rules"]}
+    assert set(re.findall(r'alertname="(\w+)"', (ROOT / "tests" / "alerts.yml").read_text())) == names
+
+
+@promtools
+def test_the_expressions_of_the_dashboard_can_be_asked(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(expressions())]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    promtool("check", "rules", tmp_path / "rules.yml")
+
+
+def test_the_metrics_of_alerts_and_dashboard_exist() -> None:
+    known = {metric.name for kind in stats_classes() for metric in declared(kind).metrics}
+    text = (PROMETHEUS / "nngkit.rules.yml").read_text() + "\n".join(expressions())
+    named = set(re.findall(r"\bnngkit_\w+", text))
+    assert named
+    assert {re.sub("_bucket$", "", name) for name in named} <= known
 
 
 def manifests() -> Iterator[dict[str, Any]]:

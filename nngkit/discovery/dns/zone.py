@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from nngkit.chance import Chance
 from nngkit.discovery.provider import Provider
 from nngkit.errors import ConfigError
+from nngkit.instruments import Total
 
 try:
     import dns.exception
@@ -74,18 +75,20 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class DnsStats:
-    """Counters of a zone and its server.
+    """Counters of a zone and its server."""
 
-    `malformed`: answered with FORMERR, or unanswered. `refused`: for another zone or another kind. `truncated`:
-    replies, which resolvers ask for again over TCP. `dropped`: over the rate. `cut`: connections over a limit.
-    """
-
-    queries: int = 0
-    malformed: int = 0
-    refused: int = 0
-    truncated: int = 0
-    dropped: int = 0
-    cut: int = 0
+    queries: Total = 0
+    """Queries answered, or malformed."""
+    malformed: Total = 0
+    """Malformed queries: answered with FORMERR, or unanswered."""
+    refused: Total = 0
+    """Queries for another zone, and of another kind."""
+    truncated: Total = 0
+    """Replies without records, which resolvers ask for again over TCP."""
+    dropped: Total = 0
+    """Queries left unanswered, over the share of time."""
+    cut: Total = 0
+    """Connections that were closed at a limit."""
 
 
 class Zone:
