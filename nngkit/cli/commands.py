@@ -62,7 +62,7 @@ PROGRAMS: Final = {  # nanocat's links, with the protocol of each
 }
 STAND_INS: Final = {"nngcat", "nanocat", *PROGRAMS}
 DAEMONS: Final = (  # that run until they are stopped: with a file of settings, see config/
-    *("discoverd", "serve", "host", "join", "record", "consume", "device"),
+    *("discoverd", "serve", "host", "join", "record", "consume", "device", "gateway"),
     *("doc serve", "trust serve"),
 )
 PACKAGES: Final = {

@@ -189,6 +189,7 @@ OPTIONS: Final = {
     ),
     "prefer": Option(
         "--prefer",
+        variables=("NNGKIT_PREFER", "NNGKIT_ZONE"),
         metavar="ZONE,ZONE",
         help="zones in order of preference (default: NNGKIT_PREFER, or else NNGKIT_ZONE)",
     ),

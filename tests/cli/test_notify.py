@@ -21,6 +21,7 @@ COMMANDS = {
     "join": "join a --dial tcp://127.0.0.1:1",
     "record": "record {folder}/journal --stream a=pull,listen=tcp://127.0.0.1:0",
     "consume": "consume --serve --journal {folder}/journal --listen tcp://127.0.0.1:0",
+    "gateway": "gateway --http 127.0.0.1:0 --daemon tcp://127.0.0.1:1",
     "device": "device queue --front-listen tcp://127.0.0.1:0 --back-listen tcp://127.0.0.1:0",
     "doc serve": "doc serve {folder}/docs --listen tcp://127.0.0.1:0 --no-page --no-token",
     "trust serve": "trust serve --realm {folder}/realm --listen tls+tcp://127.0.0.1:0",

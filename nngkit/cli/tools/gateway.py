@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.cluster.node_options import cluster_name
-from nngkit.cli.streams.log_lines import log_to_stderr
+from nngkit.cli.streams import notify
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.cli.tokens import joining
@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", type=cluster_name, metavar="CLUSTER", help="submit jobs to this cluster")
     parser.add_argument("--dial", **url, action="append", default=[], help="address of a node of the cluster; may end "
                         "in #token=TOKEN (default: ask the daemons)")  # fmt: skip
-    parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    token = parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    options.declare(token, "NNGKIT_TOKEN", secret=True)
     options.add(parser, "daemon", "prefer")
     options.add_many(parser, "--json-codec", "NAME", "the codec of this service is JSON, not CBOR; may be repeated")
     options.add_seconds(parser, "--timeout", 5.0, "seconds of a call whose client names none")
@@ -70,11 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_whole(parser, "--from-one", 1, 1_000_000, "HTTP connections of one address (default: any)")
     options.add_whole(parser, "--rate", 1, 1_000_000, "requests a second of one name or address (default: any)")
     options.add(parser, "max-size")
-    add_tls(parser)
+    add_tls(parser, variables=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal."""
+def check(arguments: argparse.Namespace) -> tuple[ClientSettings, TLS | None, TLS | None]:
+    """Return the settings, and TLS towards services and of HTTP. Raises ConfigError for what does not go together."""
     from nngkit.discovery.settings import ClientSettings
 
     if arguments.dial and not arguments.cluster:
@@ -87,7 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     tls = tls_or_variables(arguments, settings.certificates, "dial", *there)
     secure = _https(arguments)
     _check_guarded(arguments, tls, secure)
-    log_to_stderr(NAME, "nngkit")
+    return settings, tls, secure
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    settings, tls, secure = check(arguments)
     _admit(arguments.connections + DESCRIPTORS)
     import trio
 
@@ -142,6 +148,7 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
             gc.collect()
             gc.freeze()  # what lives as long as the process need not be looked at again and again
             print(server.url, flush=True)
+            notify.ready(f"answers HTTP at {server.url}")
             if gateway.address is not None:
                 say(NAME, f"publishes at {gateway.address}")
             await trio.sleep_forever()
