@@ -199,6 +199,12 @@ OPTIONS: Final = {
     "cacert": Option("--cacert", metavar="FILE", help="TLS: certificate of the trusted authority (PEM)"),
     "cert": Option("--cert", metavar="FILE", help="TLS: own certificate (PEM)"),
     "key": Option("--key", metavar="FILE", help="TLS: key of the certificate (PEM)"),
+    "log-format": Option(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines on standard error: text (default), or an object a line",
+    ),
     "server-name": Option(
         "--server-name", metavar="NAME", help="TLS: expected name of the listener (default: the host)"
     ),

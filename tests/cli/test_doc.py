@@ -453,7 +453,7 @@ def test_serving_without_a_token_needs_an_option(tmp_path: Path) -> None:
         (["log", "a"], 2, "required: --store"),
         (["status"], 2, "--store"),
         (["serve", "/dev/null"], 2, "DIR: /dev/null"),
-        (["serve", ".", "--http", "x"], 2, "argument --http: 'x' is not HOST:PORT"),
+        (["serve", ".", "--http", "x"], 2, "argument --http: 'x' is not [HOST:]PORT"),
         (["serve", ".", "--https", "h:1", "--http", "h:1"], 2, "--http: conflicts with --https"),
         (["cat", "a", "--dial", "here"], 2, "argument --dial: 'here' is not an address"),
         (["cat", "a", "--cert", "x", "--dial", "tcp://127.0.0.1:1"], 2, "--cert: is for tls+tcp:// and wss://"),

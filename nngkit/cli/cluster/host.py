@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.cluster.node_options import (
     add_listening,
     add_secret,
@@ -30,12 +32,14 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
+from nngkit.cli.streams.output import picked
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:  # --help loads no event loop
-    from nngkit.cluster import Host
+    from nngkit.cluster import Endpoint, Host
+    from nngkit.web.door import Route
 
 NAME: Final = "nngkit host"
 EPILOG: Final = """\
@@ -79,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--max-members", 1, 100_000, "nodes of the cluster, while this one is host", default=20_000
     )
     options.add_max_pipes(parser)
+    door.add_http(parser)
     parser.add_argument("--journal", metavar="DIR", help="record jobs and hosts in this journal, while it is host")
     options.add_flag(parser, "--messages", "--journal: record messages too")
     add_secret(parser)
@@ -158,4 +163,41 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
 
         lines = NodeLines(arguments.cluster, arguments.json)
         peers = settings["discovery"] if voters is None else ()  # a voter has its own address
-        return await run_node(arguments, make, lines, lambda text: say(NAME, text), peers=peers)
+        watch = [] if recorder is None else [recorder]
+
+        def beside(node: Endpoint) -> AbstractAsyncContextManager[object]:
+            routes = partial(_routes, node)
+            return door.opened(NAME, arguments, routes, watch=[node, *watch], ready=partial(_unready, node))
+
+        return await run_node(arguments, make, lines, lambda text: say(NAME, text), peers=peers, beside=beside)
+
+
+def _unready(node: Endpoint) -> str | None:
+    return "it has no way to a host" if node.role == "joining" else None
+
+
+def _routes(node: Endpoint) -> dict[str, Route]:
+    from nngkit.web.door import Rows, Value
+
+    def state() -> dict[str, Any]:
+        return {
+            **picked(node, "id cluster role term host parent"),
+            "path": list(node.path),
+            "children": list(node.children),
+            **picked(node.stats, "members depth busy"),
+            "refused": node.refused,
+        }
+
+    return {
+        "v1/node": Value(
+            "This node and its place in the cluster.",
+            state,
+            {"type": "object", "required": ["id", "cluster", "role", "term", "host", "children"]},
+        ),
+        "v1/jobs": Rows(
+            "Jobs by kind, at the host.",
+            lambda: node.stats.jobs,
+            asdict,
+            {"type": "object", "required": ["job", "waiting", "running"]},
+        ),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -33,11 +33,13 @@ async def run_node(
     prepare: Callable[[Endpoint], None] = lambda node: None,
     *,
     peers: Iterable[str],
+    beside: Callable[[Endpoint], AbstractAsyncContextManager[object]] = lambda node: nullcontext(),
 ) -> int:
     """Run the node of `make` until it is told to end; return the exit code.
 
     SIGINT and SIGTERM drain it: jobs in progress end, within `--drain-timeout`; a second signal ends it at once.
     `prepare` registers handlers before it begins. `peers`: addresses towards which it seeks its own, if it has to.
+    `beside`: what is open while the node is.
     """
     chooses = arguments.listen is not None and arguments.advertise is None and is_everywhere(arguments.listen)
     # it may wait for names: signals end that wait, and the node then finds the same
@@ -56,7 +58,7 @@ async def run_node(
         if arguments.verbose:
             node.on_client_added(lines.added)
             node.on_client_removed(lines.removed)
-        async with node:
+        async with node, beside(node):
             lines.begin(node, arguments.listen)
             notify.ready("runs")
             await life.run(node, signals)

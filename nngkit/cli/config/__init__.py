@@ -1,7 +1,8 @@
 """Configuration of the commands that run as daemons: flag, else variable, else TOML file, else default.
 
 ===============  ==========================================================================================
-command_parser   the parser of a command; a daemon's has `--config`, `--check`, `--print-config`, `--log-level`
+command_parser   the parser of a command; a daemon's has `--config`, `--check`, `--print-config`, `--log-level`,
+                 `--log-format`
 settings         what an option is called in a file and in the environment; read from its declaration
 toml_file        a file, with the line of each key
 resolution       which value holds, and where it comes from

@@ -67,5 +67,6 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     text = "TOML file of settings; options and variables take precedence; read again at SIGHUP"
     parser.add_argument("--config", metavar="FILE", help=text)
     parser.add_argument("--log-level", choices=LEVELS, default="warning", help="least level logged (default: warning)")
+    options.add(parser, "log-format")
     options.add_flag(parser, "--check", "print each setting and where it comes from, and end: 0, or 2 if one is wrong")
     options.add_flag(parser, "--print-config", "print a commented file for --config with all settings, and end")

@@ -46,7 +46,8 @@ def started(
         check(held.arguments)
         _print(showing.rows(settings, held.found), as_json=bool(getattr(held.arguments, "json", False)))
         return None
-    log_to_stderr(f"nngkit {name}", "nngkit", held.arguments.log_level.upper())
+    as_json = held.arguments.log_format == "json"
+    log_to_stderr(f"nngkit {name}", "nngkit", held.arguments.log_level.upper(), as_json=as_json)
     held.arguments.reload = reload = Reload(f"nngkit {name}", resolved, held)
     reload.on("log_level", lambda level: logging.getLogger("nngkit").setLevel(level.upper()))
     if path:

@@ -21,12 +21,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.discovery.dns import add_dns, serve_dns, zone_of
-from nngkit.cli.discovery.fields import event_fields
+from nngkit.cli.discovery.fields import event_fields, round_fields, status_fields
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, state_text, utc, wants_colour
@@ -41,6 +42,8 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.discovery.provider import Event
     from nngkit.discovery.settings import DaemonSettings
     from nngkit.protocols import TLS
+    from nngkit.telemetry.metrics import Watchable
+    from nngkit.web.door import Route
 
 NAME: Final = "nngkit discoverd"
 EPILOG: Final = """\
@@ -79,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_flag(history, "--no-history", "keep no changes")
     add_dns(parser)
     options.add_max_pipes(parser)
+    door.add_http(parser)
     options.add(parser, "json")
     add_tls(parser, variables=True)
 
@@ -171,8 +175,13 @@ async def _serve_and_record(
                 say(NAME, f"warning: {warning}")
             surveys, queries = " ".join(daemon.discovery.addresses), " ".join(daemon.query_addresses)
             code = 0
-            async with trio.open_nursery() as nursery:
-                if (zone := zone_of(arguments)) is not None:
+            zone = zone_of(arguments)
+            watch: list[Watchable] = [daemon, *([] if zone is None else [zone])]
+            async with (
+                door.opened(NAME, arguments, partial(_routes, daemon), watch=watch, ready=partial(_unready, daemon)),
+                trio.open_nursery() as nursery,
+            ):
+                if zone is not None:
                     port = await nursery.start(serve_dns, zone, arguments.dns, daemon.discovery)
                     say(NAME, f"DNS of {zone.apex} at {arguments.dns[0]}, port {port}")
                 where = f"surveys at {surveys}, answers at {queries}"
@@ -225,3 +234,29 @@ def event_text(event: Event, at: float, colour: bool) -> str:
     """Format a change of state, at `at` seconds since 1970, as a line for people."""
     state = state_text(event.new, colour)
     return f"{utc(at)}  {event.name}  {event.provider.address}  {state} ({event.reason.value})"
+
+
+def _unready(daemon: Daemon) -> str | None:
+    return None if daemon.discovery.rounds else "no survey has ended yet"
+
+
+def _routes(daemon: Daemon) -> dict[str, Route]:
+    from nngkit.web.door import Rows
+
+    def wall() -> float:
+        return time.time() - daemon.discovery.now()
+
+    return {
+        "v1/services": Rows(
+            "Providers and their states, as `nngkit discover --json`.",
+            daemon.discovery.view,
+            lambda row: status_fields(row, wall()),
+            {"type": "object", "required": ["name", "address", "state", "reason", "since", "misses"]},
+        ),
+        "v1/rounds": Rows(
+            "The last rounds of surveys, oldest first.",
+            lambda: daemon.discovery.rounds,
+            lambda figures: round_fields(figures, wall()),
+            {"type": "object", "required": ["number", "started", "took", "asked", "answered", "missed"]},
+        ),
+    }

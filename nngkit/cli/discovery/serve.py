@@ -21,13 +21,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.option_errors import named
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import json_line, provider_fields, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
 from nngkit.errors import ConfigError, NngkitError, RemoteError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cli.config.reloading import Reload
     from nngkit.discovery.settings import ServiceSettings
     from nngkit.protocols import TLS
+    from nngkit.web.door import Route
 
 NAME: Final = "nngkit serve"
 EPILOG: Final = """\
@@ -87,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_whole(parser, "--weight", 0, 65535, "share among equals", default=100)
     parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
     options.add_many(parser, "--tag", "TAG", "tag of the provider; may be repeated")
+    door.add_http(parser)
     options.add(parser, "json", "max-size")
     add_tls(parser, variables=True)
 
@@ -198,6 +201,8 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
             _change_on_reload(arguments.reload, server, settings)
             where = f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}"
             say(NAME, where)
+            routes, ready = partial(_routes, server), partial(_unready, server)
+            await opened.enter_async_context(door.opened(NAME, arguments, routes, watch=[server], ready=ready))
             notify.ready(where)
             async for number in signals:
                 notify.stopping()
@@ -211,6 +216,27 @@ def _change_on_reload(reload: Reload, server: Server, settings: ServiceSettings)
     reload.in_trio("weight", lambda weight: server.update(weight=weight))
     reload.in_trio("service_version", lambda version: server.update(version=version))
     reload.in_trio("tag", lambda tags: server.update(tags=tags))
+
+
+def _unready(server: Server) -> str | None:
+    return "calls are refused: it is draining, or not healthy" if server.provider.draining else None
+
+
+def _routes(server: Server) -> dict[str, Route]:
+    from nngkit.web.door import Value
+
+    def state() -> dict[str, Any]:
+        stats = asdict(server.stats)
+        del stats["times"]
+        return {**provider_fields(server.provider), **stats}
+
+    return {
+        "v1/service": Value(
+            "The service as it is announced, and counters of its calls.",
+            state,
+            {"type": "object", "required": ["name", "address", "requests", "replies", "errors", "in_progress"]},
+        )
+    }
 
 
 Runs = Callable[[bytes, "Calling"], Awaitable[bytes]]

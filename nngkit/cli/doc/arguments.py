@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.door import place
 from nngkit.cli.options import Option
 from nngkit.cli.tls import add_tls
 
@@ -75,9 +76,9 @@ OPTIONS: Final = {
     ),
     "http": Option(
         "--http",
-        type=options.host_port,
-        metavar="HOST:PORT",
-        help="address of the page (default: 127.0.0.1:4780)",
+        type=place,
+        metavar="[HOST:]PORT",
+        help="address of the page, and of /healthz, /readyz, /metrics, /v1/... (default: 127.0.0.1:4780)",
     ),
     "https": Option(
         "--https",

@@ -21,17 +21,19 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import trio
 
+from nngkit.cli import door
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import json_line, picked, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import certificate_of, has_trust
 from nngkit.cli.tokens import from_environment, kept
@@ -39,7 +41,10 @@ from nngkit.documents import DocumentPeer
 from nngkit.errors import ConfigError, StoreDamaged
 from nngkit.file_modes import make_folder
 from nngkit.protocols import TLS
-from nngkit.trust import Trust, chosen
+from nngkit.trust import OPEN, Trust, chosen
+
+if TYPE_CHECKING:
+    from nngkit.web.site import Site
 
 NAME: Final = "nngkit doc serve"
 STORE: Final = "docs.sqlite"
@@ -89,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
                     peer.open(name)
                 except StoreDamaged as damage:
                     say(NAME, f"not served: {damage}")
-            url = None if arguments.no_page else await _page(peer, arguments, tls, nursery)
+            url = await _page(peer, arguments, tls, nursery)
             _report(peer, url, given["token"], arguments)
             notify.ready(f"serves {arguments.dir}")  # without the link, which grants access
             await trio.sleep_forever()
@@ -117,31 +122,68 @@ def _secure(arguments: argparse.Namespace) -> TLS | None:
 async def _page(
     peer: DocumentPeer, arguments: argparse.Namespace, tls: TLS | None, nursery: trio.Nursery
 ) -> str | None:
-    """Serve the page and return its URL; None if it cannot be served: peers still are."""
+    """Serve the page and the door by HTTP; return the URL of the page, None without one: peers still are served."""
+    from nngkit.web.server import serve as serve_site
+
+    page = None if arguments.no_page else _site(peer)
+    if page is None and arguments.http is None:
+        return None
+    host, port = arguments.https or arguments.http or HTTP
+    names = arguments.http_name or ()
+    shown = None if arguments.https is None else tls or chosen(None)
+    shown = None if shown is OPEN else shown
+    site, add = _door(peer, page, (host, port), tell=arguments.http is not None)
+    server = await nursery.start(
+        lambda task_status: serve_site(site, host=host, port=port, names=names, tls=shown, task_status=task_status)
+    )
+    add(server)
+    url: str = server.url
+    if page is not None:
+        return url
+    say(NAME, f"answers HTTP at {url}")
+    return None
+
+
+def _site(peer: DocumentPeer) -> Site | None:
+    """Return the page, or say why there is none."""
     if not peer.page_addresses:
         say(NAME, "no page: it needs a ws:// or wss:// listener, or with a trust --https")
         return None
     from nngkit.web.doc import page_site
-    from nngkit.web.server import serve as serve_site
 
-    trust = found if isinstance(found := chosen(None), Trust) else None
-    # with a trust, a guest learns in the welcome which documents it may have
-    documents: Callable[[], list[str]] = lambda: list(peer.documents) if trust is None else []  # noqa: E731
     try:
-        site = page_site(
-            repair=peer.page_addresses, bus=peer.addresses, documents=documents, store=peer.me.origin.hex()
+        return page_site(
+            repair=peer.page_addresses, bus=peer.addresses, documents=lambda: _shown(peer), store=peer.me.origin.hex()
         )
     except ConfigError as error:
         say(NAME, f"no page: the {error}")
         return None
-    host, port = arguments.https or arguments.http or HTTP
-    names = arguments.http_name or ()
-    shown = None if arguments.https is None else tls or trust
-    server = await nursery.start(
-        lambda task_status: serve_site(site, host=host, port=port, names=names, tls=shown, task_status=task_status)
-    )
-    url: str = server.url
-    return url
+
+
+def _shown(peer: DocumentPeer) -> list[str]:
+    """Return the names of the documents. With a trust none: a guest learns in the welcome which it may have."""
+    return [] if isinstance(chosen(None), Trust) else list(peer.documents)
+
+
+def _door(
+    peer: DocumentPeer, page: Site | None, http: tuple[str, int], *, tell: bool
+) -> tuple[Site, Callable[[Any], object]]:
+    """Return the page with the door, or alone where other machines can reach it."""
+    from nngkit.web.door import Value
+
+    def state() -> dict[str, Any]:
+        others = [picked(other, "name address round_trip") for other in peer.peers]
+        return {"documents": sorted(_shown(peer)), "peers": others, "counters": asdict(peer.stats)}
+
+    try:
+        door.check_place(http)
+    except ConfigError:
+        if page is None:
+            raise
+        return page, lambda server: None
+    schema = {"type": "object", "required": ["documents", "peers", "counters"]}
+    routes = {"v1/documents": Value("Open documents, peers and counters.", state, schema)}
+    return door.make(NAME, routes, watch=[peer], beyond=page, tell=tell)
 
 
 def _report(peer: DocumentPeer, url: str | None, token: str | None, arguments: argparse.Namespace) -> None:

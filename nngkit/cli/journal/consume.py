@@ -14,11 +14,12 @@ import base64
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.journal.record_range import content_fields, micros
 from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import columns, json_line, out, picked, utc_of, wants_colour
@@ -27,7 +28,8 @@ from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nngkit.fanout import Consumer, ConsumerInfo, Delivery
+    from nngkit.fanout import Consumer, ConsumerInfo, ConsumerServer, Delivery
+    from nngkit.web.door import Route
 
 EPILOG: Final = """\
 A record is delivered until it is acknowledged: after it was printed or --exec ended with 0 (--ack after), or as it
@@ -76,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
     parser.add_argument("--count", **count, help="end after N records")
     options.add_seconds(parser, "--idle", None, "end when no record has come for S seconds", zero=True)
+    door.add_http(parser)
     options.add(parser, "json", "shared-files")
     add_tls(parser)
 
@@ -87,8 +90,9 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.journal is None or not arguments.listen:
             raise ConfigError("--serve", "needs --journal and --listen")
         return
-    if arguments.listen:
-        raise ConfigError("--listen", "is for --serve")
+    for option, given in (("--listen", arguments.listen), ("--http", arguments.http)):
+        if given:
+            raise ConfigError(option, "is for --serve")
     if (arguments.server is None) == (arguments.journal is None):
         raise ConfigError("--server", "give either it or --journal")
     if arguments.name is None and not arguments.info:
@@ -115,8 +119,22 @@ async def _serve(arguments: argparse.Namespace) -> int:
     ) as server:
         where = f"serves {arguments.journal}; listens at {', '.join(server.addresses)}"
         say(NAME, where)
-        notify.ready(where)
-        return await until_signal(trio.sleep_forever)
+        async with door.opened(NAME, arguments, partial(_routes, server), watch=[server]):
+            notify.ready(where)
+            return await until_signal(trio.sleep_forever)
+
+
+def _routes(server: ConsumerServer) -> dict[str, Route]:
+    from nngkit.web.door import Rows
+
+    return {
+        "v1/consumers": Rows(
+            "Consumers and their positions by partition, as `nngkit consume --info --json`.",
+            server.consumers,
+            info_fields,
+            {"type": "object", "required": ["name", "partition", "cursor", "end", "behind", "pending"]},
+        )
+    }
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.streams import notify
 from nngkit.cli.streams.output import json_line, picked, utc
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nngkit.journal.recorder import Recorder
     from nngkit.protocols import TLS, Socket
     from nngkit.recording import DocumentRecorder
+    from nngkit.web.door import Route
 
 EPILOG: Final = """\
 A stream is 'NAME=PROTOCOL WORD ...', with NAME the topic of its records:
@@ -132,6 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.declare(token, "NNGKIT_TOKEN", secret=True)
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
+    door.add_http(parser)
     options.add(parser, "max-size", "json", "shared-files")
     add_tls(parser)
 
@@ -211,6 +213,7 @@ def _peer(
 async def _record(arguments: argparse.Namespace) -> int:
     import trio
 
+    from nngkit.cli.journal.decisions import Decisions
     from nngkit.cli.streams.line_writer import LineWriter, every
     from nngkit.journal.recorder import Recorder
     from nngkit.journal.writing.partition import Retention
@@ -277,6 +280,10 @@ async def _record(arguments: argparse.Namespace) -> int:
                         else:
                             sources.append(opened.enter_context(_open(wanted, arguments, tls)))
                     say(NAME, where := _where(arguments, recorder, sources))
+                    watch = [recorder, *(each for each in sources if not isinstance(each, Decisions))]
+                    routes = partial(_routes, recorder, started)
+                    ready = lambda: recorder.stats.failure  # noqa: E731
+                    await opened.enter_async_context(door.opened(NAME, arguments, routes, watch=watch, ready=ready))
                     notify.ready(where)
                     async with trio.open_nursery() as streams:
                         for wanted, source in zip(arguments.stream, sources, strict=True):
@@ -335,6 +342,18 @@ def _where(
     if stats.salvaged:
         words.append(f"{stats.salvaged} records are lost to damage")
     return "; ".join(words)
+
+
+def _routes(recorder: Recorder, started: float) -> dict[str, Route]:
+    from nngkit.web.door import Value
+
+    return {
+        "v1/recorder": Value(
+            "Statistics, as `nngkit record --json` prints them.",
+            lambda: stats_fields(recorder, time.monotonic() - started, time.time()),
+            {"type": "object", "required": ["time", "partition", "start", "end", "waiting", "streams", "failure"]},
+        )
+    }
 
 
 def stats_fields(recorder: Recorder, seconds: float, at: float) -> dict[str, Any]:

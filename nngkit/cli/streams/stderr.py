@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 
 def escaped(text: str) -> str:
@@ -17,7 +18,15 @@ def one_line(text: str) -> str:
     return escaped(" ".join(text.split()))
 
 
+def _plain(where: str, text: str) -> str:
+    return f"{where}: {one_line(text)}"
+
+
+form: Callable[[str, str], str] = _plain
+"""How `say` writes a line; log_lines.py can change it to JSON."""
+
+
 def say(where: str, text: str) -> None:
     """Write `where: text` as one line to standard error, or nothing if that is closed."""
     if sys.stderr is not None:  # print would take stdout instead
-        print(f"{where}: {one_line(text)}", file=sys.stderr)
+        print(form(where, text), file=sys.stderr)

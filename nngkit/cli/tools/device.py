@@ -17,9 +17,10 @@ import signal
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.exit_codes import BROKEN_PIPE
 from nngkit.cli.option_errors import named
 from nngkit.cli.streams import notify
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nngkit.cli.streams.line_writer import LineWriter
     from nngkit.devices.device import Device
     from nngkit.protocols import TLS, Socket
+    from nngkit.web.door import Route
 
 EPILOG: Final = """\
 kinds:
@@ -82,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", metavar="DIR", help="record all messages in this journal")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
     options.add_seconds(parser, "--linger", 1.0, "seconds that closing may take", zero=True)
+    door.add_http(parser)
     options.add(parser, "max-size", "json")
     add_tls(parser, "front", "back")
 
@@ -196,7 +199,10 @@ async def _serve(arguments: argparse.Namespace, capture: int | None) -> int:
                 fields = stats_fields(device, time.monotonic() - started, time.time(), records)
                 prints.put(json_line(fields) if arguments.json else stats_text(fields))
 
-            async with trio.open_nursery() as helpers:
+            async with (
+                door.opened(NAME, arguments, partial(_routes, device, started, records), watch=[device]),
+                trio.open_nursery() as helpers,
+            ):
                 if records is not None:
                     helpers.start_soon(_captured, records, arguments.capture)
 
@@ -252,6 +258,18 @@ def _where(side: str, socket: Socket) -> str:
     ways = [f"listens at {address}" for address in socket.addresses]
     ways += [f"dials {address}" for address in socket.dialed]
     return f"{side} ({type(socket).__name__}) {', '.join(ways)}"
+
+
+def _routes(device: Device, started: float, records: LineWriter | None) -> dict[str, Route]:
+    from nngkit.web.door import Value
+
+    return {
+        "v1/device": Value(
+            "Statistics, as `nngkit device --json` prints them; rates are those since they were last asked for.",
+            lambda: stats_fields(device, time.monotonic() - started, time.time(), records),
+            {"type": "object", "required": ["time", "kind", "up", "down", "peers", "front", "back"]},
+        )
+    }
 
 
 def stats_fields(device: Device, seconds: float, at: float, records: LineWriter | None) -> dict[str, Any]:

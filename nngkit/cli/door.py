@@ -1,0 +1,151 @@
+"""`--http` of the daemons: health, metrics and state of a command by HTTP.
+
+::
+
+    door.add_http(parser)
+    async with door.opened(NAME, arguments, routes, watch=[daemon], ready=ready): ...
+
+Without the option nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from nngkit.cli import options
+from nngkit.cli.streams.stderr import say
+from nngkit.errors import ConfigError, NngkitError
+
+if TYPE_CHECKING:  # --help loads no event loop
+    import trio
+
+    from nngkit.telemetry.metrics import Watchable
+    from nngkit.web.door import Door, Route
+    from nngkit.web.server import Server
+    from nngkit.web.site import Site
+
+HELP: Final = "answer /healthz, /readyz, /metrics, /v1/... here by HTTP; a port alone is at 127.0.0.1 (default: off)"
+
+
+def place(text: str) -> tuple[str, int]:
+    """Parse [HOST:]PORT."""
+    host, colon, port = text.rpartition(":")
+    if (colon and not host) or not port.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
+    return host.strip("[]") or "127.0.0.1", options.whole(port, 0, 65535)
+
+
+def add_http(parser: argparse._ActionsContainer) -> None:
+    """Add `--http`."""
+    parser.add_argument("--http", type=place, metavar="[HOST:]PORT", help=HELP)
+
+
+def check_place(http: tuple[str, int]) -> None:
+    """Raise ConfigError for an address that other machines can reach, unless the process may be open to all.
+
+    A pass does not help: the door is HTTP without TLS, and asks for no name.
+    """
+    from nngkit.protocols.own_host import check_guarded
+    from nngkit.trust import OPEN, chosen
+
+    host, port = http
+    address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    try:
+        check_guarded([address], OPEN if chosen(None) is OPEN else None, None)
+    except ConfigError as error:
+        why = "other machines can reach it, and nothing keeps strangers out: use 127.0.0.1, or say --trust open"
+        raise ConfigError("--http", f"{host}:{port}: {why}", http) from error
+
+
+def make(
+    name: str,
+    routes: Mapping[str, Route],
+    *,
+    watch: Iterable[Watchable],
+    ready: Callable[[], str | None] = lambda: None,
+    beyond: Site | None = None,
+    tell: bool = True,
+) -> tuple[Door, Callable[[Watchable], object]]:
+    """Return the door of a command, and what adds an object to its metrics. `tell`: say if there are none."""
+    from nngkit.protocols import pool
+    from nngkit.telemetry import Metrics
+    from nngkit.trust import Trust, chosen
+    from nngkit.web.door import Door
+
+    metrics = Metrics()
+    trust = chosen(None)
+    for each in (*watch, pool, *([trust] if isinstance(trust, Trust) else [])):
+        metrics.watch(each)
+    text: Callable[[], bytes] | None = metrics.text
+    try:
+        metrics.text()
+    except ConfigError as error:
+        if tell:
+            say(name, f"no /metrics: {error.why}")
+        text = None
+    return Door(name, routes, ready=ready, metrics=text, beyond=beyond), metrics.watch
+
+
+@asynccontextmanager
+async def opened(
+    name: str,
+    arguments: argparse.Namespace,
+    routes: Callable[[], Mapping[str, Route]],
+    *,
+    watch: Iterable[Watchable],
+    ready: Callable[[], str | None] = lambda: None,
+) -> AsyncIterator[None]:
+    """Answer at `--http` while the block runs, if it is given. Raises ConfigError, Unreachable; those of the block."""
+    if arguments.http is None:
+        yield
+        return
+    import trio
+
+    from nngkit.background import Background
+    from nngkit.web.server import serve
+
+    check_place(arguments.http)
+    door, add = make(name, routes(), watch=watch, ready=ready)
+    host, port = arguments.http
+    started = _Started(trio.Event())
+    background = Background()
+    await background.open()
+
+    async def run() -> None:
+        try:
+            await serve(door, host=host, port=port, task_status=started)
+        except NngkitError as error:
+            if started.event.is_set():
+                raise
+            started.error = error
+            started.event.set()
+
+    try:
+        background.start(run)
+        await started.event.wait()
+        if started.server is None:
+            raise started.error or AssertionError
+        add(started.server)
+        say(name, f"answers HTTP at {started.server.url}")
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            await background.close(*sys.exc_info())
+
+
+class _Started:
+    """Task status of the server: its start, or the error."""
+
+    def __init__(self, event: trio.Event) -> None:
+        self.event = event
+        self.server: Server | None = None
+        self.error: NngkitError | None = None
+
+    def started(self, server: Server | None = None) -> None:
+        """Note that it listens."""
+        self.server = server
+        self.event.set()

@@ -1,0 +1,213 @@
+"""HTTP door of a daemon: its health, metrics and state, for load balancers, Prometheus and scripts. No sockets.
+
+::
+
+    door = Door("nngkit discoverd", {"v1/services": Rows("Providers.", view, fields, schema)}, ready=ready)
+    server = await nursery.start(partial(serve, door, port=8080))       # nngkit.web.server
+
+========================  =============================================================================
+/healthz                  200 while the loop runs
+/readyz                   200, or 503 with the reason
+/metrics                  Prometheus's text, if `metrics` is given
+/v1/...                   JSON, by `routes`
+/openapi.json             a description of all of it (OpenAPI 3.1)
+========================  =============================================================================
+
+By GET and HEAD. What a route answers is kept for AGE seconds, so a client that asks in a loop costs a lookup. Lists are
+read in pages: ?limit=100&offset=200. Any other path is that of `beyond`, a page that is served at the same port.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl
+
+from nngkit.errors import NngkitError
+from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Response, Site, refusal
+
+AGE: Final = 1.0  # seconds that an answer is kept
+KEPT: Final = 64  # answers kept; beyond, all are forgotten
+PAGE: Final = 1000  # rows of a page: some 500 KB
+MOST: Final = 999_999_999  # largest offset
+WHOLE: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)  # up to MOST
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Schema = Mapping[str, Any]
+OBJECT: Final[Schema] = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A JSON value, made when it is asked for. `schema`: its JSON Schema."""
+
+    summary: str
+    value: Callable[[], object]
+    schema: Schema = field(default_factory=lambda: OBJECT)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A list. `rows` returns all of it, `fields` makes JSON of a row; `schema`: the JSON Schema of that."""
+
+    summary: str
+    rows: Callable[[], Sequence[Any]]
+    fields: Callable[[Any], object]
+    schema: Schema = field(default_factory=lambda: OBJECT)
+
+
+Route = Value | Rows
+
+
+class Door(Site):
+    """Answers of a daemon. `name`: its command. `ready` returns why it is not ready, or None."""
+
+    def __init__(
+        self,
+        name: str,
+        routes: Mapping[str, Route],
+        *,
+        ready: Callable[[], str | None] = lambda: None,
+        metrics: Callable[[], bytes] | None = None,
+        beyond: Site | None = None,
+    ) -> None:
+        super().__init__({}, {}, ())
+        self._name = name
+        self._routes = dict(routes)
+        self._ready = ready
+        self._metrics = metrics
+        self._beyond = beyond
+        self._made: dict[str, tuple[float, bytes]] = {}
+        self._openapi = json.dumps(_openapi(name, self._routes, metrics is not None)).encode()
+
+    def answer(
+        self, method: str, target: str, *, host: str | None, etag: str | None, encodings: str | None = None
+    ) -> Response:
+        """Return the response to a request: 503 if a route raises an error of nngkit or of the disk."""
+        path, _, query = target.partition("?")
+        name = path[1:] if path.startswith("/") else ""
+        known = name in self._routes or name in ("healthz", "readyz", "openapi.json")
+        if not known and not (name == "metrics" and self._metrics is not None):
+            if self._beyond is not None:
+                return self._beyond.answer(method, target, host=host, etag=etag, encodings=encodings)
+            return refusal(404, "not found")
+        if method not in ("GET", "HEAD"):
+            return refusal(405, "only GET and HEAD are allowed", (("Allow", "GET, HEAD"),))
+        if HOST.fullmatch(host or "") is None:
+            return refusal(400, "invalid host")
+        status, kind = 200, TYPES[".json"]
+        if name == "healthz":
+            body = b'{"status": "ok"}'
+        elif name == "readyz":
+            why = self._ready()
+            status = 200 if why is None else 503
+            body = json.dumps({"status": "ready"} if why is None else {"status": "not ready", "why": why}).encode()
+        elif name == "openapi.json":
+            body = self._openapi
+        else:
+            page = _page(query) if isinstance(self._routes.get(name), Rows) else (0, 0)
+            if isinstance(page, str):
+                return refusal(400, page)
+            try:
+                body = self._kept(name, *page)
+            except (NngkitError, OSError) as error:
+                return refusal(503, f"{type(error).__name__}: {error}")
+            kind = PROMETHEUS if name == "metrics" else kind
+        headers = (("Content-Type", kind), ("Cache-Control", "no-store"), *COMMON_HEADERS)
+        return Response(status, headers, body if method == "GET" else b"", len(body))
+
+    def _kept(self, name: str, limit: int, offset: int) -> bytes:
+        """Return an answer that is at most AGE old."""
+        now, place = time.monotonic(), f"{name} {limit} {offset}"
+        made = self._made.get(place)
+        if made is not None and now - made[0] < AGE:
+            return made[1]
+        body = self._make(name, limit, offset)
+        if len(self._made) >= KEPT:
+            self._made.clear()
+        self._made[place] = now, body
+        return body
+
+    def _make(self, name: str, limit: int, offset: int) -> bytes:
+        if name == "metrics":
+            assert self._metrics is not None
+            return self._metrics()
+        route = self._routes[name]
+        if isinstance(route, Value):
+            return json.dumps(route.value()).encode()
+        rows = route.rows()
+        page = [route.fields(row) for row in rows[offset : offset + limit]]
+        return json.dumps({"total": len(rows), "offset": offset, "rows": page}).encode()
+
+
+def _page(query: str) -> tuple[int, int] | str:
+    """Return limit and offset of a query string, or what is wrong with it. Other parameters are ignored."""
+    given = {"limit": PAGE, "offset": 0}
+    bounds = {"limit": PAGE, "offset": MOST}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=20)
+    except ValueError:
+        return "more than 20 parameters"
+    for name, value in pairs:
+        if name not in given:
+            continue
+        if WHOLE.fullmatch(value) is None or int(value) > bounds[name]:
+            return f"{name} is not a whole number from 0 to {bounds[name]}"
+        given[name] = int(value)
+    return given["limit"], given["offset"]
+
+
+# ---- OpenAPI ---------------------------------------------------------------------------------------------------------
+
+
+def _openapi(name: str, routes: Mapping[str, Route], metrics: bool) -> dict[str, Any]:
+    from nngkit import __version__
+
+    status = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
+    paths = {
+        "/healthz": _get("Whether the process answers.", _json("It does.", status)),
+        "/readyz": _get(
+            "Whether it does its work.", _json("It does.", status), _json("Not yet, and why.", status, 503)
+        ),
+        "/openapi.json": _get("This description.", _json("OpenAPI 3.1.", OBJECT)),
+    }
+    if metrics:
+        text = {"200": {"description": "Prometheus's text.", "content": _content("text/plain", {"type": "string"})}}
+        paths["/metrics"] = _get("Metrics, at most a second old.", text)
+    for path, route in routes.items():
+        if isinstance(route, Value):
+            paths[f"/{path}"] = _get(route.summary, _json("The state, at most a second old.", route.schema))
+            continue
+        properties = {
+            "total": {"type": "integer", "minimum": 0},
+            "offset": {"type": "integer", "minimum": 0},
+            "rows": {"type": "array", "items": route.schema},
+        }
+        page = {"type": "object", "required": list(properties), "properties": properties}
+        wrong = {"400": {"description": "A bad parameter.", "content": _content("text/plain", {"type": "string"})}}
+        got = _get(route.summary, _json("A page, at most a second old.", page), wrong)
+        got["get"]["parameters"] = [_parameter("limit", PAGE, "rows of the page"), _parameter("offset", MOST, "first")]
+        paths[f"/{path}"] = got
+    about = {"title": name, "version": __version__, "description": "State of a daemon, by GET and HEAD."}
+    return {"openapi": "3.1.0", "info": about, "paths": paths}
+
+
+def _get(summary: str, *responses: dict[str, Any]) -> dict[str, Any]:
+    return {"get": {"summary": summary, "responses": {key: value for each in responses for key, value in each.items()}}}
+
+
+def _json(description: str, schema: Schema, status: int = 200) -> dict[str, Any]:
+    return {str(status): {"description": description, "content": _content("application/json", schema)}}
+
+
+def _content(kind: Literal["application/json", "text/plain"], schema: Schema) -> dict[str, Any]:
+    return {kind: {"schema": schema}}
+
+
+def _parameter(name: str, most: int, description: str) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 0, "maximum": most}
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}

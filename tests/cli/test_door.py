@@ -1,0 +1,130 @@
+"""`--http` of the daemons: their health, metrics and state, as other programs read them."""
+
+import contextlib
+import json
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cli.commands import ROOT, assert_fails, command, environment, nngkit, valid
+from tests.preloaded import Popen
+
+ANY = "tcp://127.0.0.1:0"
+
+
+def fetch(url: str) -> tuple[int, bytes]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=20) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def eventually_ready(url: str) -> None:
+    until = time.monotonic() + 20
+    while (answer := fetch(f"{url}readyz"))[0] != 200:
+        assert time.monotonic() < until, answer
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def daemon(*arguments: str, **variables: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a daemon with `--http 0`; yield the URL of its door."""
+    with Popen(
+        command(*arguments, "--http", "0"),
+        cwd=ROOT,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            while not (found := re.search(r"answers HTTP at (http://\S+?/)", line := process.stderr.readline())):
+                assert line, "it has ended"
+            yield found[1], process
+        finally:
+            process.kill()
+
+
+DISCOVERD = ("discoverd", "--listen", ANY, "--query", ANY, "--deadline", "0.1", "--interval", "0.1", "--no-history")
+
+
+def cases(folder: Path) -> dict[str, tuple[tuple[str, ...], str, str]]:
+    """Return for each daemon its arguments, a path with its state, and a metric."""
+    return {
+        "discoverd": (DISCOVERD, "v1/services", "nngkit_discovery_daemon_providers"),
+        "host": (("host", "render", "--listen", ANY, "--token", "t"), "v1/node", "nngkit_cluster_endpoint_leading"),
+        "record": (
+            ("record", str(folder / "journal"), "--stream", f"jobs=pull listen={ANY}"),
+            "v1/recorder",
+            "nngkit_journal_recorder_end",
+        ),
+        "serve": (
+            ("serve", "shout", "--exec", "tr a-z A-Z", "--listen", ANY, "--discovery", "tcp://127.0.0.1:9"),
+            "v1/service",
+            "nngkit_calls_server_requests",
+        ),
+        "device": (
+            ("device", "streamer", "--front-listen", ANY, "--back-listen", ANY),
+            "v1/device",
+            "nngkit_devices_device_in_flight",
+        ),
+        "doc": (
+            ("doc", "serve", str(folder / "docs"), "--listen", "ws://127.0.0.1:0", "--no-page"),
+            "v1/documents",
+            "nngkit_documents_peer_edits",
+        ),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cases(Path()))
+def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) -> None:
+    arguments, state, metric = cases(tmp_path)[name]
+    with daemon(*arguments) as (url, _):
+        assert fetch(f"{url}healthz")[0] == 200
+        eventually_ready(url)
+        status, text = fetch(f"{url}metrics")
+        assert status == 200
+        names = {family.name for family in text_string_to_metric_families(text.decode())}
+        assert {metric, "nngkit_protocols_pool_members", "nngkit_web_server_open", "process_open_fds"} <= names
+        status, found = fetch(url + state)
+        assert status == 200
+        described: dict[str, Any] = json.loads(fetch(f"{url}openapi.json")[1])
+        schema = described["paths"][f"/{state}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert set(schema["required"]) <= set(json.loads(found))
+        assert fetch(f"{url}other")[0] == 404
+
+
+@pytest.mark.slow
+def test_a_server_of_consumers_tells_their_positions(tmp_path: Path) -> None:
+    journal = str(tmp_path / "journal")
+    with daemon("record", journal, "--stream", f"jobs=pull listen={ANY}"):
+        pass
+    with daemon("consume", "--serve", "--journal", journal, "--listen", ANY) as (url, _):
+        assert json.loads(fetch(f"{url}v1/consumers")[1]) == {"total": 0, "offset": 0, "rows": []}
+
+
+def test_an_address_that_other_machines_can_reach_is_refused() -> None:
+    done = nngkit(*DISCOVERD, "--http", "0.0.0.0:0")
+    assert done.returncode == 2
+    assert "--http: 0.0.0.0:0: other machines can reach it" in done.stderr
+    assert_fails(nngkit("discoverd", "--http", ":80"), 2, "':80' is not [HOST:]PORT")
+
+
+def test_lines_of_the_log_are_json_if_asked_for() -> None:
+    done = nngkit(*DISCOVERD, "--http", "0.0.0.0:0", "--log-format", "json")
+    lines = [valid(line, "log.json") for line in done.stderr.splitlines()]
+    assert {line["command"] for line in lines} == {"nngkit discoverd"}
+    assert "surveys at tcp://127.0.0.1:" in lines[0]["message"]
