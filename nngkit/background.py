@@ -128,16 +128,13 @@ class Background:
         self._failure: Exception | None = None
         self._outer: Any = None
         self._inner: trio.Nursery | None = None
+        self.is_over = False
+        """True once the tasks were cancelled. Any thread may read it."""
 
     @property
     def failure(self) -> Exception | None:
         """Exception of the first task that failed, which ends the block."""
         return self._failure
-
-    @property
-    def is_over(self) -> bool:
-        """True once the tasks were cancelled."""
-        return self._inner is not None and self._inner.cancel_scope.cancel_called
 
     def ended(self, why: str) -> Exception:
         """Return the error for waiters of an object that has ended: that of the task that failed, else Closed."""
@@ -173,6 +170,7 @@ class Background:
 
     def end(self) -> None:
         """Cancel the tasks. They have ended when `close` returns."""
+        self.is_over = True
         if self._inner is not None:
             self._inner.cancel_scope.cancel()
 

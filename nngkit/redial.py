@@ -32,12 +32,12 @@ log: Final = logging.getLogger("nngkit")
 
 def log_silent(what: str, address: object, seconds: float) -> None:
     """Report the beginning of an outage."""
-    log.warning("%s %s: nothing heard for %.1f s; connecting again", what, address, seconds)
+    log.warning("%s %s: nothing heard for %.1f s; connecting again", what, address, seconds, extra={"peer": address})
 
 
 def log_heard(what: str, address: object, seconds: float) -> None:
     """Report the end of an outage."""
-    log.info("%s %s: heard again after %.1f s", what, address, seconds)
+    log.info("%s %s: heard again after %.1f s", what, address, seconds, extra={"peer": address})
 
 
 class SilentPeers:

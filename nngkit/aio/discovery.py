@@ -474,7 +474,7 @@ class Daemon(Aio[_daemon.Daemon]):
 
     @property
     def stats(self) -> DaemonStats:
-        """Counters of requests and surveys, and of the providers at present."""
+        """Counters of requests, and of surveys with the providers at present."""
         return self._opened.stats
 
     async def run(self, on_event: Callable[[Event], object] | None = None) -> None:

@@ -480,7 +480,7 @@ class Daemon(Blocking[_daemon.Daemon]):
 
     @property
     def stats(self) -> DaemonStats:
-        """Counters of requests and surveys, and of the providers at present."""
+        """Counters of requests, and of surveys with the providers at present."""
         return self._opened.stats
 
     @on_behalf

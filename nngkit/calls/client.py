@@ -547,7 +547,11 @@ class Client(UnderTrio):
                             self._resync.wake()
                 return  # discovery was closed: the last known providers stay
             except Full:
-                log.warning("%s: discovery changes faster than this program reads; starting again", self.name)
+                log.warning(
+                    "%s: discovery changes faster than this program reads; starting again",
+                    self.name,
+                    extra={"service": self.name},
+                )
                 self._drop_all_but({provider.key for provider in source.snapshot().get(self.name, ())})
 
     def _drop_all_but(self, present: Collection[Key]) -> None:
@@ -619,7 +623,13 @@ class Client(UnderTrio):
                 pool.forget(member)
             if address not in self._unusable and len(self._unusable) < REFUSED_KEPT:
                 self._unusable[address] = None
-                log.warning("%s: its provider at %s cannot be called: %s", self.name, address, error)
+                log.warning(
+                    "%s: its provider at %s cannot be called: %s",
+                    self.name,
+                    address,
+                    error,
+                    extra={"service": self.name, "peer": address},
+                )
 
     # Cancellation
 

@@ -404,6 +404,7 @@ class Server(UnderTrio):
     async def _check_health(self, healthy: Callable[[], Any]) -> None:
         """Ask `healthy` for ever; drain while it does not return a true value."""
         was = True
+        of = {"service": self.name}
         one = trio.CapacityLimiter(1)  # a check that hangs takes one thread, not one more every interval
         while True:
             why = ""
@@ -420,9 +421,9 @@ class Server(UnderTrio):
             if bool(why) == was:
                 was = not why
                 if why:
-                    log.warning("%s: not healthy, calls are refused: %s", self.name, why)
+                    log.warning("%s: not healthy, calls are refused: %s", self.name, why, extra=of)
                 else:
-                    log.info("%s: healthy again", self.name)
+                    log.info("%s: healthy again", self.name, extra=of)
                 self._running.unhealthy = why
                 if self._service is not None and not self._left and not self._running.draining:
                     self._service.update(draining=bool(why))

@@ -952,7 +952,7 @@ class Endpoint(UnderTrio):
                 log.warning("%s: an address that cannot be dialed: %s", self.id, error)
                 self._node.dial_failed(address, str(error), trio.current_time())
         for line in effects.warnings:
-            log.warning("%s: %s", self.id, line)
+            log.warning("%s: %s", self.id, line, extra={"node": self.id})
         for event in effects.events:
             self._happened(event)
         self._workers.acted()

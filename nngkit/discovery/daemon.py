@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 import trio
 
@@ -33,7 +33,7 @@ from nngkit.discovery._ask_desk import AskDesk
 from nngkit.discovery._watch_desk import WatchDesk
 from nngkit.discovery.domains import domain_of, other_domain
 from nngkit.discovery.history import Change, History
-from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures, State
+from nngkit.discovery.provider import PROTOCOL_VERSION, Event, RoundFigures
 from nngkit.discovery.queries import (
     NO_HISTORY,
     ChangeRecord,
@@ -50,7 +50,7 @@ from nngkit.discovery.settings import DaemonSettings, query_address
 from nngkit.discovery.watch import parse_watch_query
 from nngkit.envelope import CONTROL_LIMIT
 from nngkit.errors import BadMessage, Closed, ConfigError, Full, NngkitError, TooLarge
-from nngkit.instruments import Gauge, Instrument, Total
+from nngkit.instruments import Gauge, Total
 from nngkit.protocols import TLS, PeerEvent, Rep, Request, Stats
 from nngkit.protocols.own_host import check_guarded
 from nngkit.trust import OPEN, Choice, chosen
@@ -79,10 +79,6 @@ class DaemonStats:
     """Requests of callers of another domain."""
     watching: Gauge
     """Requests that wait for a change."""
-    providers: Annotated[Mapping[str, int], Instrument("gauge", label="state")]
-    """Providers by state."""
-    up: Annotated[Mapping[str, int], Instrument("gauge", label="service")]
-    """Providers that are up, by service."""
     discovery: DiscoveryStats
     socket: Stats
 
@@ -188,18 +184,10 @@ class Daemon(UnderTrio):
 
     @property
     def stats(self) -> DaemonStats:
-        """Counters of requests and surveys, and of the providers at present."""
-        states = dict.fromkeys((each.value for each in State), 0)
-        up: dict[str, int] = {}
-        for row in self.discovery.view():
-            name = row.provider.name
-            states[row.state.value] += 1
-            up[name] = up.get(name, 0) + (row.state is State.UP)
+        """Counters of requests, and of surveys with the providers at present."""
         return DaemonStats(
             **self._counters,
             watching=self.watching,
-            providers=states,
-            up=up,
             discovery=self.discovery.stats,
             socket=self._rep.stats,
         )

@@ -19,10 +19,10 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import trio
 
@@ -45,7 +45,7 @@ from nngkit.discovery.survey_runner import COST, SurveyRunner
 from nngkit.discovery.watch import Changes, WatchReply
 from nngkit.errors import Closed, ConfigError
 from nngkit.headers import Headers
-from nngkit.instruments import ByCode, ByKind
+from nngkit.instruments import ByCode, ByKind, Instrument
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
 from nngkit.trust import Choice, Trust, chosen
 from nngkit.trust.rights import own_id
@@ -61,7 +61,7 @@ SHORTEST: Final = 0.01  # minimum pause in seconds, also for `interval=0`: witho
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryStats:
-    """Counters of a ServiceDiscovery. `socket`: those of the survey socket."""
+    """Counters of a ServiceDiscovery, and its providers at present. `socket`: counters of the survey socket."""
 
     counters: ByKind
     """Replies and refusals by kind (registry.py's COUNTERS), questions and their answers (question_round.py's
@@ -71,6 +71,10 @@ class DiscoveryStats:
     refused: ByCode = field(default_factory=dict)
     """Records of members that may not state them, by code: "binding", "right"; among the counters too, as "refused:
     binding"."""
+    providers: Annotated[Mapping[str, int], Instrument("gauge", label="state")] = field(default_factory=dict)
+    """Providers by state."""
+    up: Annotated[Mapping[str, int], Instrument("gauge", label="service")] = field(default_factory=dict)
+    """Providers that are up, by service."""
 
 
 class ServiceDiscovery(UnderTrio):
@@ -196,10 +200,13 @@ class ServiceDiscovery(UnderTrio):
         stats = self._surveys.socket.stats
         with self._surveys.lock:
             counters = dict(self._registry.counters)
+            states, up = self._registry.counts()
         connections = {"joined": stats.joined, "left": stats.left, "refused": stats.refused, "cut": self._surveys.cut}
         counters |= self._asking.counters | {f"pipes {kind}": count for kind, count in connections.items()}
         refused = dict(self._offers.rights.refusals)
-        return DiscoveryStats(counters | {f"refused: {code}": n for code, n in refused.items()}, stats, refused)
+        return DiscoveryStats(
+            counters | {f"refused: {code}": n for code, n in refused.items()}, stats, refused, states, up
+        )
 
     async def wait_for_peers(self, n: int = 1, timeout: float | None = None) -> None:
         """Wait until `n` services are connected. Raises TimedOut, Closed."""

@@ -134,7 +134,7 @@ class Rights:
             self.refusals[code] += 1
             due = self._lines.add(text, time.monotonic())
         if due is not None:
-            log.warning("%s", due)
+            log.warning("%s", due, extra={"room": self.room, "code": code, "peer": name or ""})
         self.trust.tell(Decision(time.time(), self.room, name or "", what, code))
 
 

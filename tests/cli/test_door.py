@@ -63,7 +63,7 @@ DISCOVERD = ("discoverd", "--listen", ANY, "--query", ANY, "--deadline", "0.1", 
 def cases(folder: Path) -> dict[str, tuple[tuple[str, ...], str, str]]:
     """Return for each daemon its arguments, a path with its state, and a metric."""
     return {
-        "discoverd": (DISCOVERD, "v1/services", "nngkit_discovery_daemon_providers"),
+        "discoverd": (DISCOVERD, "v1/services", "nngkit_discovery_providers"),
         "host": (("host", "render", "--listen", ANY, "--token", "t"), "v1/node", "nngkit_cluster_endpoint_leading"),
         "record": (
             ("record", str(folder / "journal"), "--stream", f"jobs=pull listen={ANY}"),

@@ -52,7 +52,7 @@ async def test_calls_are_counted_by_service_and_their_times_are_in_buckets() -> 
             await client.wait_for_providers(1, 10)
             for _ in range(3):
                 assert await client.request(b"ab", timeout=10) == b"abab"
-            found = samples(metrics)
+            found = await trio.to_thread.run_sync(samples, metrics)  # a program's thread for Prometheus may read them
             assert found[key("nngkit_calls_server_requests_total", name="twice")] == 3
             assert found[key("nngkit_calls_client_requests_total", name="twice")] == 3
             provider = {"name": "twice", "provider": server.address}
@@ -60,8 +60,9 @@ async def test_calls_are_counted_by_service_and_their_times_are_in_buckets() -> 
             assert found[key("nngkit_calls_provider_times_seconds_bucket", le="+Inf", **provider)] == 3
             assert found[key("nngkit_calls_server_times_seconds_count", name="twice")] == 3
             assert found[key("nngkit_protocols_received_total", name="twice", owner="calls_server_socket")] == 3
-            assert found[key("nngkit_discovery_daemon_up", service="twice")] == 1
-            assert found[key("nngkit_discovery_daemon_providers", state="up")] == 1
+            surveys = "discovery_daemon_discovery"
+            assert found[key("nngkit_discovery_up", service="twice", owner=surveys)] == 1
+            assert found[key("nngkit_discovery_providers", state="up", owner=surveys)] == 1
         assert not [name for name, _ in samples(metrics) if name.startswith("nngkit_calls_client")]  # it is closed
         assert key("nngkit_calls_server_requests_total", name="twice") in samples(metrics)
 

@@ -353,6 +353,10 @@ class Registry:
         self._table.forget_old(self._clock(now))
         return self._table.view()
 
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the numbers of providers by state, and of those that are up by service."""
+        return self._table.counts()
+
     @property
     def version(self) -> int:
         """Number of events so far."""

@@ -10,6 +10,7 @@ consistent, and records an Event for every move. Internal: the registry is the i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -281,6 +282,13 @@ class ProviderTable:
     def view(self) -> tuple[Status, ...]:
         """Return every row, in the order of the keys."""
         return tuple(self.rows[key].status() for key in sorted(self.rows))
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the numbers of rows by state, and of those that are up by name."""
+        states = Counter(row.state for row in self.rows.values())
+        up = dict.fromkeys((row.provider.name for row in self.rows.values()), 0)
+        up |= Counter(row.provider.name for row in self.rows.values() if row.state is State.UP)
+        return {state.value: states[state] for state in State}, up
 
 
 def _suspects(rows: Mapping[Key, ProviderRow]) -> list[ProviderRow]:
