@@ -59,6 +59,7 @@ SHORT = {
     "speed": ["--only", "idle CPU", "--only", "Python's sockets", "--only", "nngkit trio, both ends"],
     "shared_memory": ["--only", "shm, loan", "--only", "pyzmq, bytes", "--only", "nngkit ipc"],
     "start_up": ["--only", "import pynng"],
+    "telemetry": [],
     "surveys": ["--only", "10 respondents"],
     "hostile": ["--only", "requests"],
     "trust": ["--only", "nngkit, a pass", "--only", "CURVE", "--only", "TLS, connections", "--only", "1,000 roles"],
