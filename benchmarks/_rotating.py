@@ -87,7 +87,7 @@ class Peers:
     def __init__(self, task: dict[str, Any]) -> None:
         self._at = _place(task)
         self._enter = ROOMS[task["room"]].enter
-        self._in_flight, self._joins = task["in_flight"], task["joins"]
+        self._in_flight, self._joins, self._pause = task["in_flight"], task["joins"], task["pause"]
         self._done: Counter[int] = Counter()
         self._joined: Counter[int] = Counter()
         self._why: Counter[str] = Counter()
@@ -118,6 +118,8 @@ class Peers:
         async def repeat(exchange: Exchange) -> None:
             while True:
                 await self._one(exchange)
+                if self._pause:
+                    await trio.sleep(self._pause)
 
         while True:
             try:
@@ -222,7 +224,10 @@ def _rate(counts: Iterable[tuple[int, int]], begin: float, end: float) -> float:
 
 
 def rotate(task: dict[str, Any]) -> None:
-    """Measure one room. ``still``: seconds of the load without a rotation, before it."""
+    """Measure one room. ``still``: seconds of the load without a rotation, before it.
+
+    ``pause``: seconds between two exchanges of a connection that stays, and ten times as long between two that join.
+    """
     room, folder = ROOMS[task["room"]], Path(task["processes"]).parent
     dwell = min(DWELL, task["still"])
     realm = folder / "realm"
@@ -256,8 +261,9 @@ def rotate(task: dict[str, Any]) -> None:
         issuer = process("issue", "")
         serving = {role: process("serve", role, role=role) for role in room.roles}
         load = [process("ask", name, in_flight=room.in_flight, joins=0.0) for name in clients]
-        load.append(process("ask", "guest", in_flight=0, joins=room.joins))
-        eve = process("ask", "eve", in_flight=1, joins=EVES)
+        most = 0.1 / task["pause"] if task["pause"] else room.joins
+        load.append(process("ask", "guest", in_flight=0, joins=min(room.joins, most)))
+        eve = process("ask", "eve", in_flight=1, joins=min(EVES, most))
         for several in ((issuer, *serving.values()), (*load, eve)):
             with ThreadPoolExecutor() as pool:
                 list(pool.map(Restarted.start, several))

@@ -1,6 +1,6 @@
 """Rotation of a realm's key, renewal of passes and revocation, under load, killed half way, in every room.
 
-    python3 dev.py bench rotation [--only ROOM] [--seconds N] [--json]
+    python3 dev.py bench rotation [--only ROOM] [--seconds N] [--pause N] [--json]
 
 In each room peers stay connected and ask all the time, others connect, are served once and leave. `calls` has two
 processes with 64 calls each in flight. Passes live for half a minute, so that they are renewed meanwhile. The realm's
@@ -26,7 +26,7 @@ ROOMS = ("discovery", "calls", "fan-out", "consumers", "mesh", "documents", "clu
 LONGEST = 120.0  # seconds of a room
 
 
-def group(room: str, still: float) -> Group:
+def group(room: str, still: float, pause: float) -> Group:
     """Return the measurement of a room. ``still``: seconds before the rotation."""
     way = f"peers of {room}"
     promises = [
@@ -39,11 +39,15 @@ def group(room: str, still: float) -> Group:
             Promise("calls: requests during the rotation", way, None, None, None),
             Promise("calls: during the rotation vs before it", way, way, None, None, over="still_per_second"),
         ]
-    task = {"room": room, "seconds": LONGEST, "still": still}
+    task = {"room": room, "seconds": LONGEST, "still": still, "pause": pause}
     return Group(room, (Way(way, "_rotating:rotate", task=task),), tuple(promises), once=True)
 
 
 if __name__ == "__main__":
-    given = bench.options(__doc__, rounds=1, seconds=4.0).parse_args()
-    results = bench.run("rotation", [group(room, given.seconds) for room in ROOMS], given)
+    parser = bench.options(__doc__, rounds=1, seconds=4.0)
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds between exchanges, 10 times as many between joins (default 0)"
+    )
+    given = parser.parse_args()
+    results = bench.run("rotation", [group(room, given.seconds, given.pause) for room in ROOMS], given)
     sys.exit(any(one["verdict"] == "MISSED" for each in results["groups"] for one in each["promises"]))

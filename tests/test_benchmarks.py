@@ -49,7 +49,7 @@ SHORT = {
     "journal_size": ["--only", ", 100 segments"],
     "kills": ["--kills", "12"],
     "fuzz": ["--inputs", "20000"],
-    "rotation": ["--only", "peers of calls", "--only", "peers of fan-out"],
+    "rotation": ["--only", "peers of calls", "--pause", "0.05"],
     "fanout": ["--only", "as fast as it goes", "--only", "late joins"],
     "large": ["--only", "C, 64 posted", "--only", "Zenoh"],
     "paced": ["--only", "nngkit trio", "--only", "NATS"],

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("room", ["mesh", "documents", "cluster"])
 def test_no_exchange_fails_while_the_key_is_replaced_and_processes_are_killed(room: str, tmp_path: Path) -> None:
-    words = ["--seconds", "0.2", "--only", f"peers of {room}", "--json"]
+    words = ["--seconds", "0.2", "--pause", "0.05", "--only", f"peers of {room}", "--json"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "rotation.py"), *words],
         capture_output=True,
