@@ -31,7 +31,7 @@ BURST: Final = 50  # ... so many at a time
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is: its trust, its role ("" for a peer), the two addresses of each role, a folder."""
+    """Surroundings of a process: its trust, its role ("" for a peer), the two addresses of each role, a folder."""
 
     trust: Trust
     role: str

@@ -394,7 +394,7 @@ def test_an_issuer_that_is_away_is_named_once(farm: Folder, tmp_path: Path, capl
     own = make(farm, "render.w1", "tls+tcp://127.0.0.1:1", tmp_path, LIFE / 4)
     trust = Trust(own)
     eventually(lambda: caplog.messages)
-    time.sleep(3)  # it asks once a second
+    time.sleep(3)  # it asks twice a second
     assert trust.own == passes.read(own)
     del trust
     eventually(lambda: not renewing(), WAIT)
