@@ -22,7 +22,7 @@ from nngkit.journal import Recorder
 from nngkit.mesh import Mesh
 from nngkit.trust import Trust
 
-PATIENCE: Final = 60.0  # seconds: longer than a process takes to start on a busy machine
+PATIENCE: Final = 30.0  # seconds: longer than a process takes to start on a busy machine
 VISIBILITY: Final = 2.0  # seconds until the job of a node that was killed is given to another
 PAUSE: Final = 0.01  # seconds between two looks
 PUBLISHED: Final = 10_000  # messages a second, ...

@@ -39,7 +39,7 @@ PERIOD: Final = 1.0  # seconds between two looks at the files, besides that of e
 DUE: Final = 2 / 3  # of the life of a pass, after which it is renewed
 EVERY: Final = 20.0  # seconds that a question to the issuer waits there for something new, ...
 PARTS: Final = 20  # ... of the life of a pass at most this part
-AGAIN: Final = 60.0  # seconds, at most, until an issuer that does not reply is asked again: 1, 2, 4, ...
+AGAIN: Final = 60.0  # seconds, at most, until an issuer that does not reply is asked again: 0.5, 1, 2, ...
 REFUSED: Final = 0.5  # ... and one that does not run: a refused connection costs nothing, a revocation counts at once
 TRIES: Final = 5  # of files that are being written, as policy and signature are two ...
 PAUSE: Final = 0.01  # ... with as many seconds between them
@@ -303,7 +303,7 @@ def _renew(of: ref[Trust], ended: _Ended) -> None:
                 pause = REFUSED
             else:
                 failed += 1
-                pause = min(AGAIN, 2.0 ** min(failed - 1, 6))
+                pause = min(AGAIN, REFUSED * 2.0 ** min(failed - 1, 7))
             pause = random.uniform(0.8, 1.2) * min(pause, most)
             if str(wrong) != trouble:
                 trouble = str(wrong)  # the log may keep its arguments: not the error, with its frames

@@ -28,7 +28,8 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
 from nngkit.errors import NngkitError
-from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Response, Site, refusal
+from nngkit.web.exchange import Response
+from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Site, refusal
 
 AGE: Final = 1.0  # seconds that an answer is kept
 KEPT: Final = 64  # answers kept; beyond, all are forgotten

@@ -89,7 +89,7 @@ class ServerStats:
     """Connections that ended within a request."""
     sent: BytesTotal
     """Bytes of response bodies."""
-    streams: int = 0
+    streams: Gauge = 0
     """Streamed responses that are open."""
     refused: Total = 0
     """Connections whose TLS handshake failed, took too long, or was not begun as there were too many."""

@@ -64,9 +64,11 @@ def test_a_guest_is_the_name_of_the_pass_until_it_ends(hub: Trust) -> None:
     assert abs(guest.until - time.time() - 2 * 3600) < 60
 
 
-def test_the_command_prints_a_token_for_a_gateway(farm: Farm) -> None:
-    said = nngkit("trust", "token", "guest.ada", "--gateway", "hub", "--hours", "2", "--realm", str(farm.folder.path))
-    guest = check_bearer(farm.trust, said.stdout.strip())
+def test_the_command_prints_a_token_for_a_gateway(tmp_path: Path) -> None:
+    folder = Folder.new(tmp_path, "farm")
+    passes.write(tmp_path / "hub.pass", folder.realm.issue("hub"))
+    said = nngkit("trust", "token", "guest.ada", "--gateway", "hub", "--hours", "2", "--realm", str(tmp_path))
+    guest = check_bearer(Trust(tmp_path / "hub.pass"), said.stdout.strip())
     assert guest.name == "guest.ada"
     assert abs(guest.until - time.time() - 2 * 3600) < 60
 

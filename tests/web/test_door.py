@@ -14,8 +14,9 @@ import trio
 
 from nngkit.errors import NotFound
 from nngkit.web.door import AGE, KEPT, Door, Rows, Value
+from nngkit.web.exchange import Response
 from nngkit.web.server import Server, serve
-from nngkit.web.site import Response, Site
+from nngkit.web.site import Site
 
 
 def get(door: Site, target: str, method: str = "GET", host: str | None = "127.0.0.1:80") -> Response:

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from wsproto.utilities import generate_accept_token
 
@@ -34,6 +34,7 @@ from nngkit.discovery.provider import Provider
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import ConfigError, NngkitError
 from nngkit.fanout import Keep, Publisher, Subscriber
+from nngkit.instruments import ByCode, Gauge, Instrument
 from nngkit.protocols import TLS
 from nngkit.trust import Choice, chosen
 from nngkit.web.exchange import CHUNKED, LAST_CHUNK, Channel, Request, Response, Streamed, chunk
@@ -55,16 +56,18 @@ Answer = Callable[[Request, str | None], Awaitable[Response | Streamed]]
 
 @dataclass(frozen=True, slots=True)
 class GatewayStats:
-    """Counters: calls by service; problems by code; requests that were `refused`, by "token", "rate", "right".
+    """Counters of a gateway."""
 
-    `hub`: of the streams, None without publishers. `jobs`: that are remembered.
-    """
-
-    clients: Mapping[str, ClientStats]
-    problems: Mapping[str, int]
-    refused: Mapping[str, int]
+    clients: Annotated[Mapping[str, ClientStats], Instrument("label", label="service")]
+    """Of the clients of services."""
+    problems: ByCode
+    """Problems told, by code."""
+    refused: Annotated[Mapping[str, int], Instrument("counter", label="reason")]
+    """Requests refused, by "token", "rate" or the right that is missing."""
     hub: HubStats | None
-    jobs: int
+    """Of the streams; None without publishers."""
+    jobs: Gauge
+    """Submitted jobs that are remembered."""
 
 
 class Gateway(UnderTrio):

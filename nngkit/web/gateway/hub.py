@@ -22,6 +22,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from nngkit.background import WakeUp
 from nngkit.fanout import Gap, Published, Restarted, Subscriber
+from nngkit.instruments import BytesTotal, Gauge, Total
 from nngkit.protocols import Topics
 from nngkit.web.exchange import Channel, chunk
 from nngkit.web.gateway.feed import Entry, Feed, FeedLimits, of_gap, of_message, of_restart
@@ -42,17 +43,22 @@ Kind = Literal["sse", "ws"]
 
 @dataclass(frozen=True, slots=True)
 class HubStats:
-    """Streams that are `open`; `slow` ones that were cut off, and those that were `denied` later; messages `received`,
-    `missed` and `kept`; `written` bytes.
-    """
+    """Counters of the streams of topics."""
 
-    open: int
-    slow: int
-    denied: int
-    received: int
-    missed: int
-    kept: int
-    written: int
+    open: Gauge
+    """Open streams."""
+    slow: Total
+    """Streams that were cut off as their client was too slow."""
+    denied: Total
+    """Streams that were ended as their name lost the right."""
+    received: Total
+    """Messages received from publishers."""
+    missed: Total
+    """Messages of publishers that were missed."""
+    kept: Gauge
+    """Messages kept for streams that resume."""
+    written: BytesTotal
+    """Bytes written to streams."""
 
 
 class Hub:
