@@ -127,4 +127,4 @@ def test_lines_of_the_log_are_json_if_asked_for() -> None:
     done = nngkit(*DISCOVERD, "--http", "0.0.0.0:0", "--log-format", "json")
     lines = [valid(line, "log.json") for line in done.stderr.splitlines()]
     assert {line["command"] for line in lines} == {"nngkit discoverd"}
-    assert "surveys at tcp://127.0.0.1:" in lines[0]["message"]
+    assert "--http: 0.0.0.0:0: other machines can reach it" in lines[0]["message"]
