@@ -268,7 +268,7 @@ def rotate(task: dict[str, Any]) -> None:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(Restarted.start, several))
         began = time.monotonic()
-        time.sleep(task["still"])
+        time.sleep(max(task["still"], 3 / PARTS))  # two whole parts at least
         rotating, kills = time.monotonic(), 0
         for number, step in enumerate(("begin", "use", "finish")):
             kills += 2 + _half_done(realm, step, dwell)

@@ -132,7 +132,7 @@ def test_each_shell_has_a_test() -> None:
         ("nngkit discoverd --ke", {"--key"}),
         ("nngkit watch --te", {"--template"}),
         ("nngkit serve --codec ", {"cbor", "json"}),
-        ("nngkit call --in", {"--in-flight", "--insecure"}),
+        ("nngkit call --in", {"--in-flight", "--info", "--insecure"}),
         ("nngkit device queue --front-l", {"--front-listen"}),
         ("nngkit device ", set(KINDS)),
         ("nngkit device stre", {"streamer"}),

@@ -180,6 +180,11 @@ def test_what_is_no_name(name: str) -> None:
         names.check(name)
 
 
+@given(st.text("ab.*?[]!-", max_size=6), st.text("ab.-", max_size=6))
+def test_patterns_of_names_are_globs(pattern: str, name: str) -> None:
+    assert names.matches(name, pattern) == fnmatchcase(name, pattern)
+
+
 @pytest.mark.parametrize(
     ("name", "pattern", "matched"),
     [
