@@ -6,7 +6,7 @@
     python3 dev.py demo  [ARGS]    run examples/demo.py; --quick leaves out Spark, which is large
     python3 dev.py test  [ARGS]    run pytest with ARGS (-k name ...); --slow adds slow tests, --cov a coverage report
     python3 dev.py pythons [ARGS]  run the quick tests of ROOMS with each of OTHER_PYTHONS that is installed
-    python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extra but documents
+    python3 dev.py rooms   [ARGS]  run these tests with this Python, and no extras but documents and dns
     python3 dev.py mutate [PATH]   change the pure modules at random, and print the changes that no quick test notices
     python3 dev.py extras [NAME]   install each extra alone in a fresh environment, and run its smoke test there
     python3 dev.py faces           write nngkit.aio and nngkit.blocking from the classes under trio, or --check them
@@ -261,10 +261,10 @@ PARTS = (
     ),
     locked("extras", "adds the extras, with Spark and a Java: 660 MB to download, 1,060 MB on disk"),
     Part(
-        "documents",
-        "adds the extra documents: 2 MB to download",
+        "rooms",
+        "adds the extras documents and dns: 3 MB to download",
         lambda: (LOCKS / "extras.lock").read_bytes() + (VENV / "venv.stamp").read_bytes(),
-        functools.partial(install_extras, "documents"),
+        functools.partial(install_extras, "documents", "dns"),
     ),
     locked("test", "adds the test tools: 105 MB to download"),
     locked("lint", "adds the linters: 30 MB to download"),
@@ -489,7 +489,7 @@ COMMANDS = {
     "demo": Command(demo, (*RUN, "extras"), (("--quick", "extras"),)),
     "test": Command(test, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # tests run mypy, build and benchmarks
     "mutate": Command(mutate, (*RUN, "extras", "test", "lint", "bench", "wheel")),  # it runs the tests
-    "rooms": Command(rooms, (*RUN, "documents", "test")),
+    "rooms": Command(rooms, (*RUN, "rooms", "test")),
     "pythons": Command(pythons, ()),
     "extras": Command(extras, (*RUN, "extras", "test")),  # one serves S3 by the tests' server
     "lint": Command(lint, (*RUN, "extras", "test", "lint")),  # mypy reads the types of all that is imported
