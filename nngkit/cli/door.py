@@ -31,17 +31,9 @@ if TYPE_CHECKING:  # --help loads no event loop
 HELP: Final = "answer /healthz, /readyz, /metrics, /v1/... here by HTTP; a port alone is at 127.0.0.1 (default: off)"
 
 
-def place(text: str) -> tuple[str, int]:
-    """Parse [HOST:]PORT."""
-    host, colon, port = text.rpartition(":")
-    if (colon and not host) or not port.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
-    return host.strip("[]") or "127.0.0.1", options.whole(port, 0, 65535)
-
-
 def add_http(parser: argparse._ActionsContainer) -> None:
     """Add `--http`."""
-    parser.add_argument("--http", type=place, metavar="[HOST:]PORT", help=HELP)
+    parser.add_argument("--http", type=options.host_port, metavar="[HOST:]PORT", help=HELP)
 
 
 def check_place(http: tuple[str, int]) -> None:

@@ -129,11 +129,11 @@ def address(text: str) -> str:
 
 
 def host_port(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT."""
+    """Parse [HOST:]PORT; a port alone is at 127.0.0.1."""
     host, colon, port = text.rpartition(":")
-    if not (host and colon):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), whole(port, 0, 65535)
+    if (colon and not host) or not port.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
+    return host.strip("[]") or "127.0.0.1", whole(port, 0, 65535)
 
 
 def zones(text: str | None) -> tuple[str, ...]:

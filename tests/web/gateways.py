@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from nngkit import RemoteError, Server
+from nngkit.calls import Calling
 from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.web.gateway import Gateway
 from nngkit.web.server import Server as HttpServer
@@ -104,6 +105,9 @@ class Calc:
     async def echo(self, value: Any) -> Any:
         return value
 
+    async def heard(self, value: Any, calling: Calling) -> Any:
+        return dict(calling.headers)
+
     async def slow(self, value: Any) -> None:
         await trio.sleep(60)
 
@@ -134,7 +138,16 @@ async def calculating(**options: Any) -> AsyncGenerator[tuple[Home, Calc]]:
     async with Daemon(DaemonSettings(listen=("tcp://127.0.0.1:0",), interval=0.1)) as daemon:
         calc = Calc(daemon)
         server = Server("calc", discovery=daemon.addresses, codec="cbor")
-        for method in (calc.double, calc.echo, calc.slow, calc.fail, calc.decline, calc.count, calc.break_off):
+        for method in (
+            calc.double,
+            calc.echo,
+            calc.heard,
+            calc.slow,
+            calc.fail,
+            calc.decline,
+            calc.count,
+            calc.break_off,
+        ):
             server.method(method)
         plain = Server("shout", shout, discovery=daemon.addresses)
         async with server, plain, served(Gateway(daemons=daemon.query_addresses, **options), **http_options) as home:

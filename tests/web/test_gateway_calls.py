@@ -45,6 +45,15 @@ async def test_a_call_by_json_cbor_and_bytes() -> None:
         assert home.gateway.stats.clients["calc"].requests == 5
 
 
+async def test_the_headers_of_a_trace_go_on_to_the_service_and_no_others() -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with calculating() as (home, _):
+        for accept in ("application/json", "application/x-ndjson"):
+            reply = await home.call("calc/heard", Traceparent=trace, Tracestate="a=1", Cookie="secret", Accept=accept)
+            assert json.loads(reply.body) == {"traceparent": trace, "tracestate": "a=1"}
+        assert (await home.call("calc/heard")).value == {}
+
+
 async def test_errors_have_their_status_and_say_why() -> None:
     async with calculating() as (home, calc):
         for path, status, code in [

@@ -25,7 +25,7 @@ def add_dns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dns",
         type=options.host_port,
-        metavar="HOST:PORT",
+        metavar="[HOST:]PORT",
         help="answer DNS here, over UDP and TCP: SRV, A and AAAA of NAME.service.ZONE",
     )
     parser.add_argument("--dns-zone", default="nngkit", metavar="ZONE", help="domain of the names (default: nngkit)")

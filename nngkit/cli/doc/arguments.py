@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.door import place
 from nngkit.cli.options import Option
 from nngkit.cli.tls import add_tls
 
@@ -76,14 +75,14 @@ OPTIONS: Final = {
     ),
     "http": Option(
         "--http",
-        type=place,
+        type=options.host_port,
         metavar="[HOST:]PORT",
         help="address of the page, and of /healthz, /readyz, /metrics, /v1/... (default: 127.0.0.1:4780)",
     ),
     "https": Option(
         "--https",
         type=options.host_port,
-        metavar="HOST:PORT",
+        metavar="[HOST:]PORT",
         help="address of the page over TLS, with --cert and --key; with --trust by default with the pass",
     ),
     "guests": Option(

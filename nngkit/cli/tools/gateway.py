@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--http",
         type=options.host_port,
         default=("127.0.0.1", 8080),
-        metavar="HOST:PORT",
+        metavar="[HOST:]PORT",
         help="address for HTTP (default: 127.0.0.1:8080)",
     )
     options.add_many(parser, "--http-name", "NAME", "host name of it, besides that of the machine; may be repeated")

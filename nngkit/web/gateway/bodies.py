@@ -34,6 +34,7 @@ from nngkit import envelope
 from nngkit.errors import BadMessage
 from nngkit.web.gateway.problems import Problem
 
+TRACE: Final = ("traceparent", "tracestate", "baggage")
 JSON: Final = "application/json"
 CBOR: Final = "application/cbor"
 BYTES: Final = "application/octet-stream"
@@ -106,3 +107,8 @@ def flag_of(headers: Mapping[str, str], name: str) -> bool | None:
     if given not in ("?1", "?0"):
         raise Problem(400, "bad-request", f"{name}: {given[:32]!r} is neither ?1 nor ?0", ran=False)
     return given == "?1"
+
+
+def trace_of(headers: Mapping[str, str]) -> dict[str, str | bytes] | None:
+    """Return the headers that go on to the service: those of a trace (W3C Trace Context, Baggage); None without one."""
+    return {name: headers[name] for name in TRACE if name in headers} or None

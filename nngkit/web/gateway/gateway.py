@@ -277,12 +277,15 @@ class Gateway(UnderTrio):
         if method and not values:
             raise Problem(415, "media-type", f"a method takes {bodies.JSON} or {bodies.CBOR}", ran=False)
         body = bodies.value_of(kind, request.body) if values else request.body
+        headers = bodies.trace_of(request.headers) if values else None  # bytes travel as they are, without headers
         held = await self._callers.hold(name, values=values)
         try:
             if wanted in (bodies.EVENTS, bodies.LINES):
-                return await self._parts(held.client.stream(body, timeout=timeout, method=method), wanted)
-            # here the headers of a call would go along: traceparent and others of `request.headers`
-            reply = await held.client.request(body, timeout=timeout, method=method, idempotent=idempotent)
+                stream = held.client.stream(body, timeout=timeout, method=method, headers=headers)
+                return await self._parts(stream, wanted)
+            reply = await held.client.request(
+                body, timeout=timeout, method=method, idempotent=idempotent, headers=headers
+            )
         except TypeError as error:
             raise Problem(400, "bad-request", str(error), ran=False) from error
         finally:
