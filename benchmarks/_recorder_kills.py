@@ -21,10 +21,8 @@ from _child import fail, report
 sys.path.insert(0, str(Path(__file__).parent.parent))  # load and audit are the tests'
 from tests.journal.recorder_kills import Audit, Killed, Load, audit, load
 
-SEGMENT = 10_000  # bytes of a log: some twenty are sealed a second
 TRIES = 10  # recorders beyond those that kills need, at most: a compaction may end before its kill
 TOGETHER = 5  # kills of compactions between two recorders
-LONGEST = 0.1  # seconds from the first file that a compaction writes until its kill: about as long as it takes
 
 Work = Callable[[Killed, Load, random.Random], Awaitable[tuple[int, int]]]
 
@@ -55,7 +53,7 @@ def merging(task: dict[str, Any]) -> None:
             await killed.kill_recorder(flow, chance)  # it has sealed more segments, which can be merged
             for _ in range(min(TOGETHER, task["kills"] - kills)):
                 before = killed.unlisted()
-                if not await killed.kill_compaction(chance.random() * LONGEST):
+                if not await killed.kill_compaction(chance.random()):
                     break
                 kills, midway = kills + 1, midway + bool(killed.unlisted() - before)
         return kills, midway
@@ -66,7 +64,7 @@ def merging(task: dict[str, Any]) -> None:
 def _measured(task: dict[str, Any], work: Work) -> None:
     """Run `work` under load, let a last recorder end in order, and report the audit. Keep a journal that is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="kills"))
-    killed = Killed(folder, segment_bytes=SEGMENT)
+    killed = Killed(folder)
 
     async def run() -> tuple[tuple[int, int], Load]:
         with trio.fail_after(task["seconds"]):

@@ -5,7 +5,7 @@
     killed = Killed(folder)
     async with load(killed) as flow:
         await killed.kill_recorder(flow, random.Random(1))
-        await killed.kill_compaction(0.02)
+        await killed.kill_compaction(0.2)
         process = await killed.last(flow)   # it replies to the pending requests
     process.send_signal(signal.SIGTERM)
     audit(killed.journal, flow)
@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 IN_FLIGHT = 200  # pending requests at any time
 PAUSE = 0.1  # seconds between a reply and the next request, so that sealing keeps up
 LEAST = 300  # acknowledged requests between the start of a recorder and its kill
+SEGMENT = 10_000  # bytes of a log: some twenty are sealed a second
 WAIT = 60.0  # seconds
 
 
@@ -77,19 +78,21 @@ class Audit(NamedTuple):
 class Killed:
     """Recorder and compaction of one journal, started again after each kill.
 
-    `segment_bytes` is small, so that the recorder seals, and there is something to be merged, all the time.
+    Logs are so small that the recorder seals all the time, and that it does not merge what it sealed, as Parquet files
+    are larger than an eighth of that: all merging is left to the compaction.
     """
 
-    def __init__(self, folder: Path, *, segment_bytes: int = 60_000) -> None:
+    def __init__(self, folder: Path) -> None:
         self.orders = f"ipc://{folder}/orders.sock"
         self.jobs = f"ipc://{folder}/jobs.sock"
         self.journal = folder / "journal"
         self.folder = self.journal / "partition-00000"
         self._recording = [
-            *("record", str(self.journal), "--segment-size", str(segment_bytes)),
+            *("record", str(self.journal), "--segment-size", str(SEGMENT)),
             *("--stream", f"orders=rep listen={self.orders}", "--stream", f"jobs=pull listen={self.jobs}"),
         ]
         self._compacting = ["journal", "compact", str(self.journal), "--target", "2000000"]
+        self._compacting_takes = 0.1  # seconds from the first file that it writes on
 
     async def last(self, flow: Load) -> subprocess.Popen[bytes]:
         """Start a recorder that is not killed; return it when it replies: it handles signals then."""
@@ -120,9 +123,10 @@ class Killed:
             code = process.wait()
         return code
 
-    async def kill_compaction(self, seconds: float) -> bool:
-        """Kill a compaction that has begun to write, after some time; return False if it had ended.
+    async def kill_compaction(self, share: float) -> bool:
+        """Kill a compaction after a share of the time that it writes; return False if it had ended.
 
+        That time differs between machines by more than ten times: a compaction that ended tells it to the next.
         Files left by earlier kills do not count: a recorder that is killed while it seals leaves some.
         """
         before = self._scratch()
@@ -131,7 +135,11 @@ class Killed:
             with trio.fail_after(WAIT):
                 while process.poll() is None and self._scratch() <= before:  # noqa: ASYNC110 - as above
                     await trio.sleep(0.001)
-            await trio.sleep(seconds)
+            begun = trio.current_time()
+            with trio.move_on_after(share * self._compacting_takes):
+                if process.poll() is None:  # else nothing was to be merged
+                    await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+                    self._compacting_takes = trio.current_time() - begun
         finally:
             process.kill()
             code = process.wait()

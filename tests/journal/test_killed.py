@@ -33,7 +33,7 @@ async def test_no_acknowledged_record_is_lost_or_stored_twice(tmp_path: Path) ->
     async with load(killed) as flow:
         for run in range(RUNS):
             if run % 2:
-                compactions.append(await killed.kill_compaction(chance.random() * 0.05))
+                compactions.append(await killed.kill_compaction(chance.random()))
             kills.append(await killed.kill_recorder(flow, chance))
         process = await killed.last(flow)
     process.send_signal(signal.SIGTERM)
