@@ -85,6 +85,7 @@ def test_the_units_are_valid_and_confined(units: Path) -> None:
     analyzed(units, "security", "--offline=true", f"--threshold={EXPOSURE}", *names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_the_settings_of_a_unit_are_valid(unit: Path, tmp_path: Path) -> None:
     command = command_of(unit)[:-2]
@@ -171,6 +172,7 @@ def test_the_commands_of_compose_can_start() -> None:
         assert not set(service.get("depends_on", ())) - set(compose())
 
 
+@pytest.mark.slow
 def test_a_healthy_daemon_passes_its_probes_and_a_dead_one_fails() -> None:
     probes = [containers()["discoverd"][probe]["exec"]["command"] for probe in ("readinessProbe", "livenessProbe")]
     probes.append(compose()["discovery-1"]["healthcheck"]["test"][1:])

@@ -81,8 +81,8 @@ def next_line(process: subprocess.Popen[str]) -> str:
 # ---- one file a pattern ----------------------------------------------------------------------------------------------
 
 
-LONG = {  # over 2 s each: they start clusters, load Delta or FastAPI, or send a hundred thousand messages
-    *("cluster", "chat", "render_farm", "lake_table", "batching", "shared_note", "web_fastapi"),
+LONG = {  # over 2 s each: they start clusters and a realm, load Delta or FastAPI, or send a hundred thousand messages
+    *("cluster", "chat", "render_farm", "lake_table", "batching", "shared_note", "web_fastapi", "trust"),
 }
 
 

@@ -63,6 +63,7 @@ def test_linked_hosts_reach_each_other_from_their_one_address(hosts: Hosts) -> N
     assert hosts["ny"] is ny
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["dropped", "dropped one way", "unplugged", "address gone"])
 def test_a_cut_ends_new_connections_until_it_is_healed(hosts: Hosts, how: How) -> None:
     ny, london = hosts.add("ny"), hosts.add("london")

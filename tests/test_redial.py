@@ -217,6 +217,7 @@ ROOMS: dict[str, Room] = {
 BOTH_ENDS = {"mesh", "documents"}  # have heartbeats both ways
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 async def test_a_silent_connection_is_replaced_and_each_end_says_so_once(
     room: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -157,6 +157,7 @@ async def test_a_health_check_that_would_end_a_program_is_a_failed_one(caplog: p
             assert await ask(req, CallRequest("a", 1)) == ErrorReply("unhealthy", "SystemExit: 2", ran=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [None, "cbor"])
 async def test_a_handler_that_fails_as_its_server_leaves_is_logged_and_does_not_keep_it(
     codec: Any, caplog: pytest.LogCaptureFixture

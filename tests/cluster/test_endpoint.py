@@ -275,6 +275,7 @@ async def test_a_voter_may_have_a_ticket_for_its_id(autojump_clock: MockClock) -
             assert await c.hosts() in VOTERS
 
 
+@pytest.mark.slow
 async def test_a_stranger_that_is_dialed_learns_no_secret_and_is_not_joined() -> None:
     secret, ticket = "the secret of the cluster", issue_ticket("the secret of the cluster", "c", until=time.time() + 60)
     owns: list[dict[str, Any]] = [{"token": secret}, {"ticket": ticket}]

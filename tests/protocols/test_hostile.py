@@ -250,6 +250,7 @@ def unanswered(asking: Callable[[], Any]) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["inproc", "ipc", "ws", "wss", "tls+tcp"], indirect=True)
 @pytest.mark.parametrize("pattern", ["pair0", "pair1", "reqrep", "pipeline", "bus", "pubsub", "survey"], indirect=True)
 def test_a_message_over_the_limit_on_other_transports(pattern: Pattern, wire: Wire) -> None:

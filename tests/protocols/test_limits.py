@@ -64,6 +64,7 @@ def works(pull: Pull, wire: Wire) -> None:
 # ---- handshake_timeout -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @networks
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing", "one byte"])
 def test_a_peer_without_a_hello_in_time_is_cut(wire: Wire, begun: bool) -> None:

@@ -80,6 +80,7 @@ def say_something_wrong(peer: socket.socket) -> None:
     peer.sendall(b"HELO there\r\n\r\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0/here"], ids=["tcp", "ws"])
 def test_peers_whose_handshakes_fail_are_turned_away_and_newcomers_are_let_in(
     url: str, caplog: pytest.LogCaptureFixture
@@ -100,6 +101,7 @@ def test_peers_whose_handshakes_fail_are_turned_away_and_newcomers_are_let_in(
     assert sum("connections a second fail" in each.message for each in caplog.records) == 1
 
 
+@pytest.mark.slow
 def test_handshakes_of_tls_take_turns_while_many_fail(shared_tls: TLS, caplog: pytest.LogCaptureFixture) -> None:
     sent = ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):

@@ -80,6 +80,7 @@ AHEAD = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @AHEAD
 @pytest.mark.parametrize("room", [1, 8, 100])
 def test_a_flow_controlled_receiver_reads_ahead_to_its_cap_and_holds_the_peer_back(
@@ -115,6 +116,7 @@ def test_reading_ahead_is_shared_among_all_peers(room: int) -> None:
     assert min(half[b"%d" % who] for who in range(4)) >= total // 4  # each in turn
 
 
+@pytest.mark.slow
 @AHEAD
 def test_recv_window_bounds_the_bytes_that_are_read_ahead(kind: Callable[..., Any], peer: int, header: bytes) -> None:
     window, size = 1 << 20, 1 << 18

@@ -28,6 +28,7 @@ def fake_java(home: Path, version: str, vector: bool = True) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_java_home_is_preferred_unless_too_old(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "1.8.0_412"), fake_java(tmp_path / "new", "21.0.2")
     found = list(candidates({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}))

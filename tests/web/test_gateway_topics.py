@@ -157,6 +157,7 @@ async def test_a_websocket_has_the_same_messages() -> None:
         )
 
 
+@pytest.mark.slow
 async def test_a_client_that_never_reads_is_cut_off_and_memory_is_capped() -> None:
     with contextlib.ExitStack() as closing:
         await _load(closing)
@@ -182,6 +183,7 @@ async def _load(closing: contextlib.ExitStack) -> None:
             await aeventually(lambda: home.gateway.stats.hub.open == 1, PATIENCE)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_without_publishers_there_is_no_such_path() -> None:
     async with served(Gateway(daemons="tcp://127.0.0.1:1")) as home:
         assert (await home.ask("GET", "/sub")).status == 404

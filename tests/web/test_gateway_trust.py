@@ -70,6 +70,7 @@ def test_a_token_is_good_at_one_gateway_until_it_ends(farm: OneRealm) -> None:
         bearer_token(realm, "guest.ada", "gateway.edge", hours=0)
 
 
+@pytest.mark.slow
 async def test_a_name_may_do_what_the_policy_grants_it_and_no_longer(farm: OneRealm) -> None:
     async with served(edge(farm)) as home:
         ada, bob = bearer(farm), bearer(farm, "guest.bob")
