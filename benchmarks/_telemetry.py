@@ -77,7 +77,7 @@ def scrape(task: dict[str, Any]) -> None:
 
 async def _announce(daemon: str, first: int, count: int) -> None:
     providers = tuple(
-        Provider(f"service-{number // 4}", f"tcp://10.0.{number >> 8}.{number & 255}:9000", id=f"{number:012x}")
+        Provider(f"service-{number}", f"tcp://10.0.{number >> 8}.{number & 255}:9000", id=f"{number:012x}")
         for number in range(first, first + count)
     )
     reply = SurveyReply(f"{first:012x}", providers).encode()

@@ -4,7 +4,7 @@
 
 The client is measured, one call at a time; "on" is a client that is watched and made into text each second, by a
 thread. A scrape is one request by HTTP to `nngkit.web.door`, of a text that is not kept; ``bytes`` is its size. The
-10,000 providers of 2,500 names are those of respondents in the same process, which are not asked meanwhile.
+10,000 services are those of respondents in the same process, which are not asked meanwhile.
 """
 
 from __future__ import annotations

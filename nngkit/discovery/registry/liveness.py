@@ -51,7 +51,7 @@ class RegistryLimits:
     """
 
     providers: int = 16_384
-    names: int = 4_096
+    names: int = 12_288
     per_pipe: int = 1_024
     pipes: int = 16_384
     work_per_round: int = 4_096
