@@ -22,7 +22,6 @@ from _numbered import (
     STEP,
     Audience,
     Due,
-    Roll,
     Sleep,
     aask_all,
     areceive_all,
@@ -33,6 +32,7 @@ from _numbered import (
     numbered,
     receive_all,
     receive_crowd,
+    receive_from_all,
     send_all,
     send_crowd,
     send_lists,
@@ -245,10 +245,7 @@ def pull_crowd(task: dict[str, Any]) -> None:
 
 
 def pull_crowd_many(task: dict[str, Any]) -> None:
-    sock, meter, roll = _pull(task), Meter(task), Roll(task["size"])
-    meter.check = roll.check
-    while meter.add(roll.add(sock.recv_many(MANY))):
-        pass
+    receive_from_all(_pull(task).recv_many, task)
 
 
 def push_crowd(task: dict[str, Any]) -> None:
