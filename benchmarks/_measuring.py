@@ -453,8 +453,8 @@ def run(name: str, groups: Iterable[Group], given: argparse.Namespace) -> dict[s
     return {**sitting, "groups": measured}
 
 
-def keep(path: Path, group: dict[str, Any]) -> None:
-    """Write a group to the file; replace rows and promises of the same name, append the others."""
+def keep(path: Path, group: dict[str, Any]) -> dict[str, Any]:
+    """Write a group to the file; replace rows and promises of the same name, append the others. Return it."""
     groups: list[dict[str, Any]] = json.loads(path.read_text())["groups"] if path.exists() else []
     before = next((each for each in groups if each["group"] == group["group"]), None)
     if before is None:
@@ -465,6 +465,7 @@ def keep(path: Path, group: dict[str, Any]) -> None:
             before[part] = [new.pop(each[key], each) for each in before[part]] + list(new.values())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"groups": groups}, indent=1) + "\n")
+    return before or group
 
 
 def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]:

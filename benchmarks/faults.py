@@ -113,7 +113,8 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
                     rows.append({"way": name, "sitting": sitting, "times": len(each), **sums, "back_s": back})
             if rows:
                 groups.append({"group": fault, "rows": rows, "promises": promises(rows)})
-                bench.keep(RESULTS / "faults.json", groups[-1])
+                kept = bench.keep(RESULTS / "faults.json", groups[-1])
+                bench.keep(RESULTS / "faults.json", kept | {"promises": promises(kept["rows"])})  # of all rooms there
                 if not given.json:
                     bench.show(fault, rows, groups[-1]["promises"])
     return groups

@@ -169,8 +169,8 @@ class Trust:
         """Ask the issuer for what is new, and write it, as a trust does by itself. Raises NngkitError."""
         from nngkit.trust import renewal
 
-        own = self.own
-        self._take(own, renewal.ask(own, self._question(own, 0.0)))
+        own, policy = self.own, self.policy
+        self._take(own, policy, renewal.ask(own, self._question(own, 0.0)))
 
     def _question(self, own: Pass, wait: float) -> renewal.Question:
         from nngkit.trust import renewal
@@ -179,8 +179,8 @@ class Trust:
         held = self.policy.version if find_spec("cryptography") else None  # by which it would be checked
         return renewal.Question(own.chain, renewal.digest_of(own.authorities), held, due, wait)
 
-    def _take(self, own: Pass, reply: renewal.Reply) -> bool:
-        """Write what is new; return True if that changed something."""
+    def _take(self, own: Pass, policy: Policy, reply: renewal.Reply) -> bool:
+        """Write what is new; return True if another pass or policy than these is in force now."""
         from nngkit.trust import renewal
 
         if reply.policy:  # first: it may be signed by a key that the new pass trusts only
@@ -188,7 +188,8 @@ class Trust:
                 passes.write(path, text)
         if reply.chain:
             passes.write(self._path, renewal.with_reply(own, reply, own.key))
-        return self.refresh(now=True)
+        self.refresh(now=True)  # unless a new connection, in another thread, has read it already
+        return self.own is not own or self.policy is not policy
 
     def refresh(self, *, now: bool = False) -> bool:
         """Read what has changed; without ``now`` look once a second at most. Return True if something did."""
@@ -284,7 +285,7 @@ def _renew(of: ref[Trust], ended: _Ended) -> None:
         trust = of()
         if trust is None:
             break
-        own = trust.own
+        own, policy = trust.own, trust.policy
         most = (own.until - own.since) / PARTS
         wait = random.uniform(0.8, 1.2) * min(EVERY, most)
         question, asked = trust._question(own, wait), time.monotonic()
@@ -294,7 +295,7 @@ def _renew(of: ref[Trust], ended: _Ended) -> None:
             trust = of()
             if trust is None:
                 break
-            new, failed, trouble = trust._take(own, reply), 0, ""
+            new, failed, trouble = trust._take(own, policy, reply), 0, ""
             pause = 0.0 if new else max(0.0, asked + wait - time.monotonic())  # of an issuer that does not wait
         except NngkitError as wrong:
             if ended.wait(0.0):

@@ -213,6 +213,30 @@ def test_a_name_that_is_revoked_at_the_issuer_is_cut_within_two_seconds(farm: Fo
                 farm.sign()
 
 
+@pytest.mark.slow
+def test_the_next_question_follows_at_once_though_another_thread_has_read_the_files_first(
+    farm: Folder, tmp_path: Path
+) -> None:
+    with issuing(farm) as issuer:
+        trust, ended = Trust(make(farm, "quotes", issuer, tmp_path, 1.0)), threading.Event()
+
+        def connections() -> None:  # each reads what is new
+            while not ended.is_set():
+                trust.refresh(now=True)
+
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                for _ in range(2):
+                    pool.submit(connections)
+                for name in ("desk.a", "desk.b", "desk.c"):
+                    began = time.monotonic()
+                    farm.revoke(name)
+                    eventually(lambda: trust.policy.is_revoked(name), WAIT)  # noqa: B023
+                    assert time.monotonic() - began < 2.5  # of which half a second is for a busy machine
+            finally:
+                ended.set()
+
+
 def test_an_issuer_that_did_not_run_is_asked_within_a_second_of_its_start(farm: Folder, tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))  # connections are refused
