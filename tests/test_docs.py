@@ -32,7 +32,7 @@ MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgradi
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
 INTERNAL = {
     *("background", "cbor", "chance", "cli", "envelope", "histogram", "hosted", "lazy", "loop_waits", "loops"),
-    *("file_modes", "headers", "instruments", "log_lines", "messages", "portal", "redial", "silence", "web"),
+    *("file_modes", "headers", "instruments", "log_lines", "messages", "portal", "redial", "silence", "tracing", "web"),
     "mesh",  # its names are those of nngkit.fanout
 }
 

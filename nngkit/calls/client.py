@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._caller import Call, Caller
 from nngkit.calls._race import race
@@ -153,7 +154,7 @@ class Client(UnderTrio):
         self._idempotent = idempotent
         self._attempt_timeout = attempt_timeout
         self._hedge = hedge
-        self._middleware = check_middleware(middleware)
+        self._middleware = (*tracing.client_middleware(), *check_middleware(middleware))
         self._around = chain(self._middleware, self._proceed)
         self._largest = recv_max_size
         self._tls = tls

@@ -32,6 +32,7 @@ from typing import Any, Final, Self, TypeVar, overload
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.calls._running import Running
 from nngkit.calls.handlers import call_plainly, order_to_end
@@ -194,7 +195,7 @@ class Server(UnderTrio):
             info=self._described,
             stats=self._plain_stats,
             trust=self._trust if isinstance(self._trust, Trust) else None,
-            middleware=check_middleware(middleware),
+            middleware=(*tracing.server_middleware(codec), *check_middleware(middleware)),
         )
         if handler is not None:
             self._running.add("", handler)

@@ -1,4 +1,4 @@
-"""Metrics of every room, for Prometheus and OpenTelemetry. Imported only where a program asks for it.
+"""Metrics and spans of every room, for Prometheus and OpenTelemetry. Imported only where a program asks for it.
 
 ::
 
@@ -7,6 +7,7 @@
     metrics = Metrics()
     metrics.watch(client)           # a Client, Server, Publisher, Recorder, socket, ...: whatever has `stats`
     print(metrics.text())           # pip install 'nngkit[telemetry]'
+    instrument()                    # spans of calls, messages and jobs, by the process's SDK of OpenTelemetry
 
 ============  =====================================================================
 `declared`    the metrics that a class of `stats` declares
@@ -14,6 +15,7 @@
 `metrics`     objects that are watched, and their samples
 `prometheus`  samples as Prometheus's text
 `otel`        samples as instruments of an OpenTelemetry meter
+`spans`       spans of calls, messages, jobs and a gateway's requests, for the hook nngkit.tracing
 ============  =====================================================================
 
 It imports no room: the objects are given to it.
@@ -26,8 +28,17 @@ if TYPE_CHECKING:
     from nngkit.telemetry.declared import Metric
     from nngkit.telemetry.families import Family
     from nngkit.telemetry.metrics import Metrics, Watched
+    from nngkit.telemetry.spans import instrument, process, uninstrument
 
-__all__ = ["Family", "Metric", "Metrics", "Watched"]
+__all__ = ["Family", "Metric", "Metrics", "Watched", "instrument", "process", "uninstrument"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazily(__name__, {"declared": "Metric", "families": "Family", "metrics": "Metrics Watched"})
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "declared": "Metric",
+            "families": "Family",
+            "metrics": "Metrics Watched",
+            "spans": "instrument process uninstrument",
+        },
+    )

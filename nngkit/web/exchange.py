@@ -53,8 +53,8 @@ Headers = tuple[tuple[str, str], ...]
 class Request:
     """A whole request. `headers`: names in lower case, lines of one name joined by ", "; all of it is untrusted.
 
-    `client`: address of the other end of the connection; `old`: of HTTP/1.0, which has no streamed responses; `params`:
-    what a router found in the path.
+    `client`: address of the other end of the connection; `old`: of HTTP/1.0, which has no streamed responses; `scheme`:
+    "http" or "https"; `params`: what a router found in the path; `route`: the path as it was added there.
     """
 
     method: str
@@ -63,7 +63,9 @@ class Request:
     body: bytes
     client: str
     old: bool = False
+    scheme: str = "http"
     params: Mapping[str, str] = field(default_factory=dict)
+    route: str = ""
 
     @property
     def path(self) -> str:

@@ -17,7 +17,7 @@ over a parameter in its place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -28,10 +28,11 @@ H = TypeVar("H")
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[H]):
-    """The handler of a request, and the parameters of its path."""
+    """The handler of a request, the parameters of its path, and the path that was added."""
 
     handler: H
     params: Mapping[str, str]
+    route: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Router(Generic[H]):
             params = _params(pattern, segments)
             if params is not None:
                 if method in by_method:
-                    return Found(by_method[method], params)
+                    return Found(by_method[method], params, "/" + "/".join(pattern))
                 wrong |= dict.fromkeys(by_method)
         return Wrong(tuple(wrong)) if wrong else None
 

@@ -394,6 +394,7 @@ class _Connection:
             bytes(body),
             self._client,
             request.http_version < b"1.1",
+            self._server.url.partition(":")[0],
         )
 
     async def _read(self, body: bytearray) -> tuple[h11.Request, dict[str, str]] | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background
 from nngkit.calls.handlers import Handler, cause, order_to_end
 from nngkit.calls.texts import text_of
@@ -43,6 +44,7 @@ OF_THE_HOST: Final = ("", "lost", "timeout", "deadline", "cancelled", "JobFailed
 DRAIN: Final = 3600.0  # seconds that running jobs may take when a node leaves
 HANDOVER: Final = 5.0  # seconds without a result that is taken, until it leaves with the rest: longer than an election
 
+_UNTRACED: Final = nullcontext()
 _WORKING: ContextVar[Workers | None] = ContextVar("_WORKING", default=None)  # those whose function a thread runs
 
 
@@ -263,12 +265,13 @@ class Workers:
         self._in_threads += plain
         try:
             run = JobRun(self, job)
-            if function.handler.streams:
-                async with aclosing(function.handler.parts(run, None)) as parts:
-                    async for part in parts:
-                        run.part(part)
-            else:
-                result = self._checked(job, await function.handler.call(run, None))
+            with _UNTRACED if tracing.spans is None else tracing.spans.trying(run):
+                if function.handler.streams:
+                    async with aclosing(function.handler.parts(run, None)) as parts:
+                        async for part in parts:
+                            run.part(part)
+                else:
+                    result = self._checked(job, await function.handler.call(run, None))
         except BaseException as raised:
             order, error = order_to_end(raised), cause(raised)
             if order is raised:
@@ -393,6 +396,14 @@ class Workers:
 
     async def submit(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
         """Submit a job, and wait until it is accepted. Raises ConfigError, TooLarge, AccessDenied, Closed."""
+        if (spans := tracing.spans) is None:
+            return await self._submit(kind, payload, key, options)
+        with spans.sending("submit", kind, options["headers"]) as sending:
+            job = await self._submit(kind, payload, key, {**options, "headers": sending.headers})
+            sending.sent(str(job.id))
+        return job
+
+    async def _submit(self, kind: str, payload: bytes, key: bytes | None, options: Mapping[str, Any]) -> Job:
         job = await self.begin(kind, payload, key, options)
         accepted = self._accepting[job.number] = trio.Event()
         self._shell._act_soon()
@@ -447,8 +458,12 @@ class Workers:
         if not isinstance(in_flight, int) or in_flight < 1:
             raise ConfigError("in_flight", f"{in_flight!r} is not a whole number from 1", in_flight)
 
-        def begin(payload: bytes) -> Awaitable[Job]:
-            return self.begin(kind, as_bytes("a payload", payload), None, options)
+        async def begin(payload: bytes) -> Job:
+            data = as_bytes("a payload", payload)
+            if (spans := tracing.spans) is None:
+                return await self.begin(kind, data, None, options)
+            with spans.sending("submit", kind, options.get("headers")) as sending:
+                return await self.begin(kind, data, None, {**options, "headers": sending.headers})
 
         shell = self._shell
         ahead = Ahead(payloads, in_flight, begin=begin, tell=shell._act_soon, start=shell._background.start)

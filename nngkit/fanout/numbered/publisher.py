@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, NngkitError, NotFound, TooLarge
 from nngkit.fanout.numbered.granted import (
@@ -297,6 +298,17 @@ class Publisher(UnderTrio):
 
         Raises ConfigError and TooLarge, having sent none.
         """
+        if (spans := tracing.spans) is None:
+            return self._publish(messages, headers)
+        several = list(messages)
+        topic = several[0][0] if len(several) == 1 else None
+        with spans.sending("publish", topic, headers, len(several)) as sending:
+            number = self._publish(several, sending.headers)
+            if topic is not None:
+                sending.sent(f"{self.id.hex()}.{self.epoch}.{number}")
+        return number
+
+    def _publish(self, messages: Iterable[tuple[Topic, bytes]], headers: Headers | None) -> int:
         sized, magic = b"", MAGIC
         if headers and (checked := check_headers(headers)):
             sized, magic = sized_headers(checked), MAGIC_HEADERS

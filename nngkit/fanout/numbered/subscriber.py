@@ -27,6 +27,7 @@ from typing import Final, Self
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, NngkitError, SlowSubscriber, TimedOut, TooLarge
 from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
@@ -224,6 +225,12 @@ class Subscriber(UnderTrio):
 
         Raises TimedOut after `timeout` seconds, SlowSubscriber, Closed.
         """
+        event = await self._receive(timeout)
+        if tracing.spans is not None and type(event) is Published:
+            tracing.spans.received((event,))
+        return event
+
+    async def _receive(self, timeout: float | None) -> Unread | Synchronized:
         await trio.lowlevel.checkpoint_if_cancelled()
         if (event := self._next()) is not None:
             return event
@@ -245,10 +252,12 @@ class Subscriber(UnderTrio):
 
     async def receive_many(self, max: int = 256, timeout: float | None = None) -> list[Unread | Synchronized]:
         """Like `receive`, for up to `max` events that have arrived: at high rates it costs less for each."""
-        events = [await self.receive(timeout)]
+        events = [await self._receive(timeout)]
         take, now = self._backlog.take, time.monotonic()
         while len(events) < max and (event := take(now)) is not None:
             events.append(event)
+        if tracing.spans is not None:
+            tracing.spans.received([each for each in events if type(each) is Published])
         return events
 
     async def messages(self) -> AsyncGenerator[Published, None]:

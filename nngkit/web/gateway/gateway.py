@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final, Self
 
 from wsproto.utilities import generate_accept_token
 
-from nngkit import envelope
+from nngkit import envelope, tracing
 from nngkit.background import Background, UnderTrio
 from nngkit.calls import Client, ClientStats, Stream
 from nngkit.cluster import Endpoint
@@ -222,6 +222,12 @@ class Gateway(UnderTrio):
 
     async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request; an error of it is a problem, and a bug is one, too, and logged."""
+        if (spans := tracing.spans) is None:
+            return await self._respond(request)
+        response: Response | Streamed = await spans.http(request, self._respond)
+        return response
+
+    async def _respond(self, request: Request) -> Response | Streamed:
         try:
             try:
                 return await self._answer(request)
@@ -257,7 +263,7 @@ class Gateway(UnderTrio):
             if request.old:
                 raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
             name = self._admission.name_of(request, query=request.path == "/sub")
-            request.params = found.params
+            request.params, request.route = found.params, found.route
             return await found.handler(request, name)
         except ValueError as error:
             if isinstance(error, NngkitError):

@@ -1,0 +1,350 @@
+"""Spans of OpenTelemetry: of calls, published messages, jobs, and a gateway's requests. Needs its API alone.
+
+::
+
+    from nngkit.telemetry import instrument
+    instrument()                            # once, before clients and servers are made; the SDK is the program's
+
+Names and attributes are those of OpenTelemetry's semantic conventions for RPC, messaging and HTTP; docs/telemetry.md
+has the table. A span's context travels in the headers that the program's propagator writes: `traceparent` by default.
+
+The span of a call is around all its attempts, as the conventions say: if there are several, they are its events. At the
+server, and for a job, the context of the message is the parent, whatever was current when the task began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from nngkit import tracing
+from nngkit.errors import ConfigError, RemoteError
+from nngkit.headers import MOST_BYTES, MOST_HEADERS, check_headers
+
+try:
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context, attach, detach
+    from opentelemetry.propagators.textmap import Getter
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+except ImportError as error:
+    raise ConfigError("telemetry", "spans need opentelemetry-api: pip install 'nngkit[telemetry]'") from error
+
+SYSTEM: Final = "nngkit"
+MOST_TEXT: Final = 256  # characters of a name, an attribute or a description
+METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"))
+NO_CONTEXT: Final = Context()
+
+Headers = Mapping[str, str | bytes]
+
+
+class _Getter(Getter[Headers]):
+    """Reads headers of a peer: values may be bytes, and the propagators expect text."""
+
+    def get(self, carrier: Headers, key: str) -> list[str] | None:
+        value = carrier.get(key)
+        if value is None:
+            return None
+        return [value if isinstance(value, str) else value.decode("latin-1")]
+
+    def keys(self, carrier: Headers) -> list[str]:
+        return list(carrier)
+
+
+_GETTER: Final = _Getter()
+
+
+class Spans:
+    """See nngkit.tracing.Spans."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    # Calls
+
+    async def client(self, call: Any, proceed: Any) -> Any:
+        """See nngkit.tracing.Spans."""
+        span = self._tracer.start_span(
+            method := f"{call.service}/{call.method}" if call.method else call.service,
+            kind=SpanKind.CLIENT,
+            attributes={"rpc.system.name": SYSTEM, "rpc.method": method},
+        )
+        if call.codec is not None:
+            _inject(span, call.headers)
+        provider = ""
+        try:
+            reply = await proceed(call)
+            provider = reply.provider
+        except BaseException as error:
+            _fail(span, error)
+            raise
+        finally:
+            if span.is_recording():
+                _tell_attempts(span, call.attempts, provider)
+            span.end()
+        return reply
+
+    async def server(self, call: Any, proceed: Any) -> Any:
+        """See nngkit.tracing.Spans."""
+        parent = propagate.extract(call.headers, NO_CONTEXT, _GETTER)
+        span = self._tracer.start_span(
+            method := f"{call.service}/{call.method}" if call.method else call.service,
+            parent,
+            SpanKind.SERVER,
+            {"rpc.system.name": SYSTEM, "rpc.method": method},
+        )
+        if call.peer is not None and span.is_recording():
+            span.set_attributes(_endpoint("network.peer", call.peer.address))
+        token = attach(trace.set_span_in_context(span, parent))
+        try:
+            return await proceed(call)
+        except BaseException as error:
+            _fail(span, error)
+            raise
+        finally:
+            detach(token)
+            span.end()
+
+    # Messages
+
+    @contextmanager
+    def sending(
+        self, operation: str, destination: str | bytes | None, headers: Headers | None, count: int = 1
+    ) -> Generator[_Sending, None, None]:
+        """See nngkit.tracing.Spans."""
+        given = check_headers(headers) if headers else {}
+        own = _remote(given)  # the program's own context of the message is left as it is
+        span = self._tracer.start_span(
+            _name(operation, destination),
+            kind=SpanKind.CLIENT if own else SpanKind.PRODUCER,
+            attributes=_messaging(operation, "send", destination, count),
+            links=own,
+        )
+        if not own:
+            _inject(span, given)
+        with _ending(span):
+            yield _Sending(given, span)
+
+    def received(self, messages: Sequence[Any]) -> None:
+        """See nngkit.tracing.Spans."""
+        traced = [each for each in messages if each.headers and "traceparent" in each.headers]
+        if not traced:
+            return
+        links = [link for each in traced for link in _remote(each.headers)]
+        topics = {each.topic for each in traced}
+        topic = topics.pop() if len(topics) == 1 else None
+        attributes = _messaging("receive", "receive", topic, len(traced))
+        self._tracer.start_span(_name("receive", topic), kind=SpanKind.CLIENT, attributes=attributes, links=links).end()
+
+    @contextmanager
+    def trying(self, run: Any) -> Generator[Span, None, None]:
+        """See nngkit.tracing.Spans."""
+        attributes = _messaging("process", "process", run.kind, 1)
+        attributes |= {"messaging.message.id": str(run.id), "nngkit.job.try": run.try_number}
+        with self.processing(run.kind, run.headers, attributes, NO_CONTEXT) as span:
+            yield span
+
+    @contextmanager
+    def processing(
+        self, destination: str | bytes | None, headers: Headers, attributes: dict[str, Any], ambient: Context | None
+    ) -> Generator[Span, None, None]:
+        """Make a span of the block. Its parent: the span of `ambient`, else that of the headers, to which it links."""
+        parent = ambient
+        if not trace.get_current_span(ambient).get_span_context().is_valid:
+            parent = propagate.extract(headers, ambient, _GETTER)
+        span = self._tracer.start_span(
+            _name("process", destination), parent, SpanKind.CONSUMER, attributes, _remote(headers)
+        )
+        token = attach(trace.set_span_in_context(span, parent))
+        try:
+            with _ending(span):
+                yield span
+        finally:
+            detach(token)
+
+    # HTTP
+
+    async def http(self, request: Any, proceed: Any) -> Any:
+        """See nngkit.tracing.Spans."""
+        known = request.method if request.method in METHODS else "_OTHER"
+        attributes: dict[str, Any] = {
+            "http.request.method": known,
+            "url.path": request.path[:MOST_TEXT],
+            "url.scheme": request.scheme,
+            "client.address": request.client,
+            "network.protocol.version": "1.0" if request.old else "1.1",
+        }
+        if agent := request.headers.get("user-agent"):
+            attributes["user_agent.original"] = agent[:MOST_TEXT]
+        parent = propagate.extract(request.headers, NO_CONTEXT, _GETTER)
+        verb = "HTTP" if known == "_OTHER" else known
+        span = self._tracer.start_span(verb, parent, SpanKind.SERVER, attributes)
+        token = attach(trace.set_span_in_context(span, parent))
+        response: Any = None
+        try:
+            response = await proceed(request)
+        except BaseException as error:
+            _fail(span, error)
+            raise
+        finally:
+            detach(token)
+            if request.route:
+                span.update_name(f"{verb} {request.route}")
+                span.set_attribute("http.route", request.route)
+            if response is None or not hasattr(response, "run"):
+                _end_http(span, response)
+
+        if not hasattr(response, "run"):
+            return response
+
+        async def run(channel: Any) -> Any:
+            try:
+                return await response.run(channel)
+            finally:
+                _end_http(span, response)
+
+        return replace(response, run=run)
+
+
+class _Sending:
+    """See nngkit.tracing.Sending."""
+
+    def __init__(self, headers: dict[str, str | bytes], span: Span) -> None:
+        self.headers = headers
+        self._span = span
+
+    def sent(self, id: str) -> None:
+        """Note the id that it has got."""
+        self._span.set_attribute("messaging.message.id", id)
+
+
+def instrument(tracer_provider: TracerProvider | None = None) -> None:
+    """Make spans of calls, published and received messages, jobs, and a gateway's requests in this process.
+
+    Call it before clients, servers and gateways are made: those that are there already make none. `tracer_provider`:
+    default: the process's, also one that is set later.
+    """
+    tracing.spans = Spans(trace.get_tracer(SYSTEM, version(SYSTEM), tracer_provider))
+
+
+def uninstrument() -> None:
+    """Make no spans of what begins from now on, but of clients and servers that were made meanwhile."""
+    tracing.spans = None
+
+
+@contextmanager
+def process(message: Any) -> Generator[None, None, None]:
+    """Make a span of what the block does with a received message: a Published, Record or Delivery.
+
+    Its parent is the span that is current, or if there is none that of the message's sender; it links to the latter.
+    Does nothing unless the process is instrumented.
+    """
+    spans = tracing.spans
+    if not isinstance(spans, Spans):
+        yield
+        return
+    attributes = _messaging("process", "process", message.topic, 1)
+    with spans.processing(message.topic, dict(message.headers or ()), attributes, None):
+        yield
+
+
+# ---- parts of spans --------------------------------------------------------------------------------------------------
+
+
+def _inject(span: Span, headers: dict[str, str | bytes]) -> None:
+    """Write the context of a span into headers, as far as there is room: the caps of headers hold for all of them."""
+    found: dict[str, str] = {}
+    propagate.inject(found, trace.set_span_in_context(span))
+    if headers or len(found) > 1:
+        kept = [each for each in headers.items() if each[0] not in found]
+        while found and (len(kept) + len(found) > MOST_HEADERS or _size(kept) + _size(found.items()) > MOST_BYTES):
+            found.popitem()  # baggage is the last one
+    headers.update(found)
+
+
+def _size(headers: Iterable[tuple[str, str | bytes]]) -> int:
+    return sum(len(name.encode()) + len(value.encode() if isinstance(value, str) else value) for name, value in headers)
+
+
+def _remote(headers: Headers) -> list[Link]:
+    """Return a link to the span that the headers name, if they name one."""
+    context = trace.get_current_span(propagate.extract(headers, NO_CONTEXT, _GETTER)).get_span_context()
+    return [Link(context)] if context.is_valid else []
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    if span.is_recording():
+        kind = type(error)
+        remote = isinstance(error, RemoteError) and error.kind
+        span.set_attribute("error.type", remote or f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
+        span.set_status(Status(StatusCode.ERROR, str(error)[:MOST_TEXT]))
+
+
+@contextmanager
+def _ending(span: Span) -> Generator[None, None, None]:
+    try:
+        yield
+    except BaseException as error:
+        _fail(span, error)
+        raise
+    finally:
+        span.end()
+
+
+def _end_http(span: Span, response: Any) -> None:
+    if response is not None:
+        span.set_attribute("http.response.status_code", response.status)
+        if response.status >= 500:
+            span.set_attribute("error.type", str(response.status))
+            span.set_status(Status(StatusCode.ERROR))
+    span.end()
+
+
+def _tell_attempts(span: Span, attempts: Sequence[Any], provider: str) -> None:
+    """Add the provider that replied, or was asked last, and each attempt if there were several."""
+    if len(attempts) > 1:
+        wall = time.time() - time.monotonic()
+        for each in attempts:
+            told = {
+                **_endpoint("server", each.provider),
+                "nngkit.attempt.outcome": each.outcome,
+                "nngkit.attempt.duration": each.seconds,
+            }
+            span.add_event("nngkit.attempt", told, int((wall + each.began) * 1e9))
+    if chosen := provider or (attempts[-1].provider if attempts else ""):
+        span.set_attributes(_endpoint("server", chosen))
+
+
+@lru_cache(maxsize=1024)
+def _endpoint(what: str, address: str) -> dict[str, str | int]:
+    """Return the attributes of an address, as tcp://10.0.0.7:9000 or ipc:///run/a.sock. `what`: their prefix."""
+    place = address.partition("://")[2] or address
+    host, colon, port = place.partition("/")[0].rpartition(":")
+    if colon and port.isdigit():
+        return {f"{what}.address": host.strip("[]"), f"{what}.port": int(port)}
+    return {f"{what}.address": place}
+
+
+def _text(destination: str | bytes) -> str:
+    return (destination.decode(errors="replace") if isinstance(destination, bytes) else destination)[:MOST_TEXT]
+
+
+def _name(operation: str, destination: str | bytes | None) -> str:
+    return operation if not destination else f"{operation} {_text(destination)}"
+
+
+def _messaging(operation: str, type: str, destination: str | bytes | None, count: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": type,
+    }
+    if destination:
+        found["messaging.destination.name"] = _text(destination)
+    if count != 1:
+        found["messaging.batch.message_count"] = count
+    return found

@@ -1,0 +1,62 @@
+"""Tracing hook: what makes spans of the rooms' work, None until `nngkit.telemetry.instrument` is called.
+
+Imports no other module of nngkit, so every room may know it. `Client` and `Server` look at it when they are made, and
+put its middleware around their own: without it, a call is as before. What has no middleware looks at each operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+Around = Callable[[Any, Callable[[Any], Any]], Awaitable[Any]]
+
+
+class Sending(Protocol):
+    """A message, or a job, that is being sent: with `headers`, which have the context of its span."""
+
+    headers: dict[str, str | bytes]
+
+    def sent(self, id: str) -> None:
+        """Note the id that it has got."""
+
+
+class Spans(Protocol):
+    """Makes spans."""
+
+    async def client(self, call: Any, proceed: Any) -> Any:
+        """Make the span of a call, in a client's middleware."""
+
+    async def server(self, call: Any, proceed: Any) -> Any:
+        """Make the span of a handler, in a server's middleware."""
+
+    async def http(self, request: Any, proceed: Any) -> Any:
+        """Make the span of a request to a web application; of a streamed response until it has ended."""
+
+    def sending(
+        self, operation: str, destination: str | bytes | None, headers: Mapping[str, str | bytes] | None, count: int = 1
+    ) -> AbstractContextManager[Sending]:
+        """Return the span of `count` messages with these headers. `destination`: None if there are several.
+
+        Raises ConfigError, TooLarge for the headers.
+        """
+
+    def received(self, messages: Sequence[Any]) -> None:
+        """Make a span of published messages that a program has just received, if they have headers."""
+
+    def trying(self, run: Any) -> AbstractContextManager[object]:
+        """Return the span of a try of a job."""
+
+
+spans: Spans | None = None
+
+
+def client_middleware() -> tuple[Around, ...]:
+    """Return the middleware for a client that is made now."""
+    return () if spans is None else (spans.client,)
+
+
+def server_middleware(codec: object) -> tuple[Around, ...]:
+    """Return the middleware for a server that is made now: none without a codec, as calls have no headers then."""
+    return () if spans is None or codec is None else (spans.server,)
