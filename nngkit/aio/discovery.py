@@ -20,7 +20,7 @@ from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
 from nngkit.discovery.daemon import DaemonStats
 from nngkit.discovery.history import History
 from nngkit.discovery.lanes import Suspects
-from nngkit.discovery.provider import Event, Provider, RoundFigures, Status
+from nngkit.discovery.provider import Event, Key, Provider, RoundFigures, State, Status
 from nngkit.discovery.questions.answering import OnQuestion
 from nngkit.discovery.questions.values import AskResult, Facts, Reserved, Until
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
@@ -420,6 +420,17 @@ class Resolver(Aio[_resolver.Resolver]):
     def answers(self, daemon: str) -> bool:
         """Return True if the daemon at this address (one of `daemons`) answers."""
         return self._opened.answers(daemon)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many providers each daemon has last reported, those that are down left out, by address."""
+        return self._do(_resolver.Resolver.counts)
+
+    def differences(self, most: int = 100) -> dict[Key, dict[str, State | None]]:
+        """Return providers on which daemons disagree: the state at each daemon that answers, None if it knows none.
+
+        By the `key` of the provider, at most `most`. A daemon that is behind by a moment disagrees for that moment.
+        """
+        return self._do(_resolver.Resolver.differences, most)
 
     def events(self) -> AsyncioIterator[Event]:
         """Yield the current state (as events from `joining`), then each change, until closed.

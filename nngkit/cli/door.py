@@ -5,14 +5,15 @@
     door.add_http(parser)
     async with door.opened(NAME, arguments, routes, watch=[daemon], ready=ready): ...
 
-Without the option nothing is loaded.
+The status page is at `/`; it shows the routes, or `sections` in place of those of the same names. Without the
+option nothing is loaded.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.web.door import Door, Route
     from nngkit.web.server import Server
     from nngkit.web.site import Site
+    from nngkit.web.status import Feed, Section
 
-HELP: Final = "answer /healthz, /readyz, /metrics, /v1/... here by HTTP; a port alone is at 127.0.0.1 (default: off)"
+HELP: Final = (
+    "answer /healthz, /readyz, /metrics, /v1/... here by HTTP, with a status page; a port alone is at 127.0.0.1 "
+    "(default: off)"
+)
 
 
 def add_http(parser: argparse._ActionsContainer) -> None:
@@ -60,6 +65,7 @@ def make(
     watch: Iterable[Watchable],
     ready: Callable[[], str | None] = lambda: None,
     beyond: Site | None = None,
+    events: Feed | None = None,
     tell: bool = True,
 ) -> tuple[Door, Callable[[Watchable], object]]:
     """Return the door of a command, and what adds an object to its metrics. `tell`: say if there are none."""
@@ -79,7 +85,7 @@ def make(
         if tell:
             say(name, f"no /metrics: {error.why}")
         text = None
-    return Door(name, routes, ready=ready, metrics=text, beyond=beyond), metrics.watch
+    return Door(name, routes, ready=ready, metrics=text, beyond=beyond, events=events), metrics.watch
 
 
 @asynccontextmanager
@@ -90,6 +96,7 @@ async def opened(
     *,
     watch: Iterable[Watchable],
     ready: Callable[[], str | None] = lambda: None,
+    sections: Callable[[], Sequence[Section]] = lambda: (),
 ) -> AsyncIterator[None]:
     """Answer at `--http` while the block runs, if it is given. Raises ConfigError, Unreachable; those of the block."""
     if arguments.http is None:
@@ -101,7 +108,15 @@ async def opened(
     from nngkit.web.server import serve
 
     check_place(arguments.http)
-    door, add = make(name, routes(), watch=watch, ready=ready)
+    from nngkit.web.door import section
+    from nngkit.web.status import Feed, page_site
+
+    known = routes()
+    shown = list(sections())
+    special = {table for section in shown for table in section.tables}
+    shown += [section(path, each) for path, each in known.items() if path.removeprefix("v1/") not in special]
+    feed = Feed(name, shown)
+    door, add = make(name, known, watch=[*watch, feed], ready=ready, beyond=page_site(), events=feed)
     host, port = arguments.http
     started = _Started(trio.Event())
     background = Background()
@@ -118,6 +133,7 @@ async def opened(
 
     try:
         background.start(run)
+        background.start(feed.run)
         await started.event.wait()
         if started.server is None:
             raise started.error or AssertionError

@@ -100,6 +100,16 @@ class History:
         more = len(rows) > PAGE
         return [Change(*row[1:]) for row in rows[:PAGE]], rows[PAGE - 1][0] if more else None
 
+    def newest(self, most: int) -> list[Change]:
+        """Return the newest changes, at most ``most``, the oldest of them first. Raises ConfigError."""
+        query = "SELECT at, name, address, id, was, state, reason FROM changes ORDER BY number DESC LIMIT ?"
+        try:
+            with self._lock:
+                rows = self._base.execute(query, (most,)).fetchall()
+        except sqlite3.Error as wrong:
+            raise ConfigError("history", str(wrong)) from wrong
+        return [Change(*row) for row in reversed(rows)]
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

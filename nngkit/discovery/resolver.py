@@ -32,7 +32,7 @@ from nngkit.discovery._event_feed import EventFeed
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import Suspects, make_preference
-from nngkit.discovery.provider import Event, Provider, State
+from nngkit.discovery.provider import Event, Key, Provider, State
 from nngkit.discovery.questions.messages import AskQuery, make_ask
 from nngkit.discovery.questions.round import OutcomeMerger
 from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
@@ -272,6 +272,17 @@ class Resolver(UnderTrio):
     def answers(self, daemon: str) -> bool:
         """Return True if the daemon at this address (one of `daemons`) answers."""
         return self._views.answers(daemon)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many providers each daemon has last reported, those that are down left out, by address."""
+        return self._views.counts()
+
+    def differences(self, most: int = 100) -> dict[Key, dict[str, State | None]]:
+        """Return providers on which daemons disagree: the state at each daemon that answers, None if it knows none.
+
+        By the `key` of the provider, at most `most`. A daemon that is behind by a moment disagrees for that moment.
+        """
+        return self._views.differences(most)
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the current state (as events from `joining`), then each change, until closed.

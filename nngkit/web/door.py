@@ -10,11 +10,13 @@
 /readyz                   200, or 503 with the reason
 /metrics                  Prometheus's text, if `metrics` is given
 /v1/...                   JSON, by `routes`
+/v1/events                the state and its changes as server-sent events, if `events` is given
 /openapi.json             a description of all of it (OpenAPI 3.1)
 ========================  =============================================================================
 
 By GET and HEAD. What a route answers is kept for AGE seconds, so a client that asks in a loop costs a lookup. Lists are
-read in pages: ?limit=100&offset=200. Any other path is that of `beyond`, a page that is served at the same port.
+read in pages: ?limit=100&offset=200. Any other path is that of `beyond`, a page that is served at the same port. The
+status page is one; it reads `events`.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
 from nngkit.errors import NngkitError
-from nngkit.web.exchange import Response
+from nngkit.web.exchange import Request, Response, Streamed
 from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Site, refusal
+from nngkit.web.status import Feed, Section
+from nngkit.web.status.sections import poll
 
 AGE: Final = 1.0  # seconds that an answer is kept
 KEPT: Final = 64  # answers kept; beyond, all are forgotten
@@ -37,6 +42,11 @@ PAGE: Final = 1000  # rows of a page: some 500 KB
 MOST: Final = 999_999_999  # largest offset
 WHOLE: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)  # up to MOST
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+STREAM: Final = (
+    'Event "begin": {"name": ..., "tables": {NAME: SUMMARY}}. Messages: {NAME: {"set": {KEY: ROW}}},'
+    ' {NAME: {"gone": [KEY]}} or {NAME: {"about": {"error": ..., "cut": ...}}}; the rows come first, then changes.'
+)
 
 Schema = Mapping[str, Any]
 OBJECT: Final[Schema] = {"type": "object"}
@@ -64,6 +74,17 @@ class Rows:
 Route = Value | Rows
 
 
+def section(path: str, route: Route) -> Section:
+    """Return the table of a route for the status page, at most PAGE rows of it."""
+
+    def read() -> dict[str, object]:
+        if isinstance(route, Rows):
+            return {str(number): route.fields(row) for number, row in enumerate(route.rows()[:PAGE])}
+        return {"": route.value()}
+
+    return Section({path.removeprefix("v1/"): route.summary}, partial(poll, read))
+
+
 class Door(Site):
     """Answers of a daemon. `name`: its command. `ready` returns why it is not ready, or None."""
 
@@ -75,15 +96,27 @@ class Door(Site):
         ready: Callable[[], str | None] = lambda: None,
         metrics: Callable[[], bytes] | None = None,
         beyond: Site | None = None,
+        events: Feed | None = None,
     ) -> None:
         super().__init__({}, {}, ())
+        self._events = events
         self._name = name
         self._routes = dict(routes)
         self._ready = ready
         self._metrics = metrics
         self._beyond = beyond
         self._made: dict[str, tuple[float, bytes]] = {}
-        self._openapi = json.dumps(_openapi(name, self._routes, metrics is not None)).encode()
+        self._openapi = json.dumps(_openapi(name, self._routes, metrics is not None, events is not None)).encode()
+
+    async def respond(self, request: Request) -> Response | Streamed:
+        """Return the response to a request; that of /v1/events is a stream."""
+        if self._events is None or request.path != "/v1/events":
+            return await super().respond(request)
+        if request.method not in ("GET", "HEAD"):
+            return refusal(405, "only GET and HEAD are allowed", (("Allow", "GET, HEAD"),))
+        if HOST.fullmatch(request.headers.get("host", "")) is None:
+            return refusal(400, "invalid host")
+        return self._events.respond(request)
 
     def answer(
         self, method: str, target: str, *, host: str | None, etag: str | None, encodings: str | None = None
@@ -165,7 +198,7 @@ def _page(query: str) -> tuple[int, int] | str:
 # ---- OpenAPI ---------------------------------------------------------------------------------------------------------
 
 
-def _openapi(name: str, routes: Mapping[str, Route], metrics: bool) -> dict[str, Any]:
+def _openapi(name: str, routes: Mapping[str, Route], metrics: bool, events: bool) -> dict[str, Any]:
     from nngkit import __version__
 
     status = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
@@ -179,6 +212,10 @@ def _openapi(name: str, routes: Mapping[str, Route], metrics: bool) -> dict[str,
     if metrics:
         text = {"200": {"description": "Prometheus's text.", "content": _content("text/plain", {"type": "string"})}}
         paths["/metrics"] = _get("Metrics, at most a second old.", text)
+    if events:
+        stream = {"200": {"description": STREAM, "content": _content("text/event-stream", {"type": "string"})}}
+        full = {"503": {"description": "Too many are open.", "content": _content("text/plain", {"type": "string"})}}
+        paths["/v1/events"] = _get("The state and its changes, as server-sent events.", stream, full)
     for path, route in routes.items():
         if isinstance(route, Value):
             paths[f"/{path}"] = _get(route.summary, _json("The state, at most a second old.", route.schema))
@@ -205,7 +242,7 @@ def _json(description: str, schema: Schema, status: int = 200) -> dict[str, Any]
     return {str(status): {"description": description, "content": _content("application/json", schema)}}
 
 
-def _content(kind: Literal["application/json", "text/plain"], schema: Schema) -> dict[str, Any]:
+def _content(kind: Literal["application/json", "text/plain", "text/event-stream"], schema: Schema) -> dict[str, Any]:
     return {kind: {"schema": schema}}
 
 

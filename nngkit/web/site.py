@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
-from nngkit.web.exchange import Headers, Request, Response
+from nngkit.web.exchange import Headers, Request, Response, Streamed
 
 MOST_FILES: Final = 256  # a page has five; more means the wrong folder
 MOST_BYTES: Final = 32 << 20  # they are all kept in memory
@@ -121,11 +121,17 @@ class Site:
             raise ConfigError("web folder", f"{folder}: {error.strerror or error}", str(folder)) from error
         return cls(files, dict(json or {}), connect)
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths of the files and values."""
+        names = {*self._files, *self._json}
+        return frozenset(f"/{name}" for name in names) | ({"/"} if "index.html" in names else set())
+
     def refusal(self, status: int, why: str) -> Response:
         """Return the response to a request that the server refuses: a line of text."""
         return refusal(status, why)
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request, of which only some headers matter."""
         headers = request.headers
         return self.answer(

@@ -40,8 +40,10 @@ from nngkit.errors import ConfigError
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Endpoint, Host
     from nngkit.web.door import Route
+    from nngkit.web.status import Section
 
 NAME: Final = "nngkit host"
+TREE: Final = 5.0  # seconds between two readings of the tree, which has up to 100,000 nodes
 EPILOG: Final = """\
 SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at
 once. --exec is described by `nngkit join --help`. The token is proven, and not sent; messages are plain but on
@@ -167,13 +169,32 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
 
         def beside(node: Endpoint) -> AbstractAsyncContextManager[object]:
             routes = partial(_routes, node)
-            return door.opened(NAME, arguments, routes, watch=[node, *watch], ready=partial(_unready, node))
+            ready, sections = partial(_unready, node), partial(_sections, node)
+            return door.opened(NAME, arguments, routes, watch=[node, *watch], ready=ready, sections=sections)
 
         return await run_node(arguments, make, lines, lambda text: say(NAME, text), peers=peers, beside=beside)
 
 
 def _unready(node: Endpoint) -> str | None:
     return "it has no way to a host" if node.role == "joining" else None
+
+
+def _sections(node: Endpoint) -> list[Section]:
+    from msgspec import structs
+
+    from nngkit.web.status import Section
+    from nngkit.web.status.sections import poll
+
+    async def members() -> dict[str, object]:
+        return {member.id: structs.asdict(member) for member in (await node.tree()).members}
+
+    async def jobs() -> dict[str, object]:
+        return {one.kind: structs.asdict(one) for one in (await node.status()).jobs if one.kind}
+
+    return [
+        Section({"members": "Nodes of the cluster in their tree."}, partial(poll, members, every=TREE)),
+        Section({"jobs": "Jobs by kind, at the host."}, partial(poll, jobs)),
+    ]
 
 
 def _routes(node: Endpoint) -> dict[str, Route]:

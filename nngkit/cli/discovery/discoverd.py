@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.protocols import TLS
     from nngkit.telemetry.metrics import Watchable
     from nngkit.web.door import Route
+    from nngkit.web.status import Section
 
 NAME: Final = "nngkit discoverd"
 EPILOG: Final = """\
@@ -178,7 +179,14 @@ async def _serve_and_record(
             zone = zone_of(arguments)
             watch: list[Watchable] = [daemon, *([] if zone is None else [zone])]
             async with (
-                door.opened(NAME, arguments, partial(_routes, daemon), watch=watch, ready=partial(_unready, daemon)),
+                door.opened(
+                    NAME,
+                    arguments,
+                    partial(_routes, daemon),
+                    watch=watch,
+                    ready=partial(_unready, daemon),
+                    sections=partial(_sections, daemon, history),
+                ),
                 trio.open_nursery() as nursery,
             ):
                 if zone is not None:
@@ -240,23 +248,39 @@ def _unready(daemon: Daemon) -> str | None:
     return None if daemon.discovery.rounds else "no survey has ended yet"
 
 
+def _sections(daemon: Daemon, history: History | None) -> list[Section]:
+    from nngkit.web.status import Section
+    from nngkit.web.status.sections import poll
+    from nngkit.web.status.services import services
+
+    def rounds() -> dict[str, object]:
+        wall = _wall(daemon)
+        return {str(each.number): round_fields(each, wall) for each in daemon.discovery.rounds}
+
+    return [
+        services(daemon.discovery, view=daemon.discovery.view, history=history),
+        Section({"rounds": "The last rounds of surveys."}, partial(poll, rounds)),
+    ]
+
+
+def _wall(daemon: Daemon) -> float:
+    return time.time() - daemon.discovery.now()
+
+
 def _routes(daemon: Daemon) -> dict[str, Route]:
     from nngkit.web.door import Rows
-
-    def wall() -> float:
-        return time.time() - daemon.discovery.now()
 
     return {
         "v1/services": Rows(
             "Providers and their states, as `nngkit discover --json`.",
             daemon.discovery.view,
-            lambda row: status_fields(row, wall()),
+            lambda row: status_fields(row, _wall(daemon)),
             {"type": "object", "required": ["name", "address", "state", "reason", "since", "misses"]},
         ),
         "v1/rounds": Rows(
             "The last rounds of surveys, oldest first.",
             lambda: daemon.discovery.rounds,
-            lambda figures: round_fields(figures, wall()),
+            lambda figures: round_fields(figures, _wall(daemon)),
             {"type": "object", "required": ["number", "started", "took", "asked", "answered", "missed"]},
         ),
     }

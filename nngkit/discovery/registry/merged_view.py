@@ -137,6 +137,28 @@ class MergedView:
         """Return True if the daemon at `address` answers."""
         return self._views[address].answers
 
+    def differences(self, most: int) -> dict[Key, dict[str, State | None]]:
+        """Return providers in different states at the daemons that answer, by address; None: it knows none.
+
+        At most `most` of them.
+        """
+        views = {address: view.rows for address, view in self._views.items() if view.answers}
+        found: dict[Key, dict[str, State | None]] = {}
+        if len(views) < 2:
+            return found
+        for key in dict.fromkeys(key for rows in views.values() for key in rows):
+            seen = {address: rows.get(key) for address, rows in views.items()}
+            states = {address: None if row is None else row.state for address, row in seen.items()}
+            if len(set(states.values())) > 1:
+                found[key] = states
+                if len(found) == most:
+                    break
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Return how many providers each daemon has last reported that were not down, by address."""
+        return {address: len(view.rows) for address, view in self._views.items()}
+
     def lanes(self, preference: Preference) -> dict[str, Lane]:
         """Return the lanes known for a preference, by name: a cache, replaced when anything changes."""
         found = self._lanes.get(preference)

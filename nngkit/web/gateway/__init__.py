@@ -10,6 +10,7 @@
     hub.py         streams of them to many clients
     jobs.py        jobs that were submitted here
     problems.py    errors as responses
+    status.py      tables of the status page
 
 bodies, feed, limits and problems are pure.
 """

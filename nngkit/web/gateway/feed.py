@@ -41,6 +41,7 @@ class Entry:
         self.id = id
         self.event = event
         self._data = _encode(fields)
+        self.number = 1  # of the messages of its topic, as far as the feed remembers
         self.size = OVERHEAD + 3 * len(self._data)  # as it is, as an event and as a frame
 
     @cached_property
@@ -114,7 +115,9 @@ class Feed:
         self._entries.append(entry)
         self._bytes += entry.size
         if entry.topic is not None:
-            self._last.pop(entry.topic, None)
+            before = self._last.pop(entry.topic, None)
+            if before is not None:
+                entry.number = before.number + 1
             self._last[entry.topic] = entry
             if len(self._last) > self._limits.topics:
                 self._last.popitem(last=False)
@@ -128,6 +131,10 @@ class Feed:
     def last(self) -> list[Entry]:
         """Return the last message of each topic, in the order of their publication."""
         return list(self._last.values())
+
+    def newest(self, most: int) -> list[Entry]:
+        """Return the last message of each of the topics that had one most recently, at most `most`."""
+        return list(islice(reversed(self._last.values()), most))
 
     def after(self, id: str) -> list[Entry]:
         """Return what came after the entry with this id; if it is not kept, a gap in the place of what is missing.

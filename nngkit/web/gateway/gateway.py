@@ -13,6 +13,7 @@ GET /sub?topic=PREFIX            published messages, as server-sent events or ov
 POST /pub?topic=TOPIC            publish a message
 POST /submit/KIND                submit a job
 GET /jobs/ID, DELETE /jobs/ID    its state and result; ask for its end
+GET /, GET /v1/events            the status page, and what it shows
 ===============================  ==========================================================================
 """
 
@@ -44,8 +45,10 @@ from nngkit.web.gateway.callers import Callers
 from nngkit.web.gateway.hub import Hub, HubStats
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
+from nngkit.web.gateway.status import sections
 from nngkit.web.routing import Router, Wrong
 from nngkit.web.server import ServerLimits
+from nngkit.web.status import Feed, FeedStats, page_site
 
 log = logging.getLogger("nngkit.web")
 
@@ -68,6 +71,8 @@ class GatewayStats:
     """Of the streams; None without publishers."""
     jobs: Gauge
     """Submitted jobs that are remembered."""
+    page: FeedStats
+    """Of the status page."""
 
 
 class Gateway(UnderTrio):
@@ -135,6 +140,7 @@ class Gateway(UnderTrio):
         self._problems: dict[str, int] = {}
         self._background = Background()
         self._router: Router[Answer] = Router()
+        self._page = page_site()
 
     def limits(self) -> ServerLimits:
         """Return the limits for the server that serves it."""
@@ -177,6 +183,10 @@ class Gateway(UnderTrio):
         add("POST", "/call/{name}", self._call)
         add("POST", "/call/{name}/{method}", self._call)
         add("GET", "/services", self._services)
+        counts = (lambda: self.stats.clients), (lambda: self._problems)
+        self._feed = Feed("nngkit gateway", sections(self._resolver, *counts, self._hub))
+        start(self._feed.run)
+        add("GET", "/v1/events", self._events)
         if self._publisher is not None:
             add("POST", "/pub", self._pub)
         if self._hub is not None:
@@ -213,6 +223,7 @@ class Gateway(UnderTrio):
             refused={**self._admission.refused, **self._admission.rights.refusals},
             hub=None if self._hub is None else self._hub.stats,
             jobs=0 if self._jobs is None else len(self._jobs),
+            page=self._feed.stats,
         )
 
     def _clients(self) -> Iterable[tuple[tuple[str, bool], Client]]:
@@ -254,6 +265,8 @@ class Gateway(UnderTrio):
 
     async def _answer(self, request: Request) -> Response | Streamed:
         found = self._router.find(request.method, request.path)
+        if found is None and request.path in self._page.paths:  # it holds nothing that is not public
+            return await self._page.respond(request)
         if found is None:
             raise Problem(404, "no-route", f"no such path: {request.path[:128]}", ran=False)
         if isinstance(found, Wrong):
@@ -262,7 +275,7 @@ class Gateway(UnderTrio):
         try:
             if request.old:
                 raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
-            name = self._admission.name_of(request, query=request.path == "/sub")
+            name = self._admission.name_of(request, query=request.path in ("/sub", "/v1/events"))
             request.params, request.route = found.params, found.route
             return await found.handler(request, name)
         except ValueError as error:
@@ -346,6 +359,11 @@ class Gateway(UnderTrio):
             if grants(caller, "call", name)
         }
         return Response.of(200, bodies.JSON, shown({"fresh": self._resolver.fresh, "services": known}))
+
+    async def _events(self, request: Request, caller: str | None) -> Response | Streamed:
+        self._admission.require(caller, "view", "gateway")
+        valid, grants = self._admission.validity(request), self._admission.rights.grants
+        return self._feed.respond(request, lambda: valid() and grants(caller, "view", "gateway"))
 
     # Topics
 

@@ -34,6 +34,7 @@ GATHER: Final = 0.05
 by a person."""
 HEARTBEAT: Final = 15.0  # seconds between two signs of life; proxies cut at 30 to 60 s of silence
 REVIEW: Final = 1.0  # seconds between two looks at the rights of all clients
+GROUPS: Final = 256  # different streams that `topics` looks through for each topic
 BATCH: Final = 64  # clients written to without a turn of the loop, half a millisecond
 FIRST: Final = 64 * 1024  # bytes of one write of what a client begins with
 RETRY: Final = b"retry: 1000\n\n"  # milliseconds until a browser connects again
@@ -86,6 +87,19 @@ class Hub:
             kept=len(self._feed),
             written=counts.written,
         )
+
+    def topics(self, most: int) -> list[tuple[bytes, int, int | None]]:
+        """Return the last topics: name, messages as far as remembered, streams. At most `most`, the newest.
+
+        The streams are None where too many different ones are open to tell.
+        """
+        groups = list(self._groups.values()) if len(self._groups) <= GROUPS else None
+        found: list[tuple[bytes, int, int | None]] = []
+        for entry in self._feed.newest(most):
+            topic = entry.topic or b""
+            streams = None if groups is None else sum(len(each.members) for each in groups if each.wants(topic))
+            found.append((topic, entry.number, streams))
+        return found
 
     # Tasks of the gateway
 
