@@ -190,9 +190,8 @@ def install_nngkit() -> None:
         with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as wheel:
             wheel.extractall(packages)
         for entry_points in packages.glob("nngkit-*.dist-info/entry_points.txt"):
-            for name, module, function in re.findall(
-                r"^(\S+) *= *(\S+):(\S+)$", entry_points.read_text(), re.MULTILINE
-            ):
+            scripts = entry_points.read_text().partition("[console_scripts]")[2].partition("\n[")[0]
+            for name, module, function in re.findall(r"^(\S+) *= *(\S+):(\S+)$", scripts, re.MULTILINE):
                 script = VENV / "bin" / name
                 script.write_text(SCRIPT.format(python=PYTHON, module=module, function=function))
                 script.chmod(0o755)

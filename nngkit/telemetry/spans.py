@@ -236,6 +236,18 @@ def uninstrument() -> None:
     tracing.spans = None
 
 
+class Instrumentor:
+    """Entry point `opentelemetry_instrumentor`: the command `opentelemetry-instrument` loads it."""
+
+    def instrument(self, **options: Any) -> None:
+        """Call `instrument`, with the option `tracer_provider`."""
+        instrument(options.get("tracer_provider"))
+
+    def uninstrument(self, **_: Any) -> None:
+        """Call `uninstrument`."""
+        uninstrument()
+
+
 @contextmanager
 def process(message: Any) -> Generator[None, None, None]:
     """Make a span of what the block does with a received message: a Published, Record or Delivery.

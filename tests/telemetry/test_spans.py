@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import pkgutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -455,3 +459,31 @@ async def test_requests_of_a_gateway_have_spans_until_their_streams_end() -> Non
         wrong = spans.one("HTTP")
         assert (said(wrong)["http.request.method"], said(wrong)["url.path"]) == ("_OTHER", "/call/calc")
         assert "secret" not in repr(said(wrong))
+
+
+ONE_CALL = """
+import trio
+from nngkit import Client, Server
+async def handler(body):
+    return body
+async def main():
+    async with Server("a", handler, listen="tcp://127.0.0.1:0", discovery=(), codec="cbor") as server:
+        async with Client("a", addresses=server.address, codec="cbor") as client:
+            await client.request(1)
+trio.run(main)
+"""
+
+
+def test_the_command_of_opentelemetry_instruments_a_program_that_knows_nothing_of_it() -> None:
+    collector = Collector()
+    with collector.open() as url:
+        command = [f"{Path(sys.executable).parent}/opentelemetry-instrument", sys.executable, "-c", ONE_CALL]
+        exporters = {"OTEL_TRACES_EXPORTER": "otlp_proto_http", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url}
+        none = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+        ran = subprocess.run(
+            command, env={**os.environ, **exporters, **none}, capture_output=True, text=True, timeout=25
+        )
+        assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    client, server = sorted(collector.spans, key=lambda span: -int(span.kind))
+    assert (client.name, client.kind, server.name, server.kind) == ("a", 3, "a", 2)
+    assert (server.trace_id, server.parent_span_id) == (client.trace_id, client.span_id)
