@@ -26,6 +26,7 @@ from nngkit.cluster import Host, JobRun
 from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.fanout import Published
 from nngkit.headers import MOST_HEADERS
+from nngkit.journal.record import Record
 from nngkit.portal import the_portal
 from nngkit.telemetry import instrument, process, uninstrument
 from nngkit.testing import aeventually, eventually
@@ -415,6 +416,20 @@ async def test_a_published_message_has_the_context_of_its_span() -> None:
         assert (id_of(alone), parent_of(alone), links_of(alone)) == (worked, id_of(sent), [id_of(sent)])
         assert (parent_of(within), links_of(within)) == (id_of(spans.one("program")), [id_of(sent)])
         assert links_of(spans.one("publish own", "CLIENT")) == [int("00f067aa0ba902b7", 16)]
+
+
+def test_a_record_with_a_context_is_processed_below_its_sender() -> None:
+    headers = (("traceparent", TRACE.encode()), ("seq", b"\xff"))
+    record = Record(None, b"3", "weather", 0, 7, 0, headers, "sub", None)
+    with process(record):  # not instrumented: nothing
+        assert not current()
+    with instrumented() as spans:
+        with pytest.raises(ValueError, match="wet"), process(record):
+            raise ValueError("wet")
+        span = spans.one("process weather", "CONSUMER")
+        sender = int("00f067aa0ba902b7", 16)
+        assert (parent_of(span), links_of(span)) == (sender, [sender])
+        assert said(span)["error.type"] == "ValueError"
 
 
 async def test_each_try_of_a_job_is_a_child_of_its_submission() -> None:
