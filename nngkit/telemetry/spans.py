@@ -68,11 +68,9 @@ class Spans:
 
     async def client(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
-        span = self._tracer.start_span(
-            method := f"{call.service}/{call.method}" if call.method else call.service,
-            kind=SpanKind.CLIENT,
-            attributes={"rpc.system.name": SYSTEM, "rpc.method": method},
-        )
+        method = f"{call.service}/{call.method}" if call.method else call.service
+        attributes = {"rpc.system.name": SYSTEM, "rpc.method": method}
+        span = self._tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
         if call.codec is not None:
             _inject(span, call.headers)
         provider = ""
@@ -91,14 +89,11 @@ class Spans:
     async def server(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
         parent = propagate.extract(call.headers, NO_CONTEXT, _GETTER)
-        span = self._tracer.start_span(
-            method := f"{call.service}/{call.method}" if call.method else call.service,
-            parent,
-            SpanKind.SERVER,
-            {"rpc.system.name": SYSTEM, "rpc.method": method},
-        )
-        if call.peer is not None and span.is_recording():
-            span.set_attributes(_endpoint("network.peer", call.peer.address))
+        method = f"{call.service}/{call.method}" if call.method else call.service
+        attributes: dict[str, str | int] = {"rpc.system.name": SYSTEM, "rpc.method": method}
+        if call.peer is not None:
+            attributes |= _endpoint("network.peer", call.peer.address)
+        span = self._tracer.start_span(method, parent, SpanKind.SERVER, attributes)
         token = attach(trace.set_span_in_context(span, parent))
         try:
             return await proceed(call)
