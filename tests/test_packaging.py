@@ -180,10 +180,11 @@ def test_no_built_or_downloaded_file_of_the_page_is_checked_in() -> None:
     assert [name for name in checked_in() if name.startswith("nngkit/web/static/") or "node_modules" in name] == []
 
 
-def test_the_lock_of_the_page_names_no_registry_and_pins_by_hash() -> None:
-    packages = json.loads((ROOT / "nngkit/web/doc/package-lock.json").read_text())["packages"]
-    own = json.loads((ROOT / "nngkit/web/doc/package.json").read_text())
-    asked = own["dependencies"] | own["devDependencies"]
+@pytest.mark.parametrize("folder", ["nngkit/web/doc", "tests/web/durable_streams"])
+def test_a_lock_of_npm_names_no_registry_and_pins_by_hash(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
+    own = json.loads((ROOT / folder / "package.json").read_text())
+    asked = own.get("dependencies", {}) | own["devDependencies"]
     assert {name: packages[f"node_modules/{name}"]["version"] for name in asked} == asked
     for name, entry in packages.items():
         assert "resolved" not in entry, f"{name} requires one particular registry"

@@ -20,6 +20,7 @@ MOST_FIELDS: Final = 64  # of a query
 REASONS: Final = {
     101: "Switching Protocols",
     200: "OK",
+    201: "Created",
     202: "Accepted",
     204: "No Content",
     304: "Not Modified",
@@ -30,6 +31,8 @@ REASONS: Final = {
     405: "Method Not Allowed",
     406: "Not Acceptable",
     408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     417: "Expectation Failed",

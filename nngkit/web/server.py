@@ -8,7 +8,8 @@
         nursery.cancel_scope.cancel()                   # closes it and all its connections
 
 What is served is an `App` of exchange.py. Every request is limited in size and time, and parsed strictly: what h11 does
-not take for one request, as two lengths, is refused. A body is accepted up to `ServerLimits.body`, which is 0 for
+not take for one request, as two lengths, is refused. The response to a client that leaves, or only ends its side of the
+connection, is cancelled within 0.1 s. A body is accepted up to `ServerLimits.body`, which is 0 for
 pages; connections above `connections`, or above `from_one` of one address, get 503, with TLS none. Nothing is logged;
 `Server.stats` counts. Put secrets into the fragment of a link (`link`), which browsers do not send.
 """
@@ -19,6 +20,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import select
 import socket as stdlib_socket
 import ssl
 from collections import Counter
@@ -42,9 +44,17 @@ from nngkit.web.site import misdirected
 if TYPE_CHECKING:
     from nngkit.trust.realm import Realm
 
+EXPOSED: Final = (
+    "ETag, Location, Retry-After, Stream-Next-Offset, Stream-Up-To-Date, Stream-Closed, Stream-Cursor, Stream-TTL, "
+    "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, "
+    "Producer-Received-Seq"
+)
+"""Headers that pages of other sites may see, besides those that every page may."""
 LOOK: Final = 0.1  # seconds between two looks at which clients are too slow
 READ: Final = 16 * 1024  # bytes of one read
 STREAM_BUFFER: Final = 128 * 1024  # bytes that the kernel keeps for the client of a stream; by default megabytes
+LEFT: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+"""Events of a connection whose client sends no more. POLLRDHUP is Linux's."""
 UNHEARD: Final = 1 << 16  # bytes that the client of a stream may send, to no use
 LEFT_ALONE: Final = 30_000  # milliseconds until a client that acknowledges nothing is gone
 
@@ -191,14 +201,17 @@ async def serve(
     joined = WakeUp()
 
     async def watch() -> None:
-        """End what takes too long: a look for all is cheaper than a deadline of trio's for each request."""
+        """End what takes too long, and responses whose client has left.
+
+        A look for all is cheaper than a deadline of trio's, and a task that reads, for each request.
+        """
         while True:
             if not connections:
                 await joined.wait()
             await trio.sleep(LOOK)
             now = trio.current_time()
             for connection in connections:
-                if connection is not None and connection.due < now:
+                if connection is not None and (connection.due < now or connection.is_left()):
                     connection.scope.cancel()
 
     async def connected(stream: trio.SocketStream) -> None:
@@ -295,6 +308,7 @@ class _Connection:
         self.scope = trio.CancelScope()  # of reading requests
         self.due = math.inf  # when it is cancelled
         self._answered = False
+        self._responding = False  # True while the program works at a response
         self._leaves = False  # True if the client said so: h11 forgets it where another protocol is asked for
         self._begun = False  # True while part of a request has been received
         self._held = 0  # bytes of this request's body
@@ -308,6 +322,18 @@ class _Connection:
             self._server._cut += 1
             await self._refuse(408, "request timeout")
 
+    def is_left(self) -> bool:
+        """Return True if the client has left while a response was made for it; its request counts as cut."""
+        if not self._responding:
+            return False
+        poll = select.poll()
+        poll.register(self._socket.socket.fileno(), LEFT)
+        if not poll.poll(0):
+            return False
+        self._responding = self._begun = False  # no client is there to be told
+        self._server._cut += 1
+        return True
+
     async def _run(self) -> None:
         from_one = self._limits.from_one or self._limits.connections
         if self._server._open > self._limits.connections or self._server._of[self._client] > from_one:
@@ -318,7 +344,9 @@ class _Connection:
                 request = await self._next()
                 if request is None:
                     return
+                self._responding = True
                 response = await self._respond(request)
+                self._responding = False
                 if isinstance(response, Streamed):
                     await self._run_stream(response)
                     return
@@ -365,7 +393,10 @@ class _Connection:
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             return Response(204, (*_admitting(origin, origins), *_preflight(request)), b"", 0)
         response = await self._app.respond(request)
-        return dataclasses.replace(response, headers=(*response.headers, *_admitting(origin, origins)))
+        admitted = _admitting(origin, origins)
+        named = {name for name, _ in admitted}
+        kept = [each for each in response.headers if each[0] not in named]
+        return dataclasses.replace(response, headers=(*kept, *admitted))
 
     async def _next(self) -> Request | None:
         """Return the next request; None if there is none, after informing the client if possible."""
@@ -570,7 +601,7 @@ def _admitting(origin: str, origins: Collection[str]) -> Headers:
         return (("Vary", "Origin"),)
     return (
         ("Access-Control-Allow-Origin", origin),
-        ("Access-Control-Expose-Headers", "Location, Retry-After"),
+        ("Access-Control-Expose-Headers", EXPOSED),
         ("Cross-Origin-Resource-Policy", "cross-origin"),
         ("Vary", "Origin"),
     )
@@ -579,7 +610,7 @@ def _admitting(origin: str, origins: Collection[str]) -> Headers:
 def _preflight(request: Request) -> Headers:
     """Return what a browser may send: every header that it names; what a request may do is decided when it comes."""
     headers = [
-        ("Access-Control-Allow-Methods", "GET, POST, DELETE"),
+        ("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"),
         ("Access-Control-Max-Age", "600"),
     ]
     named = request.headers.get("access-control-request-headers", "")

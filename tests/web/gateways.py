@@ -97,6 +97,7 @@ class Calc:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.ran = 0
+        self.slow_began, self.slow_ended = trio.Event(), trio.Event()
 
     async def double(self, value: Any) -> Any:
         self.ran += 1
@@ -109,7 +110,11 @@ class Calc:
         return dict(calling.headers)
 
     async def slow(self, value: Any) -> None:
-        await trio.sleep(60)
+        self.slow_began.set()
+        try:
+            await trio.sleep(60)
+        finally:
+            self.slow_ended.set()
 
     async def fail(self, value: Any) -> None:
         raise KeyError("secret of the handler")

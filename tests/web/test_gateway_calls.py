@@ -11,7 +11,7 @@ from nngkit import Server, envelope
 from nngkit.errors import ConfigError
 from nngkit.web.gateway import Gateway
 from nngkit.web.server import ServerLimits
-from tests.web.gateways import Home, calculating
+from tests.web.gateways import PATIENCE, Home, calculating
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -215,3 +215,16 @@ def test_unusable_options() -> None:
     for options in ({"timeout": 0}, {"rate": -1}, {"most_timeout": float("inf")}):
         with pytest.raises(ConfigError):
             Gateway(daemons="tcp://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+async def test_a_call_whose_client_leaves_is_cancelled_at_the_service(accept: str) -> None:
+    async with calculating() as (home, calc):
+        head = f"POST /call/calc/slow HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\n"
+        async with await trio.open_tcp_stream("127.0.0.1", home.http.port) as stream:
+            await stream.send_all(f"{head}Content-Type: application/json\r\nContent-Length: 4\r\n\r\nnull".encode())
+            with trio.fail_after(PATIENCE):
+                await calc.slow_began.wait()
+        with trio.fail_after(PATIENCE):
+            await calc.slow_ended.wait()
+        assert home.http.stats.cut == 1

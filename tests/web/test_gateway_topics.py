@@ -53,8 +53,8 @@ class Events:
                 event, end, rest = self._heard.partition(b"\n\n")
                 if end:
                     self._heard = rest
-                    lines = [line for line in event.decode().split("\n") if ": " in line and not line.startswith(":")]
-                    fields: dict[str, Any] = dict(line.split(": ", 1) for line in lines)
+                    lines = [line.partition(":") for line in event.decode().split("\n") if not line.startswith(":")]
+                    fields: dict[str, Any] = {name: value.removeprefix(" ") for name, _, value in lines}
                     if "data" in fields:
                         return {**fields, "data": json.loads(fields["data"])}
                     continue

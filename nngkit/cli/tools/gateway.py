@@ -63,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     token = parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
     options.declare(token, "NNGKIT_TOKEN", secret=True)
     options.add(parser, "daemon", "prefer")
+    parser.add_argument("--journal", metavar="FOLDER|URI", help="journal whose topics GET /topics reads")
+    parser.add_argument("--streams", metavar="FOLDER", help="journal of the streams that clients create below /streams")
+    options.add_seconds(parser, "--long-poll", 20.0, "seconds that a read of a stream waits")
     options.add_many(parser, "--json-codec", "NAME", "the codec of this service is JSON, not CBOR; may be repeated")
     options.add_seconds(parser, "--timeout", 5.0, "seconds of a call whose client names none")
     options.add_seconds(parser, "--most-timeout", 60.0, "seconds of a call at most")
@@ -129,6 +132,9 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
                 from_one=arguments.from_one,
                 json=arguments.json_codec,
                 prefer=settings.prefer if arguments.prefer is None else options.zones(arguments.prefer),
+                journal=arguments.journal,
+                streams=arguments.streams,
+                long_poll=arguments.long_poll,
                 tls=tls,
             )
             await opened.enter_async_context(gateway)

@@ -11,6 +11,7 @@
     jobs.py        jobs that were submitted here
     problems.py    errors as responses
     status.py      tables of the status page
+    streams/       Durable Streams
 
 bodies, feed, limits and problems are pure.
 """

@@ -14,16 +14,19 @@ POST /pub?topic=TOPIC            publish a message
 POST /submit/KIND                submit a job
 GET /jobs/ID, DELETE /jobs/ID    its state and result; ask for its end
 GET /, GET /v1/events            the status page, and what it shows
+GET /topics/TOPIC                read a topic of a journal, by the Durable Streams Protocol
+/streams/NAME                    create, append to, read, close and delete streams, by that protocol
 ===============================  ==========================================================================
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from wsproto.utilities import generate_accept_token
 
@@ -46,9 +49,13 @@ from nngkit.web.gateway.hub import Hub, HubStats
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
 from nngkit.web.gateway.status import sections
+from nngkit.web.gateway.streams.reading import StreamsStats
 from nngkit.web.routing import Router, Wrong
 from nngkit.web.server import ServerLimits
 from nngkit.web.status import Feed, FeedStats, page_site
+
+if TYPE_CHECKING:
+    from nngkit.web.gateway.streams.routes import Streams
 
 log = logging.getLogger("nngkit.web")
 
@@ -73,6 +80,8 @@ class GatewayStats:
     """Submitted jobs that are remembered."""
     page: FeedStats
     """Of the status page."""
+    streams: StreamsStats | None = None
+    """Of Durable Streams; None without a journal."""
 
 
 class Gateway(UnderTrio):
@@ -88,10 +97,13 @@ class Gateway(UnderTrio):
     connections  open HTTP connections, streams among them; `from_one`: of one address, None: as many
     json         services whose codec is JSON; the others are called with CBOR
     prefer       zones, see Client
+    journal      folder or URI of a journal whose topics `GET /topics` reads
+    streams      folder of a journal of its own, for the streams of `/streams`; it writes partition 0
+    long_poll    seconds of a read that waits
     tls          for the services, publishers and daemons
     trust        in place of tls; default: NNGKIT_TRUST. Then each request needs a token, and its name the right
 
-    Entering raises ConfigError for an unusable value, Unreachable if it cannot publish there.
+    Entering raises ConfigError for an unusable value, Damaged for a journal, Unreachable if it cannot publish there.
     """
 
     def __init__(
@@ -110,11 +122,15 @@ class Gateway(UnderTrio):
         from_one: int | None = None,
         json: Collection[str] = (),
         prefer: str | Iterable[str] = (),
+        journal: str | os.PathLike[str] | None = None,
+        streams: str | os.PathLike[str] | None = None,
+        long_poll: float = 20.0,
         domain: str = "",
         tls: TLS | None = None,
         trust: Choice | None = None,
     ) -> None:
-        for what, value in (("timeout", timeout), ("most_timeout", most_timeout), ("rate", rate)):
+        numbers = {"timeout": timeout, "most_timeout": most_timeout, "rate": rate, "long_poll": long_poll}
+        for what, value in numbers.items():
             if value is not None and not 0 < value < 1e9:
                 raise ConfigError(what, f"{value!r} is not a number over 0", value)
         self._trust = chosen(trust, tls)
@@ -137,6 +153,9 @@ class Gateway(UnderTrio):
             "trust": trust,
         }
         self._admission = Admission(self._trust, rate)
+        self._journal = journal
+        self._store = streams
+        self._long_poll = long_poll
         self._problems: dict[str, int] = {}
         self._background = Background()
         self._router: Router[Answer] = Router()
@@ -158,6 +177,7 @@ class Gateway(UnderTrio):
         self._hub: Hub | None = None
         self._publisher: Publisher | None = None
         self._jobs: Jobs | None = None
+        self._streams: Streams | None = None
         secured: dict[str, Any] = {"tls": self._tls, "trust": self._trust}
         followed = list(self._subscribe)
         try:
@@ -169,6 +189,11 @@ class Gateway(UnderTrio):
             if followed:
                 subscriber = await self._stack.enter_async_context(Subscriber(followed, last=True, **secured))
                 self._hub = Hub(subscriber)
+            if self._journal is not None or self._store is not None:
+                from nngkit.web.gateway.streams.routes import Streams  # a journal is an extra of nngkit
+
+                self._streams = Streams(self._admission, self._journal, self._store, self._long_poll)
+                await self._stack.enter_async_context(self._streams)
             await self._background.open()
         except BaseException:
             await self._after_end()
@@ -200,6 +225,11 @@ class Gateway(UnderTrio):
             add("POST", "/submit/{kind}", self._submit)
             add("GET", "/jobs/{id}", self._job)
             add("DELETE", "/jobs/{id}", self._cancel)
+        if self._streams is not None:
+            for task in self._streams.tasks():
+                start(task)
+            for method, path, answer in self._streams.routes():
+                add(method, path, answer)
 
     async def _after_end(self) -> None:
         await self._stack.aclose()
@@ -224,6 +254,7 @@ class Gateway(UnderTrio):
             hub=None if self._hub is None else self._hub.stats,
             jobs=0 if self._jobs is None else len(self._jobs),
             page=self._feed.stats,
+            streams=None if self._streams is None else self._streams.stats,
         )
 
     def _clients(self) -> Iterable[tuple[tuple[str, bool], Client]]:
@@ -234,8 +265,11 @@ class Gateway(UnderTrio):
     async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request; an error of it is a problem, and a bug is one, too, and logged."""
         if (spans := tracing.spans) is None:
-            return await self._respond(request)
-        response: Response | Streamed = await spans.http(request, self._respond)
+            response = await self._respond(request)
+        else:
+            response = await spans.http(request, self._respond)
+        if request.method == "HEAD" and isinstance(response, Response):
+            return replace(response, body=b"")
         return response
 
     async def _respond(self, request: Request) -> Response | Streamed:
@@ -275,7 +309,7 @@ class Gateway(UnderTrio):
         try:
             if request.old:
                 raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
-            name = self._admission.name_of(request, query=request.path in ("/sub", "/v1/events"))
+            name = self._admission.name_of(request, query=_is_stream(request))
             request.params, request.route = found.params, found.route
             return await found.handler(request, name)
         except ValueError as error:
@@ -441,6 +475,11 @@ class Gateway(UnderTrio):
     async def _cancel(self, request: Request, caller: str | None) -> Response:
         assert self._jobs is not None
         return Response.of(202, bodies.JSON, shown(await self._jobs.cancel(request.params["id"], caller)))
+
+
+def _is_stream(request: Request) -> bool:
+    """Return True for what a browser's EventSource or WebSocket may ask for: it sends no headers of a page's."""
+    return request.path in ("/sub", "/v1/events") or (request.method == "GET" and request.path.startswith(("/streams/", "/topics/")))
 
 
 def _provider(provider: Provider) -> dict[str, Any]:

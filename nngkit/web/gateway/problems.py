@@ -33,10 +33,12 @@ from nngkit.errors import (
     BadMessage,
     Broken,
     Closed,
+    Full,
     JobFailed,
     Lost,
     NngkitError,
     NotFound,
+    NotStored,
     RemoteError,
     ServiceNotFound,
     TimedOut,
@@ -79,7 +81,7 @@ class Problem(Exception):
 
     def response(self) -> Response:
         """Return the response."""
-        headers = self.headers
+        headers = (*self.headers, ("X-Content-Type-Options", "nosniff"))
         if self.status == 503:
             headers += (("Retry-After", str(RETRY_AFTER)),)
         return Response.of(self.status, KIND, shown(self.fields()), headers)
@@ -102,6 +104,8 @@ def problem_of(error: NngkitError) -> Problem:
             return Problem(503, "unavailable", str(error), ran=False)
         case NotFound():
             return Problem(404, "not-found", str(error))
+        case Full() | NotStored():
+            return Problem(503, "busy", str(error))
         case Lost() if not error.sent:
             return Problem(503, "unavailable", str(error), ran=False)
         case AccessDenied():
