@@ -59,8 +59,9 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.1  # seconds
 LOOK: Final = 0.1  # seconds between two looks at why no provider is connected, under a trust
 BUSY: Final = "busy"
-ELSEWHERE: Final = (BUSY, "draining", "unhealthy", "no method")
-"""Refusals for which another provider may be different; "no method": one of another version."""
+NO_METHOD: Final = "no method"
+ELSEWHERE: Final = (BUSY, "draining", "unhealthy", NO_METHOD)
+"""Refusals for which another provider may be different; "no method": one of another version, but not this one later."""
 
 
 class Call:
@@ -280,7 +281,11 @@ class Caller:
             raise AccessDenied(f"{there} refused {reply.message}")
         call.handler_failed = reply.ran
         elsewhere = not reply.ran and reply.kind in ELSEWHERE
-        self._again(call, reply.exception(address), elsewhere and (reply.kind != BUSY or self._may(call)), None)
+        if elsewhere and reply.kind == BUSY:
+            elsewhere = self._may(call)
+        elif elsewhere and reply.kind == NO_METHOD:
+            elsewhere = self._is_other_left(call)
+        self._again(call, reply.exception(address), elsewhere, None)
         return False, None
 
     def _again(self, call: Call, error: NngkitError, wanted: bool, cause: BaseException | None) -> None:
@@ -291,6 +296,14 @@ class Caller:
         assert call.current is not None
         call.tried = (*call.tried, call.current)
         self.retried += 1
+
+    def _is_other_left(self, call: Call) -> bool:
+        """Return True if a provider is usable that was not tried in this pass."""
+        assert call.current is not None
+        tried = (*call.tried, call.current)
+        with self.lock:
+            member = self.pool.choose(time.monotonic(), tried)
+        return member is not None and member not in tried
 
     def _may(self, call: Call) -> bool:
         """Take a retry from the budget, for a call that may have another attempt."""

@@ -80,6 +80,20 @@ async def test_a_call_that_every_provider_refuses_ends_with_the_refusal() -> Non
         assert len(there.seen) == 13
 
 
+async def test_a_method_that_no_provider_has_ends_the_call_once_each_was_asked() -> None:
+    unknown = answers(ErrorReply("no method", "'divide'", ran=False))
+    async with (
+        provider(handler=unknown) as first,
+        provider(handler=unknown) as second,
+        Client("answer", addresses=[first.address, second.address], codec="cbor", timeout=WAIT) as answer,
+    ):
+        await answer.wait_for_providers(2, timeout=WAIT)
+        with pytest.raises(RemoteError, match="no method: 'divide'"):
+            await answer.request(1, method="divide")
+        assert (len(first.seen), len(second.seen)) == (1, 1)
+        assert answer.stats.retried == 1
+
+
 @pytest.mark.parametrize("garbage", [b"", b"garbage", DoneReply(), PartsReply((1,), True), bytes(1000)])
 async def test_an_unintelligible_reply_raises_bad_message_or_moves_on_if_idempotent(garbage: Any) -> None:
     async with (

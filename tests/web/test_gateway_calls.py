@@ -228,3 +228,10 @@ async def test_a_call_whose_client_leaves_is_cancelled_at_the_service(accept: st
         with trio.fail_after(PATIENCE):
             await calc.slow_ended.wait()
         assert home.http.stats.cut == 1
+
+
+async def test_an_unknown_method_is_told_at_once() -> None:
+    async with calculating() as (home, _):
+        assert (await home.call("calc/divide", {"n": 1})).status == 404
+        (client,) = home.gateway.stats.clients.values()
+        assert (client.refused, client.retried) == (1, 0)
