@@ -36,8 +36,7 @@ from nngkit.errors import (
     Unreachable,
 )
 from nngkit.lazy import lazily
-
-__version__ = "0.1.0"
+from nngkit.release import __version__
 
 TYPE_CHECKING = False  # as typing's, without the cost of importing typing; type checkers know the name
 if TYPE_CHECKING:

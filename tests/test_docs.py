@@ -32,7 +32,19 @@ MIGRATIONS = ("from-articles", "from-nats", "from-pynng", "from-pyzmq", "upgradi
 # The modules of nngkit that have no page in the reference: nothing in them is for users.
 INTERNAL = {
     *("background", "cbor", "chance", "cli", "envelope", "histogram", "hosted", "lazy", "loop_waits", "loops"),
-    *("file_modes", "headers", "instruments", "log_lines", "messages", "portal", "redial", "silence", "tracing", "web"),
+    *(
+        "file_modes",
+        "headers",
+        "instruments",
+        "log_lines",
+        "messages",
+        "portal",
+        "redial",
+        "release",
+        "silence",
+        "tracing",
+    ),
+    *("tracing", "web"),
     "mesh",  # its names are those of nngkit.fanout
 }
 

@@ -41,6 +41,12 @@ def add_http(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--http", type=options.host_port, metavar="[HOST:]PORT", help=HELP)
 
 
+def check_http(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for an `--http` that `opened` would refuse."""
+    if arguments.http is not None:
+        check_place(arguments.http)
+
+
 def check_place(http: tuple[str, int]) -> None:
     """Raise ConfigError for an address that other machines can reach, unless the process may be open to all.
 

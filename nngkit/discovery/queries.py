@@ -185,17 +185,23 @@ class ResolveReply:
 
 @dataclass(frozen=True, slots=True)
 class RoundsReply:
-    """The newest rounds, oldest first; the daemon's counters; the number of pipes that have not answered yet."""
+    """The newest rounds, oldest first; the daemon's counters; the number of pipes that have not answered yet.
+
+    `release`: of nngkit; "" from an older daemon. `clock`: the daemon's, in seconds since 1970; None from an older one.
+    """
 
     daemon: str
     rounds: tuple[RoundFigures, ...]
     counters: Mapping[str, int] = field(default_factory=dict)
     silent: int = 0
+    release: str = ""
+    clock: float | None = None
 
     def encode(self, now: float) -> bytes:
         """Encode the message. `now`: the current time on the clock of the rounds."""
         rounds = tuple(RoundRecord.of(figures, now) for figures in self.rounds)
-        return REPLIES.encode(RoundsMessage(self.daemon, rounds, dict(self.counters), self.silent))
+        counters = dict(self.counters)
+        return REPLIES.encode(RoundsMessage(self.daemon, rounds, counters, self.silent, self.release, self.clock))
 
 
 class ChangeRecord(Row, frozen=True):
@@ -292,13 +298,15 @@ class RoundRecord(Fields, frozen=True):
         return RoundFigures(self.number, self.reask, ended - self.took, ended, **counts)
 
 
-class RoundsMessage(Fields, frozen=True, tag="rounds"):
+class RoundsMessage(Fields, frozen=True, tag="rounds", omit_defaults=True):
     """RoundsReply on the wire."""
 
     daemon: IdText
     rounds: Annotated[tuple[RoundRecord, ...], Meta(max_length=MAX_ROUNDS)]
     counts: Annotated[dict[Annotated[str, Meta(extra=ANY_TEXT)], int], Meta(max_length=MAX_COUNTERS)]
     silent: Natural63
+    release: WordText = ""
+    clock: Seconds | None = None
 
 
 REPLIES: Final = Maps[Any](
@@ -328,7 +336,7 @@ def parse_daemon_reply(body: bytes, now: float, peer: str | None = None) -> Daem
                 return ResolveReply(found.daemon, found.provider.provider(), found.v)
             case RoundsMessage():
                 rounds = tuple(row.figures(now) for row in found.rounds)
-                return RoundsReply(found.daemon, rounds, found.counts, found.silent)
+                return RoundsReply(found.daemon, rounds, found.counts, found.silent, found.release, found.clock)
             case _:
                 other: HistoryReply | RefusedReply = found
                 return other

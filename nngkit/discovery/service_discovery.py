@@ -47,6 +47,7 @@ from nngkit.errors import Closed, ConfigError
 from nngkit.headers import Headers
 from nngkit.instruments import ByCode, ByKind, Instrument
 from nngkit.protocols import DEFAULT, TLS, Default, Pipe, Stats, Timeout
+from nngkit.release import __version__
 from nngkit.trust import Choice, Trust, chosen
 from nngkit.trust.rights import own_id
 
@@ -282,7 +283,8 @@ class ServiceDiscovery(UnderTrio):
         with self._surveys.lock:
             reply = answer_query(self._registry, query, self.id, self._rng, self._clock())
         if isinstance(reply, RoundsReply):
-            return RoundsReply(reply.daemon, reply.rounds, self.stats.counters, reply.silent)
+            counters = self.stats.counters
+            return RoundsReply(reply.daemon, reply.rounds, counters, reply.silent, __version__, time.time())
         return reply
 
     def changes(self, since: int) -> WatchReply:

@@ -106,11 +106,18 @@ def parse(text: str) -> Pass:
     return Pass(name, realm, told["serialNumber"].lower(), since, until, *given)
 
 
+def times(certificate: bytes) -> tuple[datetime, datetime]:
+    """Return from when to when a certificate (DER) is valid. It is not verified."""
+    since, until = (found[2:].decode() for found in _TIMES.findall(certificate)[:2])  # UTCTime has no century
+    first, last = (
+        datetime.strptime(each if len(each) > 13 else f"20{each}", "%Y%m%d%H%M%S%z") for each in (since, until)
+    )
+    return first, last
+
+
 def clocks(certificate: bytes) -> str:
     """Return from when to when a certificate (DER) is valid, and what this machine's clock says. It is not verified."""
-    since, until = (found[2:].decode() for found in _TIMES.findall(certificate)[:2])  # UTCTime has no century
-    times = [datetime.strptime(each if len(each) > 13 else f"20{each}", "%Y%m%d%H%M%S%z") for each in (since, until)]
-    first, last, now = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (*times, datetime.now(UTC)))
+    first, last, now = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (*times(certificate), datetime.now(UTC)))
     return f"it is valid from {first} until {last}, and here it is {now}"
 
 

@@ -26,6 +26,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
@@ -151,7 +152,8 @@ class Door(Site):
             except (NngkitError, OSError) as error:
                 return refusal(503, f"{type(error).__name__}: {error}")
             kind = PROMETHEUS if name == "metrics" else kind
-        headers = (("Content-Type", kind), ("Cache-Control", "no-store"), *COMMON_HEADERS)
+        date = ("Date", formatdate(usegmt=True))  # `nngkit doctor` compares clocks
+        headers = (("Content-Type", kind), ("Cache-Control", "no-store"), date, *COMMON_HEADERS)
         return Response(status, headers, body if method == "GET" else b"", len(body))
 
     def _kept(self, name: str, limit: int, offset: int) -> bytes:

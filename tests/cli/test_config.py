@@ -195,3 +195,16 @@ def test_the_line_of_each_key_is_where_it_stands(file: dict[str, tuple[str, str,
         text += f"{written} = {value}\n"
     assert set(tomllib.loads(text)) == set(expected)
     assert key_lines(text) == expected
+
+
+def test_the_check_refuses_what_the_start_would(tmp_path: Path) -> None:
+    anywhere = "tcp://0.0.0.0:5555"
+    stream = ("record", str(tmp_path / "journal"), "--stream")
+    for arguments, says in (
+        (("discoverd", "--listen", anywhere), f"{anywhere}: other machines can reach it"),
+        (("discoverd", "--query", anywhere), f"{anywhere}: other machines can reach it"),
+        (("discoverd", "--http", "0.0.0.0:1"), "--http: 0.0.0.0:1: other machines can reach it"),
+        ((*stream, f"a=pull listen={anywhere}"), f"{anywhere}: other machines can reach it"),
+    ):
+        assert_fails(nngkit(*arguments, "--check"), 2, says)
+        assert nngkit(*arguments, "--trust", "open", "--check").returncode == 0

@@ -99,6 +99,7 @@ def check(arguments: argparse.Namespace) -> None:
     work_slots(arguments)
     listening_settings(arguments)
     _voters(arguments)
+    door.check_http(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> tuple[DaemonSettings, TLS | None]:
-    """Return the settings of the daemon. Raises ConfigError for arguments that do not go together."""
+    """Return the settings of the daemon. Raises ConfigError for arguments that the start would refuse."""
+    from nngkit.discovery.daemon import Daemon
     from nngkit.discovery.domains import check_domain
     from nngkit.discovery.settings import DaemonSettings
 
@@ -107,6 +108,8 @@ def check(arguments: argparse.Namespace) -> tuple[DaemonSettings, TLS | None]:
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     tls = tls_or_variables(arguments, settings.certificates, "listen", *settings.listen, *settings.query)
     zone_of(arguments)
+    Daemon(settings, tls=tls)  # refuses listeners that other machines can reach without protection
+    door.check_http(arguments)
     return settings, tls
 
 

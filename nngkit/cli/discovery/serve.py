@@ -105,6 +105,7 @@ def check(arguments: argparse.Namespace) -> tuple[ServiceSettings, tuple[str, ..
     settings = ServiceSettings.from_environment()
     daemons = tuple(dict.fromkeys(arguments.discovery or settings.discovery))
     _tls_of(arguments, settings, daemons)
+    door.check_http(arguments)
     return settings, daemons
 
 

@@ -89,6 +89,7 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.serve:
         if arguments.journal is None or not arguments.listen:
             raise ConfigError("--serve", "needs --journal and --listen")
+        door.check_http(arguments)
         return
     for option, given in (("--listen", arguments.listen), ("--http", arguments.http)):
         if given:

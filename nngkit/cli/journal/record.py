@@ -142,7 +142,14 @@ def check(arguments: argparse.Namespace) -> None:
     """Raise ConfigError for arguments that do not go together."""
     if arguments.lease is not None and not os.path.exists(arguments.lease):
         raise ConfigError("--lease", f"{arguments.lease}: no such file; create it, and touch it every few seconds")
-    tls_of(arguments, *_places(arguments))
+    from nngkit.protocols.own_host import check_guarded
+    from nngkit.trust import chosen
+
+    tls = tls_of(arguments, *_places(arguments))
+    for wanted in arguments.stream:
+        if wanted.protocol in CLASSES:
+            check_guarded(wanted.listen, chosen(None, tls), tls)
+    door.check_http(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -159,8 +166,6 @@ def _places(arguments: argparse.Namespace) -> list[str]:
 
 def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None) -> Socket:
     from nngkit import protocols
-    from nngkit.protocols.own_host import check_guarded
-    from nngkit.trust import chosen
 
     given: dict[str, Any] = {}
     if wanted.protocol == "sub":
@@ -168,7 +173,6 @@ def _open(wanted: StreamOptions, arguments: argparse.Namespace, tls: TLS | None)
         given["sequence"] = "sequence" in wanted.flags
     if wanted.protocol != "rep":
         given["batch"] = "batch" in wanted.flags
-    check_guarded(wanted.listen, chosen(None, tls), tls)
     socket: Socket = getattr(protocols, CLASSES[wanted.protocol])(
         listen=wanted.listen,
         dial=wanted.dial,

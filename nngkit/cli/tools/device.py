@@ -110,6 +110,7 @@ def check(arguments: argparse.Namespace) -> None:
             raise ConfigError(option, f"is for a {' or '.join(only)} only")
     sides = _sides(arguments)
     check_tls(arguments, *sides["front"], *sides["back"])
+    door.check_http(arguments)
 
 
 def _sides(arguments: argparse.Namespace) -> dict[str, list[str]]:

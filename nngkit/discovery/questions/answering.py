@@ -22,6 +22,7 @@ from nngkit.discovery.questions.messages import ASK, SurveyAnswer, SurveyQuestio
 from nngkit.discovery.questions.values import Bid, Facts, Question, Reserved
 from nngkit.errors import BadMessage, NngkitError, TooLarge
 from nngkit.protocols import Query
+from nngkit.release import __version__
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -112,6 +113,7 @@ class Answering:
             uptime = round(time.monotonic() - self._started, 3)
             if kind == Reserved.INFO:
                 facts = {**provider.as_map(), "uptime": uptime, "info": _map(self.info)}
+                facts |= {"release": __version__, "clock": time.time()}
             elif kind == Reserved.STATS:
                 counters = dict(self.counters)
                 facts = {"uptime": uptime, "load": provider.load, "discovery": counters, "stats": _map(self.stats)}

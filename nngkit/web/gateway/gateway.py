@@ -479,7 +479,9 @@ class Gateway(UnderTrio):
 
 def _is_stream(request: Request) -> bool:
     """Return True for what a browser's EventSource or WebSocket may ask for: it sends no headers of a page's."""
-    return request.path in ("/sub", "/v1/events") or (request.method == "GET" and request.path.startswith(("/streams/", "/topics/")))
+    return request.path in ("/sub", "/v1/events") or (
+        request.method == "GET" and request.path.startswith(("/streams/", "/topics/"))
+    )
 
 
 def _provider(provider: Provider) -> dict[str, Any]:
