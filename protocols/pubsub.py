@@ -108,10 +108,12 @@ class Pub(Sender, Socket):
 
     def send(self, data: Payload, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """Publish ``topic`` followed by ``data``."""
-        if self._numbers is None and self._batcher is None:
-            super().send(_topic(topic) + as_bytes(data) if topic else data, timeout)
-        else:
+        if self._numbers is not None or self._batcher is not None:
             self._publish((data,), topic)
+        elif type(data) is bytes and not topic and not self._sharing.active:
+            self._outbox.add(data)  # as Sender.send ends
+        else:
+            super().send(_topic(topic) + as_bytes(data) if topic else data, timeout)
 
     async def asend(self, data: Payload, timeout: Timeout = DEFAULT, *, topic: Topic = b"") -> None:
         """Like ``send``, for a task. Yields at least every 64 messages."""

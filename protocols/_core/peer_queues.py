@@ -173,8 +173,37 @@ class PeerQueues(SendQueue):
     # ------------------------------------------------------------------ to several
 
     def add(self, data: bytes) -> bool:
-        """Like ``add_many``, for one message; return True."""
-        self.add_many((data,))
+        """Like ``add_many``, for one message; return True. In line, as calls are most of what a message costs."""
+        state, size = self._state, len(data)
+        try:
+            with state.lock:
+                if state.reason is not None:
+                    state.check_open()
+                # no calls from here: see connection.py
+                self.burst += (data,)
+                self._burst_bytes += size
+                self.fanned += 1
+                at = perf_counter()
+                if (
+                    at - self._last < BURST_GAP
+                    and self._flusher.is_set
+                    and self._burst_bytes < CHUNK
+                    and len(self.burst) < self._burst_limit
+                ):
+                    self._last = at
+                else:
+                    self._burst_grew()
+        except Closed:
+            raise
+        except BaseException:
+            state.resume()
+            raise
+        finally:
+            state.notify()
+        self._fanned_out += 1
+        if self._fanned_out >= YIELD_EVERY:
+            self._fanned_out = 0
+            self.yield_gil()
         return True
 
     def add_many(self, items: Sequence[bytes]) -> int:
