@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import select
 import socket
 import struct
 import threading
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from _hostile import attack
 
 from _child import report
 from _numbered import ask_all, ask_in_flight
@@ -37,6 +39,34 @@ def reply(task: dict[str, Any]) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         while request := sock.recv(MOST):
             sock.sendall(request)
+
+
+def reply_attacked(task: dict[str, Any]) -> None:
+    """Echo what the first peer sends, during an attack: others are accepted, read once, and closed if they leave."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as server, select.epoll() as epoll:
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        report(url=url)
+        first, _ = server.accept()
+        first.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        peers = {first.fileno(): first}
+        for each in (server, first):
+            epoll.register(each.fileno(), select.EPOLLIN)
+        with attack(task["hostile"], url):
+            while first.fileno() in peers:
+                for number, _ in epoll.poll():
+                    if number == server.fileno():
+                        peer, _ = server.accept()
+                        peers[peer.fileno()] = peer
+                        epoll.register(peer.fileno(), select.EPOLLIN)
+                        continue
+                    try:
+                        request = peers[number].recv(MOST)
+                    except OSError:
+                        request = b""
+                    if not request:
+                        peers.pop(number).close()
+                    elif number == first.fileno():
+                        first.sendall(request)
 
 
 def _connect(task: dict[str, Any]) -> socket.socket:

@@ -44,9 +44,11 @@ NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
 ACCEPT_PAUSE: Final = 0.05
 # seconds for the lookup of a name to listen at: a server that is up answers in milliseconds
 LOOKUP: Final = 2.0
-SCREEN_PERIOD: Final = 0.002  # seconds between two looks at the connections that wait, while they are screened
-SCREENED: Final = 64  # connections that one look takes at most, and ...
-LET_IN: Final = 4  # ... those of them that are accepted
+# seconds between two looks at the connections that wait, while they are screened: many at a time seldom, as each look
+# interrupts the threads that serve, and as a peer that leaves soon has left by then
+SCREEN_PERIOD: Final = 0.05
+SCREENED: Final = 1024  # connections that one look takes at most, and ...
+LET_IN: Final = 8  # ... those of them that are accepted
 CHOICES: Final = 8  # tries to find a port that is free at all addresses of a name
 
 _lines = LogLines()
@@ -435,9 +437,9 @@ class Port(Owner):
         port = self.number_bound()
         if port is None or self._place is None:
             return
-        accepted: list[sockets.socket] = []
+        accepted: list[tuple[sockets.socket, bytes]] = []
         descriptors.ask_listener(port, self._place, lambda one: self._look(one, accepted))
-        for one in accepted:
+        for one, said in accepted:
             members = self.members
             if self._closed or not members:
                 one.close()
@@ -446,13 +448,17 @@ class Port(Owner):
                 one.setblocking(True)  # as NNG expects it
                 one.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
                 one.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
+                said = one.recv(len(said))  # which was seen, and stayed
                 stream, number = wrap(one)
             except (OSError, NngkitError):
                 one.close()
                 continue
-            members[0].accepted(stream, number, members[0])
+            if said:
+                members[0].handed_off(stream, number, members[0], said, None)
+            else:
+                members[0].accepted(stream, number, members[0])
 
-    def _look(self, listening: sockets.SocketType, accepted: list[sockets.socket]) -> bool:
+    def _look(self, listening: sockets.SocketType, accepted: list[tuple[sockets.socket, bytes]]) -> bool:
         """Accept what waits at NNG's socket; close what can only fail. Returns True."""
         tls, web = self._address.tls, self._address.web
         # a copy of the descriptor, which must not outlive this call: the port would stay taken
@@ -463,14 +469,14 @@ class Port(Owner):
                     one, name = own.accept()
                 except OSError:  # nothing waits, or it has left, or no descriptor is left
                     break
-                if descriptors.has_left(one) or (
-                    (said := descriptors.peek(one)) is not None and hopeless(said, tls=tls, web=web)
-                ):
+                said = descriptors.peek(one)
+                if descriptors.has_left(one) or (said is not None and hopeless(said, tls=tls, web=web)):
                     one.close()
                     for member in self.members[:1]:
                         member.turn_away(f"{self._address.scheme}://{shown(name)}")
                     continue
-                accepted.append(one)
+                # a whole hello is read here: no thread of NNG waits for it
+                accepted.append((one, said if said is not None and len(said) == 8 and not (tls or web) else b""))
                 if len(accepted) == LET_IN:
                     break
         return True

@@ -96,8 +96,17 @@ def test_peers_whose_handshakes_fail_are_turned_away_and_newcomers_are_let_in(
                     assert newcomer.request(b"%d" % number, timeout=WAIT) == b"%d" % number
                 assert known.request(b"known", timeout=WAIT) == b"known"
         time.sleep(1.1)  # a second of calm: connections are accepted as before, each failure with its own reason
-        with attacked(say_something_wrong, rep.address):
-            eventually(lambda: "turned away" not in rep.cuts[-1].reason)
+        parts = urlsplit(rep.address)
+
+        def heard() -> bool:
+            with socket.create_connection((parts.hostname, parts.port), timeout=WAIT) as peer:
+                say_something_wrong(peer)
+                with suppress(OSError):  # reset, or closed
+                    while peer.recv(4096):
+                        pass
+            return "turned away" not in rep.cuts[-1].reason
+
+        eventually(heard, poll=0.2)
     assert sum("connections a second fail" in each.message for each in caplog.records) == 1
 
 
