@@ -112,6 +112,7 @@ def expressions() -> list[str]:
 def test_each_alert_fires_and_stays_quiet() -> None:
     rules = PROMETHEUS / "nngkit.rules.yml"
     promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    promtool("check", "config", DEPLOY / "processes" / "prometheus.yml")
     promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
     promtool("test", "rules", ROOT / "tests" / "alerts.yml")
     names = {each["alert"] for group in yaml.safe_load(rules.read_text())["groups"] for each in group["rules"]}
@@ -166,10 +167,27 @@ def compose() -> dict[str, dict[str, Any]]:
 
 
 def test_the_commands_of_compose_can_start() -> None:
-    for service in compose().values():
+    ours = [service for service in compose().values() if service["image"] == "nngkit"]
+    assert len(ours) == 5
+    for service in ours:
         done = nngkit(*service["command"], "--check", **service["environment"])
         assert done.returncode == 0, done.stderr
         assert not set(service.get("depends_on", ())) - set(compose())
+
+
+def test_what_compose_mounts_is_there_and_prometheus_scrapes_each_of_ours() -> None:
+    folder = DEPLOY / "compose"
+    for name in ("prometheus", "grafana"):
+        for volume in compose()[name]["volumes"]:
+            assert (folder / volume.partition(":")[0]).is_file()
+    (job,) = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    ours = {name: service for name, service in compose().items() if service["image"] == "nngkit"}
+    assert set(found["names"]) == set(ours)
+    assert all(f"0.0.0.0:{found['port']}" in service["command"] for service in ours.values())
+    (source,) = yaml.safe_load((folder / "grafana" / "datasource.yml").read_text())["datasources"]
+    assert source["url"].rpartition("/")[2].partition(":")[0] in compose()
+    assert yaml.safe_load((folder / "grafana" / "dashboards.yml").read_text())["providers"]
 
 
 @pytest.mark.slow
