@@ -337,8 +337,8 @@ def test_text_output_has_levels_and_advice() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "the following arguments are required: URL"),
         (["here"], "argument URL: 'here' is not an address"),
+        (["--protocol", "sub"], "--protocol: needs URL"),
         (["inproc://x"], "URL: inproc://x: inproc does not reach"),
         (["tcp://a:0"], "URL: tcp://a:0: needs a port"),
         ([ANY, "--protocol", "pair"], "argument --protocol: invalid choice: 'pair'"),
