@@ -68,6 +68,7 @@ RESHAPED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         fields | {"ranges": [{**one["stream"], "first": one["first"], "last": one["last"]} for one in fields["ranges"]]}
     ),
     "chunks": lambda fields: fields | {"chunks": [{"index": at, "data": data} for at, data in fields["chunks"]]},
+    "rounds reply": lambda fields: fields | {"release": "", "clock": None},  # not in the version before
     "watch query": lambda fields: fields | {"changes": False},  # not asked for
     "watch reply": lambda fields: fields | {"changes": None},  # fetched as a snapshot
 }

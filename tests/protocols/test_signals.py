@@ -501,7 +501,7 @@ def test_a_fan_out_that_is_interrupted_anywhere_is_written_and_counted(
                 other.recv(timeout=WAIT)
                 got += 1
             which += 1
-    assert which > 20
+    assert which > (10 if call == "send" else 20)  # one message is queued in line
 
 
 @pytest.mark.parametrize("size", [10, 1000])
