@@ -45,7 +45,7 @@ WHOLE: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)  # up to MOST
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 STREAM: Final = (
-    'Event "begin": {"name": ..., "tables": {NAME: SUMMARY}}. Messages: {NAME: {"set": {KEY: ROW}}},'
+    'Event "begin": {"name": ..., "tables": {NAME: SUMMARY}, "time": SECONDS}. Messages: {NAME: {"set": {KEY: ROW}}},'
     ' {NAME: {"gone": [KEY]}} or {NAME: {"about": {"error": ..., "cut": ...}}}; the rows come first, then changes.'
 )
 

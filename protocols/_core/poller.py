@@ -55,15 +55,15 @@ class Poller:
 
     ``add``, ``remove`` and ``repeat`` need the lock; the other methods must not hold it. ``epoll`` is None until
     a caller waits, so a socket that only sends needs no descriptor for it; the reader thread then polls its connections
-    directly. ``reads_by_waiters`` counts reads; ``reads_when_busy`` is that count when the reader thread last found the
-    waiters busy.
+    directly. ``looks`` counts reads by waiters and waits of tasks, ``looks_when_busy`` is that count when the reader
+    thread last found the waiters busy.
     """
 
     def __init__(self, state: State[Connection]) -> None:
         self._state = state
         self.epoll: select.epoll | None = None
-        self.reads_by_waiters = 0
-        self.reads_when_busy = -1
+        self.looks = 0
+        self.looks_when_busy = -1
         self._connections: dict[int, Connection] = {}  # by descriptor
         self._wakeup: WakeupDescriptor | None = None  # in the epoll: wakes the polling thread
         self._polled_by = 0  # the thread that polls, or polled last, by its ident
@@ -145,6 +145,7 @@ class Poller:
     def watch_for(self, waiter: TaskWaiter) -> None:
         """Let the loop of a task that is about to wait read arriving data. Called in that loop."""
         loop = waiter.loop
+        self.looks += 1  # a turn of a loop takes longer than GRACE with thousands of tasks, which all come here
         if loop in self._watches or self._state.reason is not None:
             return
         epoll = self.epoll or self._opened()  # this reference keeps it open if another thread closes the socket
@@ -205,7 +206,7 @@ class Poller:
                     longest *= 4
                 if events:
                     longest = first
-                    self.reads_by_waiters += 1
+                    self.looks += 1
                     with state.lock:
                         if self._read(events, deliver):
                             return True
@@ -230,7 +231,7 @@ class Poller:
 
     def read_for(self, loop: object) -> None:
         """Read arrived data on behalf of a waiter, in the loop ``loop`` or in a thread (None)."""
-        self.reads_by_waiters += 1
+        self.looks += 1
         self.read_ready(loop)
 
     def read_ready(self, loop: object = None) -> bool:
@@ -414,10 +415,10 @@ class ReaderThread:
         poller = self._pollers.get(number)
         if poller is None:
             return
-        if poller.has_polling_waiter and poller.reads_by_waiters != poller.reads_when_busy:
+        if poller.has_polling_waiter and poller.looks != poller.looks_when_busy:
             if not self._deferred:
                 self._check_at = monotonic() + GRACE
-            self._deferred[number] = poller, poller.reads_by_waiters
+            self._deferred[number] = poller, poller.looks
             self._listen(number, poller, 0)
             return
         poller.read_ready()
@@ -425,13 +426,13 @@ class ReaderThread:
     def _check(self) -> None:
         """Read in place of waiters that have not read for GRACE seconds."""
         self._check_at = monotonic() + GRACE
-        for number, (poller, reads_by_waiters) in list(self._deferred.items()):
+        for number, (poller, looks) in list(self._deferred.items()):
             if self._pollers.get(number) is poller:
-                if poller.reads_by_waiters != reads_by_waiters:
-                    self._deferred[number] = poller, poller.reads_by_waiters
+                if poller.looks != looks:
+                    self._deferred[number] = poller, poller.looks
                     continue
                 if poller.read_ready():
-                    poller.reads_when_busy = poller.reads_by_waiters
+                    poller.looks_when_busy = poller.looks
                 self._listen(number, poller, select.EPOLLIN)
             del self._deferred[number]
 

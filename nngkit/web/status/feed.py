@@ -3,7 +3,7 @@
 ::
 
     event: begin
-    data: {"name":"nngkit discoverd","tables":{"services":"Providers and their states."}}
+    data: {"name":"nngkit discoverd","tables":{"services":"Providers and their states."},"time":1764288000.123}
 
     data: {"services":{"set":{"pay tcp://10.0.0.7:9000 3f9c 1":{"name":"pay","state":"up"}}}}
 
@@ -16,6 +16,7 @@ above that it is cut off and counted, and its browser connects again.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Feed:
         self._sections = tuple(sections)
         summaries = {table: summary for section in sections for table, summary in section.tables.items()}
         self._tables = {table: Table() for table in summaries}
-        self._begin = b"event: begin\n" + _data({"name": name, "tables": summaries})
+        self._begin = {"name": name, "tables": summaries}
         self._members: dict[_Member, None] = {}
         self._joined = WakeUp()
         self._slow = self._refused = self._written = 0
@@ -130,7 +131,7 @@ class Feed:
 
         async def run(channel: Channel) -> None:
             member = _Member(valid)
-            begin = [RETRY, self._begin]
+            begin = [RETRY, b"event: begin\n" + _data({**self._begin, "time": time.time()})]
             begin += [_data({name: part}) for name, table in self._tables.items() for part in table.all()]
             self._members[member] = None
             self._joined.wake()

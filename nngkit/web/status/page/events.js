@@ -4,12 +4,11 @@ import { $, make, duration, say, time, whole } from "./dom.js";
 
 const SPOKEN = 3; // changes that are announced in full
 const QUIET = 3000; // milliseconds between two announcements
-const FIRST = 1500; // milliseconds for which what comes is not new
 
 export class Changes {
-  clear() {
+  clear(began) {
     this.items = new Map();
-    this.began = performance.now();
+    this.began = began; // what changed before is not announced
     this.news = [];
     $("ribbon").replaceChildren();
   }
@@ -28,7 +27,7 @@ export class Changes {
         item.append(stamp, make("strong", row.name), make("span", `${states}: ${row.reason}`), make("small", row.address));
         this.items.set(key, item);
         $("ribbon").prepend(item);
-        if (performance.now() - this.began > FIRST) this.announce(`${row.name} at ${row.address} is ${row.state}: ${row.reason}`);
+        if (row.at > this.began) this.announce(`${row.name} at ${row.address} is ${row.state}: ${row.reason}`);
       }
       if (part.about) say(document.querySelector("#changes .about"), part.about.error || "");
     }

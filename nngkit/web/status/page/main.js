@@ -15,14 +15,14 @@ const STATES = {
 };
 let tables = new Map();
 
-function begin({ name, tables: told }) {
+function begin({ name, tables: told, time }) {
   document.title = name;
   say($("name"), name);
   $("others").replaceChildren();
   tables = new Map();
   for (const [table, view] of Object.entries(special)) {
     $(table).hidden = !(table in told);
-    view.clear();
+    view.clear(time);
   }
   document.querySelector(".skip").hidden = !("services" in told);
   for (const [table, summary] of Object.entries(told)) {

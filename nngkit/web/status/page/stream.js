@@ -1,6 +1,6 @@
 // The events of /v1/events. Changes that come before the next frame are given on together.
 
-/** Follow the events. `begin({name, tables})` comes first, and again after a lost connection; `change(Map)` has the
+/** Follow the events. `begin({name, tables, time})` comes first, and again after a lost connection; `change(Map)` has the
  *  parts of each table; `state(text)` tells of the connection. */
 export function follow(begin, change, state) {
   let waiting = new Map();
