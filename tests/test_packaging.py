@@ -66,8 +66,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {name for name in names if ".dist-info/" not in name}
-    modules = {name for name in checked_in() if name.startswith(("nngkit/", "protocols/")) and name.endswith(".py")}
-    modules |= set(PAGE)
+    files = checked_in()
+    modules = {name for name in files if name.startswith(("nngkit/", "protocols/")) and name.endswith(".py")}
+    modules |= {name for name in files if name.startswith("nngkit/web/status/page/")} | set(PAGE)
     expected = {re.sub("^protocols/", "nngkit/protocols/", name) for name in modules}
     assert shipped == expected | {"nngkit/py.typed"}
 
