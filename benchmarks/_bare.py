@@ -21,7 +21,7 @@ import trio
 from _hostile import attack
 
 from _child import report
-from _numbered import ask_all, ask_in_flight
+from _numbered import ask_all, ask_in_flight, ask_in_flight_asyncio
 
 MOST = 1 << 16
 HELLO = b"\0SP\0\0\x30\0\0"  # of REQ, as long as the peer's
@@ -219,7 +219,7 @@ class Promised(Framed):
 
 
 async def _ask_many(task: dict[str, Any]) -> None:
-    loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
+    loop, sock = asyncio.get_running_loop(), _connect(task)
     pending = Pending(sock, task["size"], asyncio.Future.set_result)
     loop.add_reader(sock, pending.read)
 
@@ -230,7 +230,7 @@ async def _ask_many(task: dict[str, Any]) -> None:
         pending.waiting.append(future := loop.create_future())
         return await future
 
-    await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+    await ask_in_flight_asyncio(once, task)
 
 
 def ask_many_asyncio(task: dict[str, Any]) -> None:
@@ -238,7 +238,7 @@ def ask_many_asyncio(task: dict[str, Any]) -> None:
 
 
 async def _ask_framed(task: dict[str, Any]) -> None:
-    loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
+    loop, sock = asyncio.get_running_loop(), _connect(task)
     framed = Framed(sock, asyncio.Future.set_result)
     loop.add_reader(sock, framed.read)
 
@@ -248,7 +248,7 @@ async def _ask_framed(task: dict[str, Any]) -> None:
         framed.add(body, future := loop.create_future())
         return await future
 
-    await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+    await ask_in_flight_asyncio(once, task)
 
 
 def ask_framed_asyncio(task: dict[str, Any]) -> None:
@@ -256,7 +256,7 @@ def ask_framed_asyncio(task: dict[str, Any]) -> None:
 
 
 async def _ask_promised(task: dict[str, Any]) -> None:
-    loop, sock, tasks = asyncio.get_running_loop(), _connect(task), set()
+    loop, sock = asyncio.get_running_loop(), _connect(task)
 
     def wake(asked: Any, _: bytes) -> None:
         if not asked.waiter.done():
@@ -279,7 +279,7 @@ async def _ask_promised(task: dict[str, Any]) -> None:
         finally:
             promised.leave(asked)
 
-    await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+    await ask_in_flight_asyncio(once, task)
 
 
 def ask_promised_asyncio(task: dict[str, Any]) -> None:

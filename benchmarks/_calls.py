@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from _child import report
-from _numbered import aask_all, ask_in_flight
+from _numbered import aask_all, ask_in_flight, ask_in_flight_asyncio
 from nngkit import Client, Server
 from nngkit.protocols import Req
 
@@ -175,8 +175,7 @@ def ask_asyncio(task: dict[str, Any]) -> None:
 def ask_many_asyncio(task: dict[str, Any]) -> None:
     async def main() -> None:
         async with _aio_client(task) as ask:
-            loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-            await ask_in_flight(ask, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+            await ask_in_flight_asyncio(ask, task)
 
     asyncio.run(main())
 

@@ -17,7 +17,7 @@ from _presence import PAUSE, times
 from _restarted import WAIT, Restarted
 
 from _child import fail, report
-from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
+from _numbered import Audience, aask_all, asend_all, ask_in_flight_asyncio, numbered, taker
 
 SUBJECT, TAKEN = "bench", "bench.taken"
 BLOCK = 4096  # messages between acknowledgements
@@ -107,8 +107,7 @@ async def _ask(task: dict[str, Any]) -> None:
     if "flight" not in task:
         await aask_all(once, task)
         return
-    tasks: list[asyncio.Task[None]] = []
-    await ask_in_flight(once, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
+    await ask_in_flight_asyncio(once, task)
 
 
 def ask(task: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from _numbered import (
     asend_all,
     ask_all,
     ask_in_flight,
+    ask_in_flight_asyncio,
     hold,
     numbered,
     receive_all,
@@ -339,8 +340,7 @@ def ask_many_trio(task: dict[str, Any]) -> None:
 def ask_many_asyncio(task: dict[str, Any]) -> None:
     async def main() -> None:
         async with _open(Req, task, recv_max_size=LARGEST) as req:
-            loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-            await ask_in_flight(req.arequest, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+            await ask_in_flight_asyncio(req.arequest, task)
 
     asyncio.run(main())
 

@@ -12,6 +12,7 @@ traffic after its first message.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import struct
@@ -310,6 +311,15 @@ async def ask_in_flight(
     while meter.add(done - seen):
         seen = done
         await sleep(0.01)
+
+
+async def ask_in_flight_asyncio(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any]) -> None:
+    """Like ``ask_in_flight``, in tasks of asyncio. They end before the socket is closed."""
+    tasks: list[asyncio.Task[None]] = []
+    await ask_in_flight(ask, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

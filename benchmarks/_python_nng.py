@@ -14,7 +14,7 @@ from typing import Any
 import nng
 
 from _child import as_many_files_as_allowed, report
-from _numbered import Audience, aask_all, areceive_all, ask_all, ask_in_flight, numbered, receive_all, send_all
+from _numbered import Audience, aask_all, areceive_all, ask_all, ask_in_flight_asyncio, numbered, receive_all, send_all
 
 BUFFER = 1024  # messages of send buffer, as bare pynng has
 
@@ -130,8 +130,7 @@ def ask_many(task: dict[str, Any]) -> None:
             free.append(context)
             return answer
 
-        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        await ask_in_flight(once, task, lambda each: tasks.add(loop.create_task(each())), asyncio.sleep)
+        await ask_in_flight_asyncio(once, task)
 
     asyncio.run(main())
 

@@ -21,7 +21,7 @@ from _numbered import (
     areceive_all,
     asend_all,
     ask_all,
-    ask_in_flight,
+    ask_in_flight_asyncio,
     hold,
     numbered,
     receive_all,
@@ -280,10 +280,9 @@ async def _deal(task: dict[str, Any]) -> None:
         await sock.send_multipart([number, body])
         return await future
 
-    tasks = [asyncio.create_task(take())]
-    await ask_in_flight(once, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
-    for each in tasks:
-        each.cancel()
+    taking = asyncio.create_task(take())
+    await ask_in_flight_asyncio(once, task)
+    taking.cancel()
 
 
 def ask_many(task: dict[str, Any]) -> None:
