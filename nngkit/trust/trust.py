@@ -183,11 +183,12 @@ class Trust:
         """Write what is new; return True if another pass or policy than these is in force now."""
         from nngkit.trust import renewal
 
-        if reply.policy:  # first: it may be signed by a key that the new pass trusts only
-            for path, text in zip(self._policy_files, (reply.policy, reply.signature), strict=True):
-                passes.write(path, text)
-        if reply.chain:
-            passes.write(self._path, renewal.with_reply(own, reply, own.key))
+        with self._lock:  # a new connection does not read a policy whose signature is still to be written
+            if reply.policy:  # first: it may be signed by a key that the new pass trusts only
+                for path, text in zip(self._policy_files, (reply.policy, reply.signature), strict=True):
+                    passes.write(path, text)
+            if reply.chain:
+                passes.write(self._path, renewal.with_reply(own, reply, own.key))
         self.refresh(now=True)  # unless a new connection, in another thread, has read it already
         return self.own is not own or self.policy is not policy
 
