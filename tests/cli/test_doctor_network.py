@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -211,7 +210,7 @@ def test_settings_that_cannot_work_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="the program unshare is not installed")
+@pytest.mark.needs_program("unshare", package="util-linux")
 def test_a_full_disk_is_found(tmp_path: Path) -> None:
     fill = 'mount -t tmpfs -o size=1m none "$0"; head -c 2000000 /dev/zero > "$0/x" 2>/dev/null; exec "$@"'
     arguments = command("doctor", "--json", "--folder", str(tmp_path))
