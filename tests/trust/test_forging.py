@@ -260,6 +260,36 @@ class Forging(RuleBasedStateMachine):
                 assert not run.waiting, (name, run.waiting)
 
 
+@pytest.mark.parametrize("seed", [1, 5, 6, 8])
+def test_nodes_that_change_their_parents_speak_for_none_but_those_below_them(seed: int, tmp_path: Path) -> None:
+    """What the parent before still sends is not passed on to the new one, which would refuse it and blame the node."""
+    realm = OneRealm(tmp_path)
+    realm.policy(*POLICY)
+    trust = realm.trust("voter.a")
+    farm = Farm(seed, trust)
+    refused: set[str] = set()
+    end = trust.watch(lambda decision: refused.add(f"{decision.room}: {decision.who} may not {decision.what}"))
+
+    def talk() -> None:
+        for name, run in farm.nodes.items():
+            run.node.broadcast("chat", [name.encode()] * 2, farm.clock.now)
+            run.act()
+        farm.run(farm.rng.choice((0.01, 0.3, 1.0)))
+
+    for name in farm.configs:
+        farm.start(name)
+    farm.run(3.0)
+    for _ in range(12):
+        farm.kill(name := farm.rng.choice((*VOTERS, *WORKERS)))
+        talk()
+        farm.start(name)
+        talk()
+    farm.run(5.0)
+    end()
+    assert not refused
+    assert all(run.node.place.path for run in farm.nodes.values())
+
+
 # ---- a mesh ----------------------------------------------------------------------------------------------------------
 
 

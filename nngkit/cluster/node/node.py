@@ -111,6 +111,7 @@ class Node:
         self._bad: dict[int, int] = {}
         self._log_lines = LogLines()
         self._tree: dict[int, str] = {}  # links of the tree that messages may use, and the ids there
+        self._above: set[int] = set()  # those to the parent, and to the one before until that link ends
         self.rights = None if config.judge is None else NodeRights(config.judge, config.cluster, config.id)
         self._policy = None if config.judge is None else config.judge.policy
         self._policy_at = NEVER if config.judge is None else now + POLICY
@@ -447,6 +448,8 @@ class Node:
         way = self._way(head.to, link)
         if way is None:
             self.stats.unroutable += 1
+        elif self.rights is not None and link in self._above and way in self._above:
+            self.stats.astray += 1  # from the parent before: the new one would refuse it; its sender sends it again
         else:
             self.stats.forwarded += 1
             self._send(way, frame)
@@ -603,6 +606,7 @@ class Node:
         match event:
             case placing.ParentUp(link, id):
                 self._tree[link] = id
+                self._above.add(link)
                 self.mesh.link_up(link, now)
                 self.work.parent_up(link)
             case placing.ChildUp(link, id):
@@ -611,6 +615,7 @@ class Node:
                 self.work.crew.child_up(link)
             case placing.ParentDown(link, _):
                 self._tree.pop(link, None)
+                self._above.discard(link)
                 self.mesh.link_down(link, now)
                 self.work.parent_down(link)
             case placing.ChildDown(link, _):
@@ -692,7 +697,9 @@ class Node:
         tree = self._tree
         if effects.relays:
             for link in tree:
-                frames = [frame for frame, source in effects.relays if source != link]
+                # a new parent would refuse what comes from the one before: its origins are not below this node
+                apart = self._above if self.rights is not None and link in self._above else {link}
+                frames = [frame for frame, source in effects.relays if source not in apart]
                 if frames:
                     self._effects.sends.append((link, frames, True))
         for link, frame in effects.sends:
