@@ -160,6 +160,8 @@ def _missing(module: str) -> str | None:
         return "no C compiler or no nng.h (Debian: libnng-dev): the ways in C are left out"
     if module == "_nats" and _nats_server() is None:
         return "no nats-server (Debian: nats-server): NATS is left out"
+    if module == "_status_page" and not (shutil.which("chromium") and shutil.which("chromedriver")):
+        return "no chromium or no chromedriver (Debian: chromium-driver): the status page is left out"
     packages = {"_iceoryx2": "iceoryx2", "_nats": "nats", "_python_nng": "nng", "_zenoh": "zenoh", "_zmq": "zmq"}
     needed = packages.get(module)
     if needed is not None and importlib.util.find_spec(needed) is None:

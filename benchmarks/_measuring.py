@@ -18,6 +18,7 @@ A measured process prints a line of JSON with some of::
     p50_ms p99_ms   the same in milliseconds       grown_mib  its peak growth
     wire_kib     of messages, to all connections   beyond_mib read beside the requested data
     times        number of measurements            seconds    total
+    drawn_ms typed_ms scrolled_ms long_ms open_ms   of a web page, see `status_page`
     calls failed over_1_s across   counts of calls       max_ms late_back_ms found_ms    times of `_calls`
     batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_cold: Spark's
     base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
@@ -94,6 +95,11 @@ UNITS = {
     "late_back_ms": "ms late back",
     "found_ms": "ms found",
     "cut_ms": "ms until cut",
+    "drawn_ms": "ms drawing, p95",
+    "typed_ms": "ms a key, p95",
+    "scrolled_ms": "ms a frame, p95",
+    "long_ms": "ms longest task",
+    "open_ms": "ms opening",
     "false_downs": "false downs",
     "suspects": "suspects",
     "late": "late",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 OUT = ROOT / "build" / "docs"
 INVENTORY = ROOT / "build" / "site" / "objects.inv"
-SHOWN = {".md", ".svg", ".css"}  # shown by the site; everything else in docs/ stays on GitHub
+SHOWN = {".md", ".svg", ".png", ".css"}  # shown by the site; everything else in docs/ stays on GitHub
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)((?:#[^)]*)?\))")
 
 

@@ -58,6 +58,7 @@ SHORT = {
     "subscriptions": ["--only", "nngkit, 1,000 topics", "--only", "pyzmq, 1,000 topics"],
     "speed": ["--only", "idle CPU", "--only", "Python's sockets", "--only", "nngkit trio, both ends"],
     "shared_memory": ["--only", "shm, loan", "--only", "pyzmq, bytes", "--only", "nngkit ipc"],
+    "status_page": ["--only", "100 services"],
     "start_up": ["--only", "import pynng"],
     "telemetry": [],
     "surveys": ["--only", "10 respondents"],

@@ -86,6 +86,61 @@ async def test_services_come_and_go_and_a_hostile_name_is_text() -> None:
         assert await page.complaints() == []
 
 
+async def many(rows: Table) -> None:
+    """Have 500 services."""
+    for number in range(500):
+        row = {
+            "name": f"service-{number:03}",
+            "address": "tcp://127.0.0.1:1",
+            "id": "1",
+            "state": "up",
+            "reason": "answered",
+        }
+        row |= {"since": 1e9, "zone": "", "priority": 8, "weight": 100, "version": "", "tags": [], "stale": False}
+        rows.set(str(number), row)
+    await trio.sleep_forever()
+
+
+async def test_many_services_have_pages_by_mouse_keyboard_and_filter() -> None:
+    feed = Feed("nngkit test", [Section({"services": "Services."}, many)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        server = await nursery.start(partial(serve, Door("nngkit test", {}, events=feed, beyond=page_site())))
+        page = await Page.open(await nursery.start(_browser), server.url, name=None)
+        await page.do(lambda: page.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True}))
+        tiles = "const names = [...document.querySelectorAll('#tiles .service')].map(name => name.textContent);"
+        ends = f"{tiles} return [names.length, names[0], names.at(-1)]"
+        told = "return document.getElementById('range').textContent"
+        await page.sees(told, "1 to 240 of 500")
+        assert await page.script(ends) == [240, "service-000", "service-239"]
+        await page.do((await page.find("#next")).click)
+        assert await page.script(ends) == [240, "service-240", "service-479"]
+        await page.sees("return document.getElementById('announce').textContent", "Services 241 to 480 of 500")
+        await page.script("document.querySelector('#tiles button[tabindex=\"0\"]').focus()")
+        keys = partial(page.types, selector="#tiles button:focus")
+        await keys("\ue012")  # arrow left, of the first tile
+        await page.sees(FOCUSED, "service-239 1 of 1 up")
+        assert await page.script(ends) == [240, "service-000", "service-239"]
+        await keys("\ue010")  # end
+        await page.sees(FOCUSED, "service-499 1 of 1 up")
+        assert await page.script(ends) == [20, "service-480", "service-499"]
+        assert await page.script("return document.querySelectorAll('#tiles button[tabindex=\"0\"]').length") == 1
+        _have_axe()
+        assert await found(page) == []
+        await page.types("E-49", selector="#filter")
+        await page.sees(ends, [10, "service-490", "service-499"])
+        assert await page.script("return document.getElementById('pager').hidden") is True
+        await page.types("x", selector="#filter")
+        await page.sees(ends, [0, None, None])
+        assert await page.complaints() == []
+        nursery.cancel_scope.cancel()
+
+
+def _have_axe() -> None:
+    if not AXE.is_file():
+        built_page()  # it comes with the packages of that page
+
+
 async def tree(members: Table) -> None:
     """Have the tree of a cluster, as a host tells of it."""
     for number in range(3):
@@ -96,8 +151,7 @@ async def tree(members: Table) -> None:
 
 
 async def test_axe_finds_nothing_on_any_screen() -> None:
-    if not AXE.is_file():
-        built_page()  # it comes with the packages of that page
+    _have_axe()
     members = Section({"members": "Nodes."}, tree)
     async with watching(members) as (daemon, page), service(daemon, "pay", 1, zone="ny"):
         async with service(daemon, "pay", 2):

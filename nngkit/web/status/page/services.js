@@ -1,5 +1,5 @@
-// Services as tiles, each with a dot for each instance, by zone and priority. Only tiles whose rows have changed are
-// drawn again; those out of sight are not laid out (content-visibility in style.css).
+// Services as tiles, each with a dot for each instance, by zone and priority. Those of one page have tiles, as a browser
+// takes a second to lay out ten thousand of them; only tiles whose rows have changed are drawn again.
 
 import { $, make, say, time, whole } from "./dom.js";
 
@@ -8,6 +8,7 @@ const STATES = Object.keys(MARKS);
 const DOTS = 40; // of a group; more are a number
 const GROUPS = 6; // of a tile
 const ROWS = 200; // of the dialog
+const PAGE = 240; // tiles: whole lines of 1 to 6 columns
 
 const stateOf = (row) => (row.state === "up" && row.stale ? "stale" : row.state);
 
@@ -44,22 +45,27 @@ export class Services {
     this.clear();
     $("filter").addEventListener("input", () => this.filter());
     $("troubled").addEventListener("change", () => this.filter());
+    $("previous").addEventListener("click", () => this.turn(-PAGE));
+    $("next").addEventListener("click", () => this.turn(PAGE));
     $("tiles").addEventListener("keydown", (event) => this.key(event));
     $("tiles").addEventListener("click", (event) => {
       const tile = event.target.closest("li");
       if (tile) this.open(tile.service);
     });
-    $("tiles").addEventListener("focusin", (event) => this.stop(event.target.closest("li")));
+    $("tiles").addEventListener("focusin", (event) => this.stop(event.target.closest("li").service));
     $("close").addEventListener("click", () => $("detail").close());
     $("detail").addEventListener("close", () => { this.opened = null; });
   }
 
   clear() {
-    this.services = new Map(); // name: {name, rows, tile, up}
+    this.services = new Map(); // name: {name, small, rows, tile, up, count, found}
     this.names = new Map(); // of the keys of rows
-    this.order = []; // names that have a tile, sorted
+    this.order = []; // services, sorted by name, unless `unsorted`
+    this.unsorted = false;
+    this.found = []; // those of them that the filter admits
+    this.first = 0; // place in `found` of the first tile
     this.up = this.total = 0;
-    this.current = null; // the tile that Tab goes to
+    this.current = null; // the service whose tile Tab goes to
     this.opened = null;
     this.picks.clear();
     $("tiles").replaceChildren();
@@ -76,15 +82,19 @@ export class Services {
       for (const [key, row] of Object.entries(part.set || {})) {
         let service = this.services.get(row.name);
         if (!service) {
-          service = { name: row.name, rows: new Map(), tile: null, up: 0, count: 0 };
+          service = { name: row.name, small: row.name.toLowerCase(), rows: new Map(), tile: null, up: 0, count: 0, found: false };
           this.services.set(row.name, service);
+          this.unsorted = true;
         }
         this.names.set(key, row.name);
         service.rows.set(key, row);
         dirty.add(service);
       }
     }
-    for (const service of dirty) this.draw(service);
+    for (const service of dirty) this.count(service);
+    if (this.unsorted) this.sort();
+    else if ([...dirty].some((service) => service.found !== this.admits(service))) this.sift();
+    for (const service of dirty) if (service.tile) this.draw(service);
     if (dirty.has(this.opened)) this.fill();
     say($("total"), `${whole(this.order.length)} services, ${whole(this.up)} of ${whole(this.total)} instances up`);
     $("none").hidden = this.order.length > 0;
@@ -99,38 +109,75 @@ export class Services {
     if (this.opened) this.fill();
   }
 
-  draw(service) {
+  count(service) {
     this.up -= service.up;
     this.total -= service.count;
-    const rows = [...service.rows.values()];
-    service.count = rows.length;
-    service.up = rows.filter((row) => row.state === "up").length;
+    service.count = service.rows.size;
+    service.up = 0;
+    for (const row of service.rows.values()) if (row.state === "up") service.up += 1;
     this.up += service.up;
     this.total += service.count;
-    if (!rows.length) {
-      this.remove(service);
-      return;
-    }
-    if (!service.tile) this.add(service);
-    const tile = service.tile;
-    tile.dataset.up = service.up === service.count ? "all" : service.up ? "some" : "none";
-    say(tile.count, `${whole(service.up)} of ${whole(service.count)} up`);
-    const all = groups(rows);
-    const lines = all.slice(0, GROUPS).map(drawGroup);
-    if (all.length > GROUPS) lines.push(make("span", `and ${whole(all.length - GROUPS)} more zones and priorities`, "label"));
-    tile.groups.replaceChildren(...lines);
-    this.sift(tile);
+    if (service.count) return;
+    this.services.delete(service.name);
+    this.unsorted = true;
   }
 
-  place(name) {
-    let low = 0;
-    let high = this.order.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.order[middle] < name) low = middle + 1;
-      else high = middle;
+  // Which tiles there are
+
+  admits(service) {
+    return service.count > 0 && service.small.includes(this.wanted || "") && !($("troubled").checked && service.up === service.count);
+  }
+
+  sort() {
+    this.unsorted = false;
+    this.order = [...this.services.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
+    this.sift();
+  }
+
+  sift() {
+    for (const service of this.found) service.found = false;
+    this.found = this.order.filter((service) => this.admits(service));
+    for (const service of this.found) service.found = true;
+    this.place();
+  }
+
+  /** Have the tiles of a page of those found, in their order. `goal`: where the focus goes. */
+  place(goal = null) {
+    const pages = Math.max(0, Math.ceil(this.found.length / PAGE) - 1);
+    this.first = Math.max(0, Math.min(this.first, pages * PAGE));
+    const page = this.found.slice(this.first, this.first + PAGE);
+    const tiles = $("tiles");
+    const focused = document.activeElement.closest("#tiles li");
+    const at = focused ? [...tiles.children].indexOf(focused) : 0;
+    const kept = new Set(page);
+    for (const tile of [...tiles.children]) {
+      if (kept.has(tile.service)) continue;
+      tile.service.tile = null;
+      tile.remove();
     }
-    return low;
+    let next = tiles.firstChild;
+    for (const service of page) {
+      if (!service.tile) this.add(service);
+      if (service.tile === next) next = next.nextSibling;
+      else tiles.insertBefore(service.tile, next);
+    }
+    if (!kept.has(this.current)) this.stop(goal || page[Math.min(at, page.length - 1)] || null);
+    if (focused && !focused.isConnected) this.current?.tile.firstChild.focus();
+    $("pager").hidden = this.found.length <= PAGE;
+    $("previous").disabled = this.first === 0;
+    $("next").disabled = this.first + PAGE >= this.found.length;
+    say($("range"), this.range());
+  }
+
+  range() {
+    return `${whole(this.first + 1)} to ${whole(Math.min(this.first + PAGE, this.found.length))} of ${whole(this.found.length)}`;
+  }
+
+  turn(step) {
+    this.first += step;
+    this.place();
+    $("tiles").scrollTop = 0;
+    say($("announce"), `Services ${this.range()}`);
   }
 
   add(service) {
@@ -145,34 +192,26 @@ export class Services {
     tile.append(button, tile.groups);
     tile.service = service;
     service.tile = tile;
-    const place = this.place(service.name);
-    const next = this.services.get(this.order[place]);
-    this.order.splice(place, 0, service.name);
-    $("tiles").insertBefore(tile, next ? next.tile : null);
-    if (!this.current) this.stop(tile);
+    this.draw(service);
   }
 
-  remove(service) {
-    this.services.delete(service.name);
-    if (!service.tile) return;
-    this.order.splice(this.place(service.name), 1);
-    const next = service.tile.nextElementSibling || service.tile.previousElementSibling;
-    const focused = service.tile.contains(document.activeElement);
-    service.tile.remove();
-    if (this.current === service.tile) {
-      this.current = null;
-      if (next) this.stop(next);
-      if (next && focused) next.firstChild.focus();
-    }
+  draw(service) {
+    const tile = service.tile;
+    tile.dataset.up = service.up === service.count ? "all" : service.up ? "some" : "none";
+    say(tile.count, `${whole(service.up)} of ${whole(service.count)} up`);
+    const all = groups(service.rows.values());
+    const lines = all.slice(0, GROUPS).map(drawGroup);
+    if (all.length > GROUPS) lines.push(make("span", `and ${whole(all.length - GROUPS)} more zones and priorities`, "label"));
+    tile.groups.replaceChildren(...lines);
   }
 
-  // Keyboard: Tab goes to one tile, arrow keys to the others
+  // Keyboard: Tab goes to one tile, arrow keys to the others, also of another page
 
-  stop(tile) {
-    if (!tile || tile === this.current) return;
-    if (this.current) this.current.firstChild.tabIndex = -1;
-    this.current = tile;
-    tile.firstChild.tabIndex = 0;
+  stop(service) {
+    if (service === this.current) return;
+    if (this.current?.tile) this.current.tile.firstChild.tabIndex = -1;
+    this.current = service;
+    if (service) service.tile.firstChild.tabIndex = 0;
   }
 
   key(event) {
@@ -181,26 +220,21 @@ export class Services {
     const step = steps[event.key];
     if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
-    const tiles = [...$("tiles").children].filter((tile) => !tile.hidden);
-    const at = tiles.indexOf(this.current) + step;
-    const tile = tiles[Math.max(0, Math.min(tiles.length - 1, at))];
-    if (tile) tile.firstChild.focus();
-  }
-
-  // Filter
-
-  sift(tile) {
-    const hides = !tile.service.name.toLowerCase().includes(this.wanted || "");
-    const hidden = hides || ($("troubled").checked && tile.dataset.up === "all");
-    if (tile.hidden !== hidden) tile.hidden = hidden;
+    const at = Math.max(0, Math.min(this.found.length - 1, this.found.indexOf(this.current) + step));
+    const service = this.found[at];
+    if (!service) return;
+    if (!service.tile) {
+      this.first = at - (at % PAGE);
+      this.place(service);
+    }
+    service.tile.firstChild.focus();
   }
 
   filter() {
     this.wanted = $("filter").value.toLowerCase();
-    for (const tile of $("tiles").children) this.sift(tile);
-    if (this.current && this.current.hidden) {
-      this.stop([...$("tiles").children].find((tile) => !tile.hidden));
-    }
+    this.first = 0;
+    this.sift();
+    say($("announce"), `${whole(this.found.length)} services found`);
   }
 
   // One service
