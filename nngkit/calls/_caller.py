@@ -137,7 +137,7 @@ class Caller:
         self.refused = 0
         self.retried = 0
         self.ejected = 0
-        self._balance = Balance(budget, time.monotonic())
+        self.balance = Balance(budget, time.monotonic())
         self._prefix = os.urandom(8).hex()
         self._count = count(1)
 
@@ -177,6 +177,38 @@ class Caller:
             if done:
                 return value
 
+    # Calls of `Client.request` that end with their first attempt
+
+    def close(self) -> None:
+        """Make no further calls."""
+        with self.lock:
+            self.closed = True
+            self.pool.only = None
+
+    def first(self, now: float) -> Member | None:
+        """Choose the provider of a call's first attempt, and count both; None if `request` has to."""
+        with self.lock:
+            if self.closed:
+                return None
+            if (member := self.pool.choose(now)) is not None:
+                self.pool.begin(member)
+                self.balance.call(now)
+        return member
+
+    def first_replied(self, member: Member, seconds: float, now: float) -> None:
+        """End the first attempt with its reply."""
+        with self.lock:
+            self.pool.end(member, "reply", seconds, now)
+        if member.leaving and not member.outstanding:
+            self.on_idle()
+
+    def first_failed(self, call: Call, member: Member, began: float, cause: BaseException) -> None:
+        """End the first attempt without a reply; return if there is to be another. Raises the call's error."""
+        call.current, call.began, call.attempts = member, began, 1
+        if call.seconds is not None:
+            call.deadline = began + call.seconds
+        self._failed(call, cause)
+
     # Decisions
 
     def _begin(self, call: Call) -> bool:
@@ -197,9 +229,9 @@ class Caller:
             if chosen is not None:
                 pool.begin(chosen)
                 if not call.attempts and not call.beside:
-                    self._balance.call(now)
+                    self.balance.call(now)
                 if attempt is not None:
-                    call.shorter = attempt < left and self._balance.take(now)
+                    call.shorter = attempt < left and self.balance.take(now)
                     call.unbudgeted = attempt < left and not call.shorter
         if chosen is None:
             if member is None:
@@ -312,7 +344,7 @@ class Caller:
     def may_hedge(self) -> bool:
         """Take a retry, or the second attempt of a hedged call, from the budget; return False if there is none."""
         with self.lock:
-            taken = self._balance.take(time.monotonic())
+            taken = self.balance.take(time.monotonic())
         self.over_budget += not taken
         return taken
 
@@ -339,7 +371,7 @@ class Caller:
         with self.lock:
             ejected = self.pool.end(member, outcome, seconds, now)
             if call.shorter and outcome != "timeout":
-                self._balance.put_back(now)
+                self.balance.put_back(now)
         if ejected:
             self.ejected += 1
         if call.told is not None and len(call.told) < MOST_ATTEMPTS:

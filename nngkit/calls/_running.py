@@ -56,6 +56,8 @@ log = logging.getLogger("nngkit.calls")
 MOST_METHODS: Final = 256
 MOST_STREAMS: Final = 1_024
 """Cap on the streams whose parts wait for their callers, after their handlers have ended."""
+BURST: Final = 64  # requests received together, between which no other task of the program runs
+GATHERED: Final = 0.001  # seconds after which replies wait for no more: a write costs as much as some ten of them
 RECENT: Final = 256  # times counted together, see Histogram.add_many
 REFUSED: Final = "bad request"
 STUCK: Final = 10.0
@@ -119,6 +121,7 @@ class Running:
         self._handlers: dict[str, Handler] = {}
         self._queue: deque[tuple[Request, CallRequest, float]] = deque()  # the last: its deadline
         self._queued: set[str] = set()  # the ids in it
+        self._taken: deque[Request] = deque()  # received together, and not looked at yet
         self._scopes: dict[str, trio.CancelScope] = {}
         self._streams: dict[str, Streaming] = {}
         self._in_progress = 0
@@ -131,7 +134,6 @@ class Running:
         self._bad = 0
         self._failures = Failures(name)
         self._abandoned_logged = False
-        self._finished = 0
         self._watched = False  # `_watch` runs
         self._recent: list[float] = []
         self._times = Histogram()
@@ -263,23 +265,26 @@ class Running:
         worker.began = began
         self._in_progress += 1
 
-    def _finish(self, worker: _Worker) -> None:
+    def _finish(self, worker: _Worker) -> float:
+        """Note that the call of `worker` has ended; return time.monotonic()."""
+        now = time.monotonic()
         worker.request = worker.call = worker.handler = worker.reply = None
         self._in_progress -= 1
-        self._finished += 1
-        self._recent.append(time.monotonic() - worker.began)
-        if len(self._recent) >= RECENT:
+        recent = self._recent
+        recent.append(now - worker.began)
+        if len(recent) >= RECENT:
             self._counted()
         if self._idle is not None:
             self._notice_idle()
+        return now
 
     async def _watch(self) -> None:
         """Warn if all slots are taken and none becomes free. Ends when one is free."""
         warned = False
         while self._in_progress >= self.concurrency:
-            finished = self._finished
+            finished = self._counted().count
             await trio.sleep(STUCK)
-            if finished == self._finished and not warned:
+            if finished == self._counted().count and not warned:
                 warned = True
                 log.warning("%s: all %d calls in progress run for over %g s", self._name, self.concurrency, STUCK)
         self._watched = False
@@ -322,18 +327,54 @@ class Running:
                 await self._waiting.park()
 
     async def _serve_plainly(self, worker: _Worker) -> None:
-        """Receive, run and reply until the socket is closed, with codec None."""
-        handler = self._handlers[""]
-        while True:
-            if self._receiver is not worker:
-                await self._turn(worker)
-            request = await self._rep.arecv()
-            self._requests += 1
-            if self.permits is not None and not self._permitted(request):
-                continue
-            self._start(worker, request, time.monotonic())
-            await _until_it_waits(self._answer_plainly(handler, request), self._pass_on, worker)
-            self._finish(worker)
+        """Receive, run and reply until the socket is closed, with codec None.
+
+        A handler that does not wait runs in this frame, without a coroutine around it. Replies to requests that were
+        received together are sent together.
+        """
+        handler, taken, clock = self._handlers[""], self._taken, time.monotonic
+        bare = not handler.two and not self._middleware
+        replies: list[tuple[Request, Payload]] = []
+        now = gathered = 0.0  # the time of the last look, and that from which on `replies` are gathered
+        try:
+            while True:
+                if self._receiver is not worker:
+                    await self._turn(worker)
+                    now = gathered = clock()
+                if not taken:  # no more than can run at once: further requests wait in the socket
+                    taken.extend(await self._rep.arecv_many(max(1, min(BURST, self.concurrency - self._in_progress))))
+                    now = gathered = clock()
+                request = taken.popleft()
+                self._requests += 1
+                if self.permits is None or self._permitted(request):
+                    worker.request = request
+                    worker.began = now
+                    self._in_progress += 1
+                    try:
+                        running = handler.call(request.body, None) if bare else self._call_plainly(handler, request)
+                        try:
+                            trap = running.send(None)
+                        except StopIteration as end:
+                            result = end.value
+                        else:
+                            if replies:
+                                self._send_all(replies)
+                            self._pass_on(worker)
+                            result = await _go_on(running, trap)
+                        if type(result) is not bytes and not isinstance(
+                            result, (bytes, bytearray, memoryview, type(None))
+                        ):
+                            raise TypeError(f"the reply is {type(result).__name__}, not bytes")
+                        replies += ((request, result or b""),)
+                    except BaseException as error:  # no reply can say so: the caller's timeout ends the call
+                        self._failures.count(self._failures.reply(error).kind)
+                    now = self._finish(worker)
+                if replies and (not taken or self._receiver is not worker or now - gathered > GATHERED):
+                    self._send_all(replies)
+                    gathered = now
+        finally:
+            if replies:
+                self._send_all(replies)
 
     def _permitted(self, request: Request) -> bool:
         """Return True if a call without a codec may run; else end its connection, as no reply can say so."""
@@ -344,26 +385,18 @@ class Running:
             return False
         return pipe is not None
 
-    async def _answer_plainly(self, handler: Handler, request: Request) -> None:
-        try:
-            if self._middleware:
-                calling = Calling(peer=request.pipe, service=self._name, body=request.body)
-                result = (await self._around(handler, calling)).body
-            else:
-                result = await handler.call(request.body, Calling(peer=request.pipe) if handler.two else None)
-            if type(result) is not bytes and not isinstance(result, (bytes, bytearray, memoryview, type(None))):
-                raise TypeError(f"the reply is {type(result).__name__}, not bytes")
-        except BaseException as error:  # there is no reply to say so with: the caller's timeout ends the call
-            self._failures.count(self._failures.reply(error).kind)
-            return
-        if await self._send(request, result or b""):
-            self._replies += 1
+    async def _call_plainly(self, handler: Handler, request: Request) -> Any:
+        if self._middleware:
+            calling = Calling(peer=request.pipe, service=self._name, body=request.body)
+            return (await self._around(handler, calling)).body
+        return await handler.call(request.body, Calling(peer=request.pipe))
 
     async def _serve(self, worker: _Worker) -> None:
         """Receive requests, with a codec: carry out notices, queue or run calls.
 
         Returns when the scope of `worker` was cancelled, before it has replied.
         """
+        taken = self._taken
         while worker.request is None:
             if self._queue and self._in_progress < self.concurrency:
                 request, call, deadline = self._queue.popleft()
@@ -372,9 +405,17 @@ class Running:
             else:
                 if self._receiver is not worker:
                     await self._turn(worker)
-                answering = self._accept(worker, await self._rep.arecv())
-            if answering is not None:
-                await _until_it_waits(answering, self._pass_on, worker)
+                if not taken:
+                    taken.extend(await self._rep.arecv_many(BURST))
+                answering = self._accept(worker, taken.popleft())
+            if answering is None:
+                continue
+            try:
+                trap = answering.send(None)
+            except StopIteration:
+                continue
+            self._pass_on(worker)
+            await _go_on(answering, trap)
 
     # Requests
 
@@ -447,6 +488,38 @@ class Running:
         self._failures.count(error.kind)
         return self._failures.encode(error, self.codec, self.limit)
 
+    def _send_at_once(self, request: Request, data: Payload) -> bool:
+        """Send a reply; return False, without a change, if `_send` has to wait, or to say why it cannot."""
+        try:
+            return request.reply_if_room(data)
+        except NngkitError:
+            return False
+
+    def _send_all(self, replies: list[tuple[Request, Payload]]) -> None:
+        """Send replies, and remove them from the list; those that have to wait for room in a task of their own."""
+        if len(replies) == 1 and self._send_at_once(*replies[0]):
+            waiting: list[tuple[Request, Payload]] = []
+        else:
+            try:
+                waiting = [replies[index] for index in self._rep.reply_many(replies)]
+            except NngkitError:  # `_send` says why
+                waiting = replies[:]
+        self._replies += len(replies) - len(waiting)
+        replies.clear()
+        if waiting:
+            self._in_progress += len(waiting)
+            self._background.start(self._send_waiting, waiting)
+
+    async def _send_waiting(self, waiting: list[tuple[Request, Payload]]) -> None:
+        try:
+            for request, data in waiting:
+                self._replies += await self._send(request, data)
+        except Closed as closed:
+            log.debug("%s: %s", self._name, closed)
+        finally:
+            self._in_progress -= len(waiting)
+            self._notice_idle()
+
     async def _refuse(self, request: Request, error: ErrorReply) -> None:
         await self._send(request, self._failed(error))
 
@@ -516,7 +589,8 @@ class Running:
         if worker.waits and self._forget_call(worker):
             worker.reply = reply
             return
-        await self._send(request, reply)
+        if not self._send_at_once(request, reply):
+            await self._send(request, reply)
         self._finish(worker)
 
     async def _around(self, handler: Handler, calling: Calling) -> Reply:
@@ -682,24 +756,19 @@ def _who(request: Request) -> str | None:
 
 
 @coroutine
-def _until_it_waits(
-    running: Coroutine[Any, Any, object], call: Callable[[_Worker], None], argument: _Worker
-) -> Generator[Any, Any, None]:
-    """Run a coroutine to its end; `call(argument)` when it first waits."""
-    resume: Callable[[Any], Any] = running.send
+def _go_on(running: Coroutine[Any, Any, Any], trap: Any) -> Generator[Any, Any, Any]:
+    """Run a coroutine that waits by `trap` to its end; return its result."""
     value: Any = None
     try:
-        trap = resume(value)
-        call(argument)
         while True:
+            resume: Callable[[Any], Any] = running.send
             try:
                 value = yield trap
-                resume = running.send
             except BaseException as error:  # the loop's, for the coroutine
                 value, resume = error, running.throw
             trap = resume(value)
-    except StopIteration:
-        return
+    except StopIteration as end:
+        return end.value
     finally:
         running.close()
         del value  # an error refers to this frame

@@ -35,40 +35,37 @@ class RetryBudget:
 
 
 class Balance:
-    """Retries that are left of a budget. `now`: seconds on one monotonic clock. Not thread-safe: one lock owns it."""
+    """Retries that are left of a budget. `now`: seconds on one monotonic clock. Not thread-safe: one lock owns it.
+
+    But a call that comes before `until` may be added to `calls` without that lock, in one step of the interpreter.
+    """
 
     def __init__(self, budget: RetryBudget, now: float) -> None:
         self._share = budget.share
         self._rate = self._reserve = budget.per_second
         self._at = now
         self._earned: deque[list[float]] = deque()  # [second in which they were earned, retries]
-        self._last = [0.0, 0.0]  # of `_earned`, the last one to which calls have added
-        self._from = self._until = 0.0  # its second
         self._sum = 0.0
+        self.calls = 0  # of the second before `until`, which have not earned yet
+        self.until = 0.0
 
     def call(self, now: float) -> None:
         """Note a call."""
-        if self._from <= now < self._until:  # it is done for every call
-            self._last[1] += self._share
-            self._sum += self._share
-        else:
-            self.put_back(now, self._share)
-            self._last = self._earned[-1]
-            self._from = self._last[0]
-            self._until = self._from + 1.0
+        if now >= self.until:
+            self._gather()
+            self._expire(now)
+            self.until = now // 1 + 1.0
+        self.calls += 1
 
     def put_back(self, now: float, retries: float = 1.0) -> None:
         """Add retries: those that were taken, and not needed."""
-        earned, second = self._earned, now // 1
-        if earned and earned[-1][0] == second:
-            earned[-1][1] += retries
-        else:
-            earned.append([second, retries])
-            self._expire(now)
-        self._sum += retries
+        self._gather()
+        self._add(now // 1, retries)
+        self._expire(now)
 
     def take(self, now: float) -> bool:
         """Take one retry; return False if there is none."""
+        self._gather()
         self._expire(now)
         self._reserve = min(self._rate, self._reserve + (now - self._at) * self._rate)
         self._at = now
@@ -81,19 +78,26 @@ class Balance:
             self._sum -= taken
             left -= taken
             if self._earned[0][1] <= 0:
-                self._drop_oldest()
+                self._earned.popleft()
         self._reserve = max(0.0, self._reserve - left)
         return True
 
+    def _gather(self) -> None:
+        """Add what the counted calls have earned."""
+        calls, self.calls = self.calls, 0
+        if calls:
+            self._add(self.until - 1.0, calls * self._share)
+
+    def _add(self, second: float, retries: float) -> None:
+        earned = self._earned
+        if earned and earned[-1][0] == second:
+            earned[-1][1] += retries
+        else:
+            earned.append([second, retries])
+        self._sum += retries
+
     def _expire(self, now: float) -> None:
         while self._earned and self._earned[0][0] < now - WINDOW:
-            self._sum -= self._drop_oldest()
+            self._sum -= self._earned.popleft()[1]
         if not self._earned:
             self._sum = 0.0  # without the rounding errors
-
-    def _drop_oldest(self) -> float:
-        """Remove the retries of one second; return their number."""
-        oldest = self._earned.popleft()
-        if oldest is self._last:
-            self._from = self._until = 0.0
-        return oldest[1]

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import CoroutineType
 from typing import Any, Final
 
 import trio
@@ -84,11 +85,11 @@ class Handler:
         self.plain = not self._async
         self.streams = inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
 
-    def call(self, body: Any, calling: Calling | None) -> Awaitable[Any]:
+    def call(self, body: Any, calling: Calling | None) -> Coroutine[Any, Any, Any]:
         """Run the handler; return its result. If cancelled, a plain function's thread runs on, and is abandoned."""
         if self._async:
-            made: Awaitable[Any] = self._function(body, calling) if self.two else self._function(body)
-            return made
+            made = self._function(body, calling) if self.two else self._function(body)
+            return made if type(made) is CoroutineType else _awaited(made)
         return self._in_thread(body, calling)
 
     async def _in_thread(self, body: Any, calling: Calling | None) -> Any:
@@ -129,6 +130,10 @@ async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimite
         return await function()
     [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=limiter)
     return await result if isinstance(result, Awaitable) else result
+
+
+async def _awaited(made: Awaitable[Any]) -> Any:
+    return await made
 
 
 def _boxed(function: Callable[[], Any]) -> list[Any]:

@@ -44,7 +44,7 @@ Place: TypeAlias = tuple[str, str]  # name and address: what a member is, over r
 TRUSTED: Final = 1.0
 """Seconds after a reply in which a suspect counts as up: shorter than the two surveys that make a suspect."""
 RECENT: Final = 256
-"""Replies whose times are counted together, which takes a third of the time."""
+"""Requests to a provider after which the times of its replies are counted together, in a quarter of the time."""
 RECHECK: Final = 0.1
 """Seconds between two checks of suspects."""
 DECAY: Final = 10.0
@@ -100,8 +100,9 @@ class Member:
     @property
     def times(self) -> Histogram:
         """Seconds from request to reply."""
-        self._times.add_many(self.recent)
-        self.recent.clear()
+        recent = self.recent[:]
+        self._times.add_many(recent)
+        del self.recent[: len(recent)]  # others may have been added meanwhile
         return self._times
 
     def observe(self, seconds: float, now: float) -> None:
@@ -134,6 +135,8 @@ def check_policy(policy: str) -> Policy:
 class Pool:
     """Members, and the choice among them. Not thread-safe: one lock owns it. `now`: seconds on one monotonic clock.
 
+    But a call of `only` may begin and end without that lock, in one step of the interpreter (_caller.py).
+
     salt   differs between clients: each connects to another subset if there are more than `most` providers
     most   members that are connected to
     """
@@ -163,7 +166,8 @@ class Pool:
         self._dirty = True
         self._recheck = float("inf")
         self._lanes: list[tuple[Rank, list[Member]]] = []  # usable members, in the order of their ranks
-        self._only: Member | None = None  # of them, if there is one
+        # what `choose` returns until something changes, whatever was tried; its replies leave nothing to decide
+        self.only: Member | None = None
         self._active: Rank | None = None
         self._failed: set[Rank] = set()  # lanes that were left because they had no usable member
         self._returning: tuple[Rank, float] | None = None  # a better lane that is usable again, and since when
@@ -190,7 +194,7 @@ class Pool:
         self._others.pop(place, None)
         if not accepted and state is not State.DOWN:
             self._others[place] = _Other(provider, state)
-        self._dirty = True
+        self._change()
         if member is None:
             if accepted:
                 member = self.members[place] = Member(provider, state, Health(self._ejection))
@@ -209,16 +213,22 @@ class Pool:
         """Remove a member that has left and has no calls in progress."""
         if self.members.get(member.place) is member:
             del self.members[member.place]
-            self._dirty = True
+            self._change()
 
     def connected(self, member: Member, connected: bool) -> None:
         """Note that the member's socket has connected, or lost its connection."""
         if member.connected != connected:
             member.connected = connected
-            self._dirty = True
+            self._change()
+
+    def _change(self) -> None:
+        self._dirty = True
+        self.only = None
 
     def begin(self, member: Member) -> None:
         """Count a call in progress."""
+        if not member.requests % RECENT:
+            _ = member.times
         member.outstanding += 1
         member.requests += 1
 
@@ -229,10 +239,7 @@ class Pool:
             if outcome == "error":
                 member.outcomes["error"] += 1
             member.last_reply = now
-            recent = member.recent
-            recent += (seconds,)
-            if len(recent) >= RECENT:
-                _ = member.times
+            member.recent += (seconds,)
             health = member.health
             health.failures = 0
             if self._policy == "latency":
@@ -248,7 +255,7 @@ class Pool:
                 member.observe(seconds, now)
             if member.health.failed() and self._may_eject():
                 member.health.eject(now)
-                self._dirty = True
+                self._change()
                 return True
         return False
 
@@ -268,8 +275,8 @@ class Pool:
         """Return the member for the next call: not in `tried`, unless no other is usable. None if none is usable."""
         if self._dirty or now >= self._recheck:
             self._rebuild(now)
-        if self._only is not None:
-            return self._only
+        if self.only is not None:
+            return self.only
         lanes = self._lanes
         if not lanes:
             return None
@@ -314,8 +321,9 @@ class Pool:
                 groups.setdefault(self._rank(member, now), []).append(member)
         self._lanes = sorted(groups.items(), key=lambda lane: lane[0])
         usable = [member for _, members in self._lanes for member in members]
-        self._only = usable[0] if len(usable) == 1 else None
         self._move(now)
+        if len(usable) == 1 and self._recheck == float("inf") and self._policy != "latency":
+            self.only = None if usable[0].health.ejections else usable[0]
 
     def _rank(self, member: Member, now: float) -> Rank:
         doubtful = False

@@ -200,9 +200,16 @@ class Question:
 
         For a task that answers many questions in one turn of its loop.
         """
+        return self.reply_if_room(data) or self._answers.drop(self._connection)
+
+    def reply_if_room(self, data: Payload) -> bool:
+        """Like ``reply_nowait``, but without room the reply is not dropped; ``areply`` can wait then."""
         answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
-        return self._answers.answer(self._connection, answer, soon=True) or self._answers.drop(self._connection)
+        if self._answers.answer(self._connection, answer, soon=True):
+            return True
+        self._answered = False
+        return False
 
     def loan(self, size: int) -> Loan:
         """Lend a writable buffer of ``size`` bytes, which is the reply when the block ends. See ``Push.loan``.
@@ -244,6 +251,28 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
 
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         super().__init__(**options)
+
+    def reply_many(self, replies: Sequence[tuple[Asked, Payload]]) -> list[int]:
+        """Send replies, those to one peer with one write; return the indexes of those without room.
+
+        For a task that answers many questions in one turn of its loop: ``areply`` can wait for room. Raises Closed.
+        """
+        answers: list[tuple[Connection, bytes]] = []
+        for question, data in replies:
+            question._answering()
+            connection = question._connection
+            plain = type(data) is bytes and connection.link is None
+            answers += ((connection, question._header + data if plain else question._message(data)),)
+        waiting: Sequence[int] = range(len(replies))
+        try:
+            waiting = self._answers.answer_all(answers)
+        finally:
+            for index in waiting:
+                replies[index][0]._answered = False
+        return [*waiting]
+
+    def _plain(self, out: list[Any]) -> list[Any]:
+        return out  # questions copy their bodies at the first use
 
     def _set_up(self) -> None:
         inbox, largest, question = self._inbox, self._largest, self._question
