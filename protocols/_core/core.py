@@ -25,7 +25,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -159,10 +159,11 @@ class Core:
     def _connected(self, stream: Any, descriptor: int | None, dialer: Dialer, link: Link | None) -> None:
         self._begin(stream, descriptor, dialer.address, dialer.address.url, dialer=dialer, link=link)
 
-    def _turned_away(self, where: str) -> None:
-        """Count a peer that was turned away unheard. Called without the lock."""
+    def _turned_away(self, peers: Sequence[str]) -> None:
+        """Count peers that were turned away unheard. Called without the lock."""
         with self.state.lock:
-            self.guard.cut(where, "turned away: its handshake could only fail, as many did")
+            for where in peers:
+                self.guard.cut(where, "turned away: its handshake could only fail, as many did")
 
     def _take_over(
         self, stream: Any, descriptor: int | None, listener: Listener, received: bytes, tls: Layer | None

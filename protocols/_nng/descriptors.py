@@ -6,10 +6,11 @@
     Index().find(local, remote)     the same, later and among any number of descriptors
     newcomer(path, dialed=True)     Unix: the only socket to ``path`` that is new since the last search
 
-A TCP socket is searched for at the lowest descriptor that was free before it was opened, then just below the lowest
-free one now, then among all of the process; a Unix socket among all. In a process with more than ``MOST`` descriptors
-they are not all searched for each. The descriptor belongs to NNG: it is polled, gets options that NNG does not offer,
-and is asked for its state. NNG reads. One that is not found costs speed, and the times of ``_peer_watch.py``.
+A TCP socket is searched for at the lowest descriptor that was free before it was opened, then where the last search has
+passed it, then just below the lowest free one now, then among all of the process; a Unix socket among all. In a process
+with more than ``MOST`` descriptors they are not all searched for each. The descriptor belongs to NNG: it is polled,
+gets options that NNG does not offer, and is asked for its state. NNG reads. One that is not found costs speed, and the
+times of ``_peer_watch.py``.
 
 Linux only, like /proc/self/fd and epoll. May not know: NNG, connections.
 """
@@ -31,6 +32,7 @@ from typing import Any, Final, Literal, TypeVar
 
 Answer = TypeVar("Answer")
 HostPort = tuple[str, int]  # host as inet_ntop writes it, port
+Ends = tuple[HostPort, HostPort]  # of a TCP connection, the local one first
 
 ESTABLISHED, SYN_RECEIVED = 1, 3  # of the kernel's states of TCP
 BACKLOG: Final = 4_096  # the most that Linux allows by default (net.core.somaxconn)
@@ -43,6 +45,9 @@ one_at_a_time: Final = threading.Lock()  # held while a Unix socket is created, 
 
 Kind = tuple[bytes, bool]  # of a Unix socket: its path, and whether it dialed
 
+# TCP connections that the last search among all has passed. Of 1,000 that are dialed at once none has the expected
+# descriptor, and a search for each took seconds of CPU: the dialers gave up, and the listener took them for hostile.
+_passed: dict[Ends, int] = {}
 _known: dict[int, Kind | None] = {}  # by inode; None: not a Unix stream
 _seen: dict[Kind, set[int]] = {}  # inodes seen before
 MOST_PATHS: Final = 1024  # paths in `_seen`; after a reset the next connection at each path is not found
@@ -53,16 +58,27 @@ def by_names(local: HostPort, remote: HostPort, expected: int | None = None) -> 
 
     ``expected``: the result of ``lowest_free`` before the connection was opened.
     """
+    global _passed
     names = local, remote
 
     def fits(one: sockets.SocketType) -> bool:
         return _names(one) == names
 
-    if expected is not None and ask(expected, fits):
-        return expected
+    for number in (expected, _passed.pop(names, None)):
+        if number is not None and ask(number, fits):
+            return number
     free = lowest_free()
     near = () if free is None else range(free - 1, max(-1, free - 1 - NEAR), -1)
-    return next((number for number in itertools.chain(near, _all()) if ask(number, fits)), None)
+    number = next((number for number in near if ask(number, fits)), None)
+    if number is None:
+        _passed = _search(limited=True)
+        number = _passed.pop(names, None)
+    return number
+
+
+def _search(*, limited: bool) -> dict[Ends, int]:
+    """Return the descriptors of all TCP connections by their ends."""
+    return {ends: number for number in _all(limited=limited) if (ends := ask(number, _names))}
 
 
 class Index:
@@ -72,7 +88,7 @@ class Index:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[HostPort, HostPort], int] = {}
+        self._numbers: dict[Ends, int] = {}
         self._next = 0.0  # time.monotonic() from which it may be made again
 
     def find(self, local: HostPort, remote: HostPort) -> int | None:
@@ -81,7 +97,7 @@ class Index:
         number = self._numbers.get(names)
         begun = time.monotonic()
         if number is None and begun >= self._next:
-            self._numbers = {found: number for number in _all(limited=False) if (found := ask(number, _names))}
+            self._numbers = _search(limited=False)
             self._next = begun + 20 * (time.monotonic() - begun)
             number = self._numbers.get(names)
         # it may have been closed since, and another file may have its number
@@ -230,7 +246,7 @@ def _kind(one: sockets.SocketType) -> Kind | None:
     return (_path(ours), False) if ours else (_path(theirs), True)
 
 
-def _names(one: sockets.SocketType) -> tuple[HostPort, HostPort] | None:
+def _names(one: sockets.SocketType) -> Ends | None:
     """Return both ends of a TCP connection, the local one first; None for other sockets."""
     local, remote = _host_port(one.getsockname()), _host_port(one.getpeername())
     return None if local is None or remote is None else (local, remote)

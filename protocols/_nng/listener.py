@@ -11,7 +11,7 @@ import socket as sockets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar, Final
 
@@ -44,11 +44,12 @@ NO_DESCRIPTORS: Final = lib.NNG_ENOFILES
 ACCEPT_PAUSE: Final = 0.05
 # seconds for the lookup of a name to listen at: a server that is up answers in milliseconds
 LOOKUP: Final = 2.0
-# seconds between two looks at the connections that wait, while they are screened: many at a time seldom, as each look
-# interrupts the threads that serve, and as a peer that leaves soon has left by then
-SCREEN_PERIOD: Final = 0.05
-SCREENED: Final = 1024  # connections that one look takes at most, and ...
-LET_IN: Final = 8  # ... those of them that are accepted
+# seconds between two looks at the connections that wait, while they are screened: few at a time, as the threads that
+# serve wait for the interpreter and for a core meanwhile. Twice as many after a look that found none, at most ...
+SCREEN_PERIOD: Final = 0.002
+CALM_PERIOD: Final = 0.016  # ... so many
+SCREENED: Final = 6  # connections that one look takes; twice as many after one that left some, at most ...
+MOST_SCREENED: Final = 64  # ... so many
 CHOICES: Final = 8  # tries to find a port that is free at all addresses of a name
 
 _lines = LogLines()
@@ -65,7 +66,7 @@ class Listener:
     stream; ``descriptor`` is None if unknown. WebSocket listeners of one process may share host and port and differ in
     path. The first of them then accepts all streams. When the request was read, ``listener_for`` finds the listener of
     its path, and ``handed_off(stream, descriptor, listener, bytes read, TLS)`` of that one is called. While too many
-    handshakes fail, ``turned_away(address)`` is told of each peer whose connection was closed after one look at it.
+    handshakes fail, ``turned_away(addresses)`` is told of peers whose connections were closed after one look at them.
     """
 
     inproc: ClassVar[dict[str, Listener]] = {}
@@ -79,7 +80,7 @@ class Listener:
         accepted: Callable[[Any, int | None, Listener], None],
         handed_off: Callable[[Any, int | None, Listener, bytes, Layer | None], None],
         ipc_mode: int | None = None,
-        turned_away: Callable[[str], None] = lambda where: None,
+        turned_away: Callable[[Sequence[str]], None] = lambda peers: None,
     ) -> None:
         self.address = address
         self.accepted = accepted
@@ -206,10 +207,11 @@ class Listener:
                 break
         return 1 / A_SECOND if self._waiting else None
 
-    def turn_away(self, where: str) -> None:
-        """Count a connection that was closed after one look at it."""
-        self.pace.failed(time.monotonic())
-        self._turn_away(where)
+    def turn_away(self, peers: Sequence[str]) -> None:
+        """Count connections that were closed after one look at them, by their addresses."""
+        if peers:
+            self.pace.turned_away(len(peers), time.monotonic())
+            self._turn_away(peers)
 
     @property
     def shares(self) -> bool:
@@ -284,6 +286,8 @@ class Port(Owner):
         self._aio: Any = None
         self._alarm: Alarm | None = None
         self._short = False  # of descriptors: the last accept failed for want of one
+        self._screened = SCREENED  # connections that the next look takes ...
+        self._pause = SCREEN_PERIOD  # ... in so many seconds
         try:
             url = address.stream if number is None else address.at(spelled(number, address), number_of_port)
         except OSError as error:  # the zone of an IPv6 address
@@ -309,8 +313,9 @@ class Port(Owner):
             if self._path is not None:
                 self._file = unix_paths.identity(self._path)
         self._place = expected if address.ported else None  # where its descriptor is likely found
+        self._number = self.number_bound() or 0
         if self._place is not None:
-            descriptors.raise_backlog(self.number_bound() or 0, self._place)
+            descriptors.raise_backlog(self._number, self._place)
 
     def __repr__(self) -> str:
         return f"<Port {self.number} {self._address.url}>"
@@ -416,7 +421,7 @@ class Port(Owner):
     def _again(self) -> float | None:
         if not self._closed and self._screens():
             self._screen()
-            return SCREEN_PERIOD
+            return self._pause
         self._post()
         return None
 
@@ -434,11 +439,10 @@ class Port(Owner):
 
     def _screen(self) -> None:
         """Accept the connections that wait, but close those that can only fail. On the alarm thread."""
-        port = self.number_bound()
-        if port is None or self._place is None:
+        if self._place is None:
             return
         accepted: list[tuple[sockets.socket, bytes]] = []
-        descriptors.ask_listener(port, self._place, lambda one: self._look(one, accepted))
+        descriptors.ask_listener(self._number, self._place, lambda one: self._look(one, accepted))
         for one, said in accepted:
             members = self.members
             if self._closed or not members:
@@ -461,24 +465,35 @@ class Port(Owner):
     def _look(self, listening: sockets.SocketType, accepted: list[tuple[sockets.socket, bytes]]) -> bool:
         """Accept what waits at NNG's socket; close what can only fail. Returns True."""
         tls, web = self._address.tls, self._address.web
+        members, now = self.members, time.monotonic()
+        room = min((one.pace.room(now) for one in members), default=0)
+        turned_away: list[str] = []
+        taken = 0
         # a copy of the descriptor, which must not outlive this call: the port would stay taken
         with sockets.socket(fileno=os.dup(listening.fileno())) as own:
             own.setblocking(False)  # as it is
-            for _ in range(SCREENED):
+            while taken < self._screened and len(accepted) < room:
                 try:
-                    one, name = own.accept()
+                    peer, name = own.accept()
                 except OSError:  # nothing waits, or it has left, or no descriptor is left
+                    self._screened = SCREENED
                     break
-                said = descriptors.peek(one)
-                if descriptors.has_left(one) or (said is not None and hopeless(said, tls=tls, web=web)):
-                    one.close()
-                    for member in self.members[:1]:
-                        member.turn_away(f"{self._address.scheme}://{shown(name)}")
+                taken += 1
+                said = b"" if descriptors.has_left(peer) else descriptors.peek(peer)
+                if said is not None and hopeless(said, tls=tls, web=web):
+                    peer.close()
+                    turned_away.append(f"{self._address.scheme}://{shown(name)}")
                     continue
                 # a whole hello is read here: no thread of NNG waits for it
-                accepted.append((one, said if said is not None and len(said) == 8 and not (tls or web) else b""))
-                if len(accepted) == LET_IN:
-                    break
+                accepted.append((peer, said if said is not None and len(said) == 8 and not (tls or web) else b""))
+            else:
+                if taken == self._screened:
+                    self._screened = min(2 * taken, MOST_SCREENED)
+        self._pause = SCREEN_PERIOD if taken else min(2 * self._pause, CALM_PERIOD)
+        for one in members:
+            one.pace.let_in(len(accepted))
+        for one in members[:1]:
+            one.turn_away(turned_away)
         return True
 
     def close(self) -> None:

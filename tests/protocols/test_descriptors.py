@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import socket
 import threading
@@ -12,6 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,6 +58,23 @@ def test_a_tcp_connection_is_found_by_its_two_ends(host: str, others: list[socke
         names = dialed.getsockname()[:2], dialed.getpeername()[:2]
         dialed.close()
         assert _descriptors.by_names(*names) is None
+
+
+def far_away(one: socket.socket) -> socket.socket:
+    """Return the socket at a descriptor that is never near the lowest free one, whatever other threads open."""
+    number = fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 500)
+    one.close()
+    return socket.socket(fileno=number)
+
+
+def test_one_search_passes_all_that_were_connected_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = Mock(wraps=_descriptors._all)
+    monkeypatch.setattr(_descriptors, "_all", searched)
+    with ExitStack() as stack:
+        ends = [stack.enter_context(far_away(one)) for _ in range(8) for one in tcp_pair(stack)]
+        for one in ends:
+            assert _descriptors.by_names(one.getsockname(), one.getpeername()) == one.fileno()
+        assert searched.call_count == 1
 
 
 def test_a_datagram_socket_between_the_same_ends_is_ignored() -> None:
@@ -167,12 +184,7 @@ def test_a_listener_lets_more_connections_wait(others: list[socket.socket]) -> N
 def test_any_number_of_descriptors_is_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_descriptors, "MOST", 4)
     with ExitStack() as stack:
-        ends = list[socket.socket]()
-        for low in itertools.chain(*(tcp_pair(stack) for _ in range(3))):
-            # Never near the lowest free descriptor, whatever other threads of the process open and close.
-            far = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 500)
-            ends.append(stack.enter_context(socket.socket(fileno=far)))
-            low.close()
+        ends = [stack.enter_context(far_away(one)) for _ in range(3) for one in tcp_pair(stack)]
         index = _descriptors.Index()
         for one in ends:
             names = one.getsockname(), one.getpeername()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.protocols import TLS, Rep, Req
-from nngkit.protocols._nng.pace import A_SECOND, AT_ONCE, Pace, hopeless
+from nngkit.protocols._nng.pace import A_SECOND, AT_ONCE, BURST, GROWTH, LET_IN, MOST_LET_IN, Pace, hopeless
 from nngkit.testing import eventually
 from tests.protocols.wires import WAIT
 
@@ -37,6 +37,37 @@ def test_a_clock_that_stands_changes_nothing() -> None:
         assert not pace.exceeded(10.0)
     pace.failed(9.0)
     assert pace.exceeded(9.0)
+
+
+def let_in(pace: Pace, seconds: float, failing: float | None, wanted: int = 1 << 20) -> list[float]:
+    """Return when looks, one every 2 ms, let in the `wanted` peers, of which one fails every `failing` seconds."""
+    times, now, last = list[float](), 1.0, 1.0
+    while now < 1.0 + seconds and len(times) < wanted:
+        if failing is not None and now - last >= failing:
+            pace.failed(now)
+            last = now
+        count = min(pace.room(now), wanted - len(times))
+        pace.let_in(count)
+        times += [now - 1.0] * count
+        now += 0.002
+    return times
+
+
+@given(st.floats(0.002, GROWTH - 0.002))
+def test_no_more_are_let_in_while_some_of_them_fail(failing: float) -> None:
+    assert 2 * LET_IN - 1 <= len(let_in(Pace(), 2.0, failing)) <= BURST + 2 * LET_IN
+
+
+@given(st.floats(GROWTH, 1.0))
+def test_a_failure_ends_the_growth(failing: float) -> None:
+    pace = Pace()
+    assert len(let_in(pace, 2.0, failing)) <= 2 * MOST_LET_IN + BURST * MOST_LET_IN / LET_IN
+    pace.failed(4.0)
+    assert pace.room(4.0) <= BURST
+
+
+def test_a_thousand_honest_peers_are_let_in_within_a_second_or_so() -> None:
+    assert let_in(Pace(), 2.0, None, 1000)[999] < 1.1
 
 
 @pytest.mark.parametrize(
