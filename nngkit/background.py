@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import trio
 
@@ -121,7 +121,8 @@ class WakeUp:
 class Background:
     """Tasks that end with an `async with` block. `open` and `close` are called by the same task.
 
-    A cancellation from outside reaches the body alone; the tasks run until `end` or `close`.
+    It is such a block itself: `async with Background() as tasks`. A cancellation from outside reaches the body alone;
+    the tasks run until `end` or `close`.
     """
 
     def __init__(self) -> None:
@@ -139,6 +140,15 @@ class Background:
     def ended(self, why: str) -> Exception:
         """Return the error for waiters of an object that has ended: that of the task that failed, else Closed."""
         return self._failure or Closed(why)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(kind, value, traceback)
 
     async def open(self) -> None:
         """Open the nursery, in `__aenter__`. The same task must call `close`."""

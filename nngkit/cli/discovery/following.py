@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from nngkit.background import Background
 from nngkit.cli.discovery.daemons import settings_of
 from nngkit.cli.discovery.watched import Watched
 from nngkit.cli.tls import tls_or_variables
@@ -112,17 +113,10 @@ async def following(
     settings = settings_of(arguments)
     tls = tls_or_variables(arguments, settings.certificates, "dial", *settings.daemons)
     timeout = max(arguments.timeout, LOOK)
-    raised: Exception | None = None
     async with (
         Resolver(settings.daemons, domain=settings.domain, timeout=timeout, tls=tls) as resolver,
-        trio.open_nursery() as nursery,
+        Background() as tasks,
     ):
         follow = Following(resolver, arguments.name, say, on_event)
-        nursery.start_soon(follow.run)
-        try:
-            yield follow
-        except Exception as error:  # unwrapped: callers handle it by its class
-            raised = error
-        nursery.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
+        tasks.start(follow.run)
+        yield follow

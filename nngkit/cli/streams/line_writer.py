@@ -24,6 +24,8 @@ from typing import Final
 
 import trio
 
+from nngkit.background import Background
+
 PATIENCE: Final = 1.0  # seconds that a stalled reader may delay the end
 SLICE: Final = 1 << 20  # bytes passed to the thread at once: they are lost if it hangs
 
@@ -102,27 +104,12 @@ async def printed(lines: LineWriter) -> AsyncIterator[None]:
 
     Errors are raised unwrapped, not in a nursery's group: callers handle BrokenPipeError.
     """
-    failed: OSError | None = None
-    raised: Exception | None = None
-    async with trio.open_nursery() as nursery:
-
-        async def write() -> None:
-            nonlocal failed
-            try:
-                await lines.write_all()
-            except OSError as error:
-                failed = error
-                nursery.cancel_scope.cancel()
-
-        nursery.start_soon(write)
+    async with Background() as tasks:
+        tasks.start(lines.write_all)
         try:
             yield
-        except Exception as error:
-            raised = error
-        await lines.finish(PATIENCE)
-        nursery.cancel_scope.cancel()
-    if failed is not None or raised is not None:
-        raise failed or raised  # type: ignore[misc]
+        finally:
+            await lines.finish(PATIENCE)
 
 
 async def every(seconds: float, show: Callable[[], object]) -> None:

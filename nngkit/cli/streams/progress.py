@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from nngkit.background import Background
+
 WIDTH = 20
 PATIENCE = 0.2  # seconds that a stalled terminal may delay the end
 TICK = 0.1  # seconds between two drawings
@@ -58,17 +60,12 @@ async def drawn(text: Callable[[], str]) -> AsyncIterator[None]:
     async def draw(line: str) -> None:
         await trio.to_thread.run_sync(write, line, abandon_on_cancel=True)
 
-    failed: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(show)
+    async with Background() as tasks:
+        tasks.start(show)
         try:
             yield
-        except Exception as error:  # raised unwrapped, not in the nursery's group
-            failed = error
         finally:
-            nursery.cancel_scope.cancel()
+            tasks.end()
             ended = True
             with trio.move_on_after(PATIENCE, shield=True):
                 await draw("")
-    if failed is not None:
-        raise failed

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from nngkit.background import Background
 from nngkit.cli.streams import notify
 
 
@@ -16,23 +17,16 @@ async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
     Errors of `work` are raised unwrapped, not in a nursery's group: callers handle BrokenPipeError.
     """
     code = 0
-    failed: Exception | None = None
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with trio.open_nursery() as nursery:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, trio.CancelScope() as scope:
 
-            async def cancel_on_signal() -> None:
-                nonlocal code
-                async for number in signals:
-                    notify.stopping()
-                    code = 128 + number
-                    nursery.cancel_scope.cancel()
+        async def cancel_on_signal() -> None:
+            nonlocal code
+            async for number in signals:
+                notify.stopping()
+                code = 128 + number
+                scope.cancel()
 
-            nursery.start_soon(cancel_on_signal)
-            try:
-                await work()
-            except Exception as error:
-                failed = error
-            nursery.cancel_scope.cancel()
-    if failed is not None:
-        raise failed
+        async with Background() as tasks:
+            tasks.start(cancel_on_signal)
+            await work()
     return code
