@@ -12,6 +12,7 @@ bytes, and two zero bytes. Over WebSocket the subprotocol names the listener: ``
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -179,14 +180,15 @@ def diagnose(seen: Seen, mine: str | None) -> Diagnosis:
     if seen.address.tls:
         findings.append(_tls(seen))
     peer = None
-    if seen.upgrades or seen.greeting or seen.answer or seen.closed or not _problems(findings):
+    if seen.upgrades or seen.greeting or seen.answer or seen.closed or not problems(findings):
         found, peer = _websocket(seen, mine) if seen.address.transport == "ws" else _hello(seen, mine)
         findings.append(found)
-    worst = [finding.code for finding in _problems(findings)]
+    worst = [finding.code for finding in problems(findings)]
     return Diagnosis(tuple(findings), peer, 0 if not worst else 4 if worst == ["silent"] else 1)
 
 
-def _problems(findings: list[Finding]) -> list[Finding]:
+def problems(findings: Iterable[Finding]) -> list[Finding]:
+    """Return those that are problems."""
     return [finding for finding in findings if finding.level == "problem"]
 
 
@@ -195,34 +197,32 @@ def _no_connection(seen: Seen) -> Finding:
     where = f"{address.host}:{address.port}" if address.port else address.path
     match seen.connected:
         case Connected.NOT_FOUND:
-            return _problem(
-                "host-not-found", f"there is no host {address.host!r} ({seen.detail})", "check its spelling"
-            )
+            return problem("host-not-found", f"there is no host {address.host!r} ({seen.detail})", "check its spelling")
         case Connected.REFUSED if address.transport == "ipc":
-            return _problem(
+            return problem(
                 "stale-socket", f"{where} exists without a listener", "the listener has ended: start it again"
             )
         case Connected.REFUSED:
             advice = "start the listener first, or check the port"
             if address.port:
                 advice += "; a listener at 127.0.0.1 accepts only its own machine, one at 0.0.0.0 all"
-            return _problem("refused", f"no listener at {where}", advice)
+            return problem("refused", f"no listener at {where}", advice)
         case Connected.MISSING:
-            return _problem(
+            return problem(
                 "no-socket", f"{where}: no such file", "start the listener first; use an absolute path: ipc:///"
             )
         case Connected.DENIED:
-            return _problem("denied", f"{where}: permission denied", "dialing needs write permission on the socket")
+            return problem("denied", f"{where}: permission denied", "dialing needs write permission on the socket")
         case Connected.TOO_LONG:
-            return _problem(
+            return problem(
                 "path-too-long", f"the path of a socket has at most {MOST_PATH} bytes", "choose a shorter one"
             )
         case Connected.TIMED_OUT:
-            return _problem(
+            return problem(
                 "no-answer", f"{where} does not respond", "the host is down, or a firewall drops the packets"
             )
         case _:
-            return _problem("unreachable", f"{where} cannot be reached: {seen.detail}", "there is no route to it")
+            return problem("unreachable", f"{where} cannot be reached: {seen.detail}", "there is no route to it")
 
 
 def _tls(seen: Seen) -> Finding:
@@ -236,7 +236,7 @@ def _tls(seen: Seen) -> Finding:
         case None:
             return _handshake(seen, trouble)
         case code if code in UNKNOWN_AUTHORITY:
-            return _problem(
+            return problem(
                 "tls-unknown-authority",
                 f"the listener's certificate is not issued by the given authority ({trouble.text})",
                 "give the issuer's certificate as --cacert",
@@ -244,50 +244,50 @@ def _tls(seen: Seen) -> Finding:
         case code if code in (NOT_YET, EXPIRED):
             expired = code == EXPIRED
             what = "has expired" if expired else "is not valid yet"
-            return _problem(
+            return problem(
                 "tls-expired" if expired else "tls-not-yet", f"the listener's certificate {what}", "renew it"
             )
         case code if code in (WRONG_NAME, WRONG_IP):
-            return _problem(
+            return problem(
                 "tls-name",
                 f"the listener's certificate is for another name ({trouble.text})",
                 "dial that name, or set --server-name",
             )
         case _:
-            return _problem("tls-certificate", f"the listener's certificate is rejected: {trouble.text}", None)
+            return problem("tls-certificate", f"the listener's certificate is rejected: {trouble.text}", None)
 
 
 def _handshake(seen: Seen, trouble: TlsTrouble) -> Finding:
     reason = trouble.reason
     if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
         plain = seen.address.url.replace("tls+tcp", "tcp").replace("wss", "ws")
-        return _problem("no-tls", "the listener does not speak TLS", f"dial {plain}")
+        return problem("no-tls", "the listener does not speak TLS", f"dial {plain}")
     if "UNKNOWN_CA" in reason or "BAD_CERTIFICATE" in reason or "CERTIFICATE_EXPIRED" in reason:
-        return _problem(
+        return problem(
             "tls-client-certificate-refused",
             f"the listener rejects the certificate shown ({reason})",
             "give one of its authority as --cert",
         )
     if reason == "CLOSED" and not trouble.spoke:
         advice = "it may not be a TLS listener, or may require a certificate (--cert and --key)"
-        return _problem("tls-closed", "the connection is closed in the TLS handshake", advice)
+        return problem("tls-closed", "the connection is closed in the TLS handshake", advice)
     if not seen.shown and ("ALERT" in reason or reason == "CLOSED"):
-        return _problem(
+        return problem(
             "tls-client-certificate",
             f"the listener ends the handshake ({reason}): most likely it requires a certificate",
             "give --cert and --key",
         )
     if reason == "CLOSED":
-        return _problem(
+        return problem(
             "tls-client-certificate-refused",
             "the listener ends the handshake: most likely it rejects the certificate shown",
             "give one of its authority as --cert",
         )
     if reason == "SILENT":
-        return _problem(
+        return problem(
             "tls-silent", "no response to the TLS handshake", "it may not be a TLS listener: try without TLS"
         )
-    return _problem("tls-handshake", f"the TLS handshake failed: {trouble.text}", None)
+    return problem("tls-handshake", f"the TLS handshake failed: {trouble.text}", None)
 
 
 def _hello(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
@@ -297,25 +297,25 @@ def _hello(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
         if reserved == 0:
             peer = NAMES.get(number)
             if peer is None:
-                return _problem("unknown-protocol", f"unknown scalability protocol: {number}", None), None
+                return problem("unknown-protocol", f"unknown scalability protocol: {number}", None), None
             return _meeting(peer, mine), peer
     said = greeting or seen.answer
     if said.startswith(b"HTTP/"):
         advice = "for a WebSocket listener dial ws:// (or wss://) with its path"
-        return _problem("http", "it is an HTTP server", advice), None
+        return problem("http", "it is an HTTP server", advice), None
     if said.startswith(ZEROMQ):
         advice = "ZeroMQ's protocols are not compatible with these"
-        return _problem("zeromq", "it is a ZeroMQ socket", advice), None
+        return problem("zeromq", "it is a ZeroMQ socket", advice), None
     if seen.speaks_tls or (said[:2] in (b"\x15\x03", b"\x16\x03") and not seen.address.tls):
-        return _problem("tls-wanted", "it is a TLS server", "dial tls+tcp:// (or wss://)"), None
+        return problem("tls-wanted", "it is a TLS server", "dial tls+tcp:// (or wss://)"), None
     if said:
         shown = ascii(said[:32].decode("latin-1"))
-        return _problem("not-sp", f"not a scalability protocol: it sends {shown}", None), None
+        return problem("not-sp", f"not a scalability protocol: it sends {shown}", None), None
     if seen.closed:
         what = "it accepts connections and closes them at once"
-        return _problem("closed", what, "another program than an SP peer, or a proxy without a backend"), None
+        return problem("closed", what, "another program than an SP peer, or a proxy without a backend"), None
     what = "it accepts connections and sends no greeting, as an SP peer would"
-    return _problem("silent", what, "another program, or an SP peer that is stopped or out of descriptors"), None
+    return problem("silent", what, "another program, or an SP peer that is stopped or out of descriptors"), None
 
 
 def _websocket(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
@@ -326,20 +326,20 @@ def _websocket(seen: Seen, mine: str | None) -> tuple[Finding, str | None]:
     statuses = {upgrade.status for upgrade in seen.upgrades}
     path = seen.address.path
     if 404 in statuses:
-        return _problem(
+        return problem(
             "ws-path",
             f"it is an HTTP server without a WebSocket at {path} (404)",
             "dial exactly the host and path of the listener's URL",
         ), None
     if statuses & {400, 426, 501}:
-        return _problem("ws-protocol", "it is a WebSocket server without scalability protocols (400)", None), None
+        return problem("ws-protocol", "it is a WebSocket server without scalability protocols (400)", None), None
     numbers = sorted(status for status in statuses if status is not None)
     if numbers:
-        return _problem("http", f"it is an HTTP server without a WebSocket at {path} ({numbers[0]})", None), None
+        return problem("http", f"it is an HTTP server without a WebSocket at {path} ({numbers[0]})", None), None
     if seen.greeting.startswith(b"\0SP\0"):
         plain = "tls+tcp" if seen.address.tls else "tcp"
         where = f"{plain}://{seen.address.host}:{seen.address.port}"
-        return _problem("no-ws", "it is an SP peer without WebSocket", f"dial {where}"), None
+        return problem("no-ws", "it is an SP peer without WebSocket", f"dial {where}"), None
     return _hello(seen, mine)
 
 
@@ -348,17 +348,18 @@ def _meeting(peer: str, mine: str | None) -> Finding:
     if mine is None or mine == fits:
         return Finding("ok", "peer", f"a {peer.upper()} listens there, for a {fits.upper()}")
     if {mine, peer} == {"pair0", "pair1"}:
-        return _problem(
+        return problem(
             "pair-version",
             f"a {peer.upper()} listens there, which is not compatible with a {mine.upper()}",
             f"use {fits}: nanomsg and nanocat have pair0 only, NNG has both",
         )
-    return _problem(
+    return problem(
         "mismatch",
         f"a {peer.upper()} listens there, and a {mine.upper()} connects only to a {PEERS[mine].upper()}",
         f"use a {fits}, or check the address",
     )
 
 
-def _problem(code: str, what: str, advice: str | None) -> Finding:
+def problem(code: str, what: str, advice: str | None) -> Finding:
+    """Return a finding of that level."""
     return Finding("problem", code, what, advice)

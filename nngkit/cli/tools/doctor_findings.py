@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nngkit.cli.diagnosis import Address, Connected, Diagnosis, Finding, Seen, diagnose
+from nngkit.cli.diagnosis import Address, Connected, Finding, Seen, diagnose, problem, problems
 from nngkit.discovery.provider import RoundFigures, State, Status
 
 Metrics = dict[tuple[str, str], float]  # by name and labels
@@ -82,7 +82,7 @@ def clocks(offsets: Mapping[str, float]) -> list[Finding]:
             way = "ahead of" if ahead > 0 else "behind"
             harm = "passes may be refused" if abs(ahead) > VALIDITY else "times of logs and records mislead"
             what = f"the clock of {whose} is {_span(abs(ahead))} {way} this one: {harm}"
-            found.append(_problem("clock", what, "run an NTP client on both machines (chronyc tracking)"))
+            found.append(problem("clock", what, "run an NTP client on both machines (chronyc tracking)"))
     return capped(found) or ([_ok("clock", f"{len(offsets)} clocks are within {SKEW:g} s")] if offsets else [])
 
 
@@ -117,13 +117,13 @@ def _silent(view: View) -> list[Finding]:
     for row in view.rows:
         if row.state is State.SUSPECT and row.pipes:
             what = f"{_named(row)} is connected to {view.address}, and has missed {row.misses} surveys"
-            found.append(_problem("half-open", what, "its process is stopped or blocked: see its log, restart it"))
+            found.append(problem("half-open", what, "its process is stopped or blocked: see its log, restart it"))
     return found
 
 
 def _loopback(view: View) -> list[Finding]:
     return [
-        _problem(
+        problem(
             "loopback-published",
             f"{_named(row)} is published to all callers of {view.address}, and only its own machine can dial it",
             "have it listen at an address of the network (--listen tcp://0.0.0.0:PORT, or NNGKIT_SERVICE_HOST)",
@@ -148,7 +148,7 @@ def _disagreements(found: Sequence[View]) -> list[Finding]:
                     state = "unknown" if theirs is None else theirs.state.value
                     what = f"{_named(row)} is up at {one.address}, and {state} at {other.address}"
                     advice = "give it both daemons (--discovery), and check that it can connect to them"
-                    differ.append(_problem("disagree", what, advice))
+                    differ.append(problem("disagree", what, advice))
     return differ
 
 
@@ -161,24 +161,24 @@ def published(row: Status, seen: Seen, *, only_loopback: bool) -> Finding | None
     match seen.connected:
         case Connected.NOT_FOUND:
             what = f"{named} has a host name that has no address here ({seen.detail})"
-            return _problem("unresolved", what, "publish a numeric address, or add the name to the DNS of callers")
+            return problem("unresolved", what, "publish a numeric address, or add the name to the DNS of callers")
         case Connected.REFUSED if only_loopback:
             what = f"{named} is published, and its port listens at 127.0.0.1 alone"
-            return _problem("loopback-only", what, "have it listen at the published address, or at 0.0.0.0")
+            return problem("loopback-only", what, "have it listen at the published address, or at 0.0.0.0")
         case Connected.REFUSED:
             what = f"{named} answers its daemon, and nothing listens at its address"
-            return _problem("refused", what, "it is published under a wrong host or port: compare NNGKIT_SERVICE_PORT")
+            return problem("refused", what, "it is published under a wrong host or port: compare NNGKIT_SERVICE_PORT")
         case Connected.TIMED_OUT:
             what = f"{named} answers its daemon, and connections to its address time out"
-            return _problem("firewall", what, "a firewall drops the packets: admit its port, or listen at another")
+            return problem("firewall", what, "a firewall drops the packets: admit its port, or listen at another")
         case Connected.YES if not (seen.greeting or seen.address.tls or seen.address.transport == "ws"):
-            worst = _problems(diagnose(seen, None))
+            worst = problems(diagnose(seen, None).findings)
             code = "half-open" if worst and worst[0].code == "silent" else worst[0].code if worst else ""
-            return _problem(code, f"{named}: {worst[0].what}", worst[0].advice) if worst else None
+            return problem(code, f"{named}: {worst[0].what}", worst[0].advice) if worst else None
         case Connected.YES:
             return None
         case _:
-            return _problem("unreachable", f"{named} cannot be reached: {seen.detail}", "check routes and firewalls")
+            return problem("unreachable", f"{named} cannot be reached: {seen.detail}", "check routes and firewalls")
 
 
 def unprotected(seen: Iterable[Seen]) -> list[Finding]:
@@ -192,10 +192,10 @@ def unprotected(seen: Iterable[Seen]) -> list[Finding]:
 
 def no_daemon(address: str, error: str, seen: Seen) -> Finding:
     """Return why a daemon did not answer."""
-    worst = _problems(diagnose(seen, "req"))
+    worst = problems(diagnose(seen, "req").findings)
     if worst:
-        return _problem("no-daemon", f"no discovery daemon answers at {address}: {worst[0].what}", worst[0].advice)
-    return _problem("no-daemon", f"no discovery daemon answers at {address}: {error}", None)
+        return problem("no-daemon", f"no discovery daemon answers at {address}: {worst[0].what}", worst[0].advice)
+    return problem("no-daemon", f"no discovery daemon answers at {address}: {error}", None)
 
 
 def ends(whose: str, until: float, now: float, since: float | None = None) -> Finding | None:
@@ -205,8 +205,8 @@ def ends(whose: str, until: float, now: float, since: float | None = None) -> Fi
         return None
     advice = "renew it: its issuer does not (`nngkit trust show`, and the log of `nngkit trust serve`)"
     if left <= 0:
-        return _problem("pass-ended", f"{whose} has ended {_span(-left)} ago", advice)
-    return _problem("pass-ends", f"{whose} ends in {_span(left)}", advice)
+        return problem("pass-ended", f"{whose} has ended {_span(-left)} ago", advice)
+    return problem("pass-ends", f"{whose} ends in {_span(left)}", advice)
 
 
 def metrics_of(text: str) -> Metrics:
@@ -234,7 +234,7 @@ def scraped(where: str, first: Metrics, later: Metrics, now: float) -> list[Find
                 found.append(Finding("warning", "behind", what, "run more consumers of that name"))
             case "nngkit_journal_recorder_failure" if value > 0:
                 what = f"{where}: its recorder cannot write partition {_label(labels, 'partition')}"
-                found.append(_problem("recorder-fails", what, "its log has the reason; mostly the disk is full"))
+                found.append(problem("recorder-fails", what, "its log has the reason; mostly the disk is full"))
             case "nngkit_trust_until_seconds":
                 ending = ends(f"the pass of {_label(labels, 'name')} at {where}", value, now)
                 found += [ending] if ending else []
@@ -256,7 +256,7 @@ def disk(seen: Disk) -> Finding:
     files = seen.files_free / seen.files if seen.files else 1.0
     free = f"{seen.path}: {seen.free / 2**20:,.0f} MiB of {seen.size / 2**20:,.0f} are free"
     if not seen.writable:
-        return _problem("disk", f"{seen.path} cannot be written by this user", "check owner, mode and mount")
+        return problem("disk", f"{seen.path} cannot be written by this user", "check owner, mode and mount")
     for part, of in ((share, free), (files, f"{seen.path}: {seen.files_free} of {seen.files} files can be added")):
         if part < NEARLY_FULL:
             advice = "delete what is not needed, shorten the retention, or move it to a larger disk"
@@ -286,10 +286,6 @@ def capped(findings: Sequence[Finding]) -> list[Finding]:
     return [*findings[:SHOWN], Finding(first.level, first.code, rest, first.advice)]
 
 
-def _problems(found: Diagnosis) -> list[Finding]:
-    return [each for each in found.findings if each.level == "problem"]
-
-
 def _named(row: Status) -> str:
     return f"{row.provider.name} at {row.provider.address}"
 
@@ -313,7 +309,3 @@ def _span(seconds: float) -> str:
 
 def _ok(code: str, what: str) -> Finding:
     return Finding("ok", code, what)
-
-
-def _problem(code: str, what: str, advice: str | None) -> Finding:
-    return Finding("problem", code, what, advice)

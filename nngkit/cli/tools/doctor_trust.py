@@ -18,6 +18,7 @@ from nngkit.cli.diagnosis import (
     Finding,
     TlsTrouble,
     diagnose,
+    problem,
 )
 from nngkit.cli.probe import certificate_at, look_with
 from nngkit.cli.streams.output import utc
@@ -66,7 +67,7 @@ def examine(address: Address, pass_path: str, mine: str | None, timeout: float) 
         findings.append(_no_handshake(seen.tls, trust, address, timeout))
     elif refused:
         advice = missing_line(refused) or _ADVICE.get(code_of(refused))
-        findings.append(_problem(code_of(refused), f"it refuses {trust.name}: {refused}", advice))
+        findings.append(problem(code_of(refused), f"it refuses {trust.name}: {refused}", advice))
     else:
         last = diagnose(seen, mine)
         peer = last.peer
@@ -89,7 +90,7 @@ def _who(trust: Trust, shown: dict[str, Any]) -> Finding:
         name = trust.name_of(uris, str(shown.get("serialNumber", "")).lower())
     except AccessDenied as denied:
         code = code_of(str(denied))
-        return _problem(code, f"{trust.name} does not let it in: {denied}", _ADVICE.get(code))
+        return problem(code, f"{trust.name} does not let it in: {denied}", _ADVICE.get(code))
     until = utc(ssl.cert_time_to_seconds(shown["notAfter"]))
     return Finding(
         "ok", "who", f"{name} of {trust.realm} is there, until {until}, serial {shown['serialNumber'].lower()}"
@@ -108,12 +109,12 @@ def _no_handshake(trouble: TlsTrouble, trust: Trust, address: Address, timeout: 
             what += f": {passes.clocks(certificate)}" if certificate else ""
         elif trouble.verify not in UNKNOWN_AUTHORITY:
             code = "damaged"
-        return _problem(code, what, _ADVICE.get(code))
+        return problem(code, what, _ADVICE.get(code))
     own = passes.clocks(ssl.PEM_cert_to_DER_cert(trust.own.chain))
     for alert, code, text in _ALERTS:
         if alert in trouble.reason:
-            return _problem(code, f"it {text.format(me=trust.name, ours=own)}", _ADVICE.get(code))
-    return _problem("damaged", f"the TLS handshake fails: {trouble.text}", None)
+            return problem(code, f"it {text.format(me=trust.name, ours=own)}", _ADVICE.get(code))
+    return problem("damaged", f"the TLS handshake fails: {trouble.text}", None)
 
 
 def _rights(trust: Trust) -> Finding:
@@ -127,7 +128,7 @@ def _rights(trust: Trust) -> Finding:
     ]
     said = f"by version {policy.version} of the policy"
     if policy.is_revoked(trust.name, trust.own.serial):
-        return _problem("revoked", f"{trust.name} is revoked {said}", _ADVICE["revoked"])
+        return problem("revoked", f"{trust.name} is revoked {said}", _ADVICE["revoked"])
     if not granted:
         return Finding("warning", "may", f"{trust.name} may do nothing {said}", "give it a role")
     return Finding("ok", "may", f"{trust.name} may {'; '.join(granted)} ({said})")
@@ -135,7 +136,3 @@ def _rights(trust: Trust) -> Finding:
 
 def _target(target: str) -> str:
     return target or "everything"
-
-
-def _problem(code: str, what: str, advice: str | None) -> Finding:
-    return Finding("problem", code, what, advice)
