@@ -262,7 +262,7 @@ class Forging(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("seed", [1, 5, 6, 8])
 def test_nodes_that_change_their_parents_speak_for_none_but_those_below_them(seed: int, tmp_path: Path) -> None:
-    """What the parent before still sends is not passed on to the new one, which would refuse it and blame the node."""
+    """Pass nothing that the parent before still sends on to the new one, which would refuse it and blame the node."""
     realm = OneRealm(tmp_path)
     realm.policy(*POLICY)
     trust = realm.trust("voter.a")
