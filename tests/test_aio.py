@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +37,10 @@ from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
 from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req, Sub
+from tests.under_asyncio import WAIT, under_asyncio
 
 ROOT = Path(__file__).parent.parent
 ANY = "tcp://127.0.0.1:0"
-WAIT = 15.0
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
 
 
@@ -50,21 +48,6 @@ SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
 def portal() -> None:
     """Start the portal before the first test: its thread stays until the process ends."""
     the_portal()
-
-
-def under_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an asyncio loop, with a timeout."""
-
-    @wraps(test)
-    def run(*arguments: Any, **options: Any) -> None:
-        async def main() -> None:
-            async with asyncio.timeout(WAIT * 2):
-                await test(*arguments, **options)
-
-        asyncio.run(main())
-
-    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
-    return run
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -331,3 +331,13 @@ class Terminal:
         """Return True if the terminal's settings and screen are as before."""
         now = termios.tcgetattr(self.theirs)
         return now[:4] == self.before[:4] and not self.screen.modes & {1049, 2004, 1}
+
+
+def until(terminal: int, what: str, timeout: float = WAIT) -> str:
+    """Return the terminal's output as soon as it has the text."""
+    text, deadline = "", time.monotonic() + timeout
+    while what not in text:
+        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert readable, text
+        text += os.read(terminal, 65536).decode()
+    return text

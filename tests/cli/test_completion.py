@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from nngkit.cli.tools.bench import PROTOCOLS
 from nngkit.cli.tools.completion import SHELLS
 from nngkit.devices.kinds import KINDS
 from tests.cli.commands import nngkit
+from tests.cli.terminals import until
 
 WAIT = 50
 # zsh's functions pass completions to compadd; a call with -O, -A or -D only queries.
@@ -84,24 +83,14 @@ def by_zsh(line: str, folder: Path) -> set[str]:
         ) as zsh:
             try:
                 os.close(theirs)
-                shown(ours, "ready> ")
+                until(ours, "ready> ", WAIT)
                 os.write(ours, f"{line}\t".encode())
-                found = shown(ours, "offered>")
+                found = until(ours, "offered>", WAIT)
             finally:
                 zsh.kill()
     finally:
         os.close(ours)
     return set(found.partition("<offered")[2].partition("offered>")[0].split())
-
-
-def shown(terminal: int, what: str) -> str:
-    """Return the terminal's output as soon as it contains the text."""
-    text, deadline = "", time.monotonic() + WAIT
-    while what not in text:
-        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
-        assert readable, text
-        text += os.read(terminal, 65536).decode()
-    return text
 
 
 BY: dict[str, Callable[[str, Path], set[str]]] = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}

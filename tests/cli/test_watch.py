@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +25,7 @@ from nngkit.portal import the_portal
 from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.cli.commands import Running as Daemon
 from tests.cli.processes import Running
+from tests.cli.terminals import until
 from tests.preloaded import Popen
 
 
@@ -349,13 +348,3 @@ def test_discover_shows_a_live_table_on_a_terminal() -> None:
                 process.kill()
                 os.close(theirs)
                 os.close(ours)
-
-
-def until(terminal: int, what: str) -> str:
-    """Return the terminal's output as soon as it has the text."""
-    text, deadline = "", time.monotonic() + WAIT
-    while what not in text:
-        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
-        assert readable, text
-        text += os.read(terminal, 65536).decode()
-    return text

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +17,15 @@ from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut
 from nngkit.aio import Host, Member
 from nngkit.cluster import ClusterMessage, JobRun
 from nngkit.portal import the_portal
+from tests.under_asyncio import WAIT, under_asyncio
 
 ANY = "tcp://127.0.0.1:0"
-WAIT = 15.0
 
 
 @pytest.fixture(scope="module", autouse=True)
 def portal() -> None:
     """Start the portal before the first test: its thread stays until the process ends."""
     the_portal()
-
-
-def under_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an asyncio loop, with a timeout."""
-
-    @wraps(test)
-    def run(*arguments: Any, **options: Any) -> None:
-        async def main() -> None:
-            async with asyncio.timeout(WAIT * 2):
-                await test(*arguments, **options)
-
-        asyncio.run(main())
-
-    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
-    return run
 
 
 @asynccontextmanager

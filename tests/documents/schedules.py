@@ -39,33 +39,14 @@ from nngkit.documents.sync.replica import Ask, Replica, Settings
 from nngkit.documents.sync.timing import Pace, RoundTrips
 from nngkit.documents.sync.transfers import Assembly, Transfers
 from nngkit.documents.sync.wire import decode_bus, decode_reply, decode_request, encode
-from nngkit.documents.versions import Edit, EditStream, Versions, covers, merge
+from nngkit.documents.versions import EditStream, Versions, covers, merge
 from nngkit.testing import network
 from nngkit.testing.network import Network, Partition
 from tests.documents.greetings import heartbeat
+from tests.documents.plain import Disk
 
 DOCS = ("minutes", "table")
 CALM = 30.0  # seconds after the last edit within which all peers must converge
-
-
-class Disk:
-    """The written edits of one document, and how many are synced."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[Versions, bytes, tuple[EditStream, int, Edit] | None]] = []
-        self.safe = 0
-
-    def append(self, stream: EditStream, seq: int, edit: Edit) -> None:
-        self.entries.append(({stream: seq}, edit.payload, (stream, seq, edit)))
-
-    def append_merge(self, update: bytes, versions: Versions) -> None:
-        self.entries.append((dict(versions), update, None))
-
-    def sync(self) -> None:
-        self.safe = len(self.entries)
-
-    def crash(self) -> None:
-        del self.entries[self.safe :]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Posit
 from nngkit.headers import MOST_BYTES
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
+from tests.fanout.joining import WAIT, joined
 
 ANY = "tcp://127.0.0.1:0"
-WAIT = 10.0
 
 
 async def read(subscriber: Subscriber, until: Callable[[Any], bool]) -> list[Any]:
@@ -43,15 +43,6 @@ async def read(subscriber: Subscriber, until: Callable[[Any], bool]) -> list[Any
 
 def numbered(number: int) -> Callable[[Any], bool]:
     return lambda event: isinstance(event, Published) and event.number >= number
-
-
-async def joined(subscriber: Subscriber, publisher: Publisher) -> None:
-    """Wait until the publisher has heard from its subscriber and messages reach it.
-
-    Of a publisher that is back at its address, what reports to it may be connected before what receives.
-    """
-    await publisher.wait_for_peers(1, WAIT)
-    await aeventually(lambda: any(each.id == subscriber.id for each in publisher.subscribers()))
 
 
 async def test_messages_arrive_with_number_and_time_and_only_the_wanted_topics() -> None:

@@ -17,9 +17,9 @@ from nngkit.fanout.numbered.messages import REQUESTS, Position
 from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually, eventually
+from tests.fanout.joining import WAIT, joined
 
 ANY = "tcp://127.0.0.1:0"
-WAIT = 10.0
 NOW = time.time_ns
 WANTED: list[str | bytes | Pattern] = [Pattern("px.*.S1"), "news", b"raw", Pattern("log.>")]
 SENT = [(topic, b" body") for topic in ("px.eu.S1", "px.us.S2", "news", "raw", "log.a.b", "log", "px.us.S1")]
@@ -36,15 +36,6 @@ def clock_of(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
     """Set the wall clock that publishers read."""
     ahead = NOW() - time.monotonic_ns() + int(hours * 3600e9)
     monkeypatch.setattr("nngkit.fanout.numbered.publisher.time.time_ns", lambda: time.monotonic_ns() + ahead)
-
-
-async def joined(subscriber: Subscriber, publisher: Publisher) -> None:
-    """Wait until the publisher has heard from its subscriber and messages reach it.
-
-    Of a publisher that is back at its address, what reports to it may be connected before what receives.
-    """
-    await publisher.wait_for_peers(1, WAIT)
-    await aeventually(lambda: any(each.id == subscriber.id for each in publisher.subscribers()))
 
 
 async def take(subscriber: Subscriber, count: int) -> list[Published]:
