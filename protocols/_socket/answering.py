@@ -258,17 +258,20 @@ class Answerer(Receiver[Asked], Socket, Generic[Asked]):
         For a task that answers many questions in one turn of its loop: ``areply`` can wait for room. Raises Closed.
         """
         answers: list[tuple[Connection, bytes]] = []
-        for question, data in replies:
-            question._answering()
-            connection = question._connection
-            plain = type(data) is bytes and connection.link is None
-            answers += ((connection, question._header + data if plain else question._message(data)),)
         waiting: Sequence[int] = range(len(replies))
+        begun = 0
         try:
+            for question, data in replies:
+                question._answering()
+                begun += 1
+                connection = question._connection
+                plain = type(data) is bytes and connection.link is None
+                answers += ((connection, question._header + data if plain else question._message(data)),)
             waiting = self._answers.answer_all(answers)
         finally:
             for index in waiting:
-                replies[index][0]._answered = False
+                if index < begun:
+                    replies[index][0]._answered = False
         return [*waiting]
 
     def _plain(self, out: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import threading
 from collections import Counter
 from typing import Any
@@ -403,3 +404,25 @@ async def test_many_callers_on_many_threads_leave_the_counters_right() -> None:
         counted = Counter({address: each.outcomes["reply"] for address, each in answer.stats.providers.items()})
         assert counted.total() == 200 == answer.stats.requests
         assert all(each.outstanding == 0 for each in answer.stats.providers.values())
+
+
+async def test_calls_of_several_threads_are_counted_exactly() -> None:
+    """The usual call takes no lock, so threads switch as often as they can."""
+
+    async def many(client: Client) -> None:
+        for _ in range(400):
+            await client.request(b"x")
+
+    async with provider() as there, Client("counted", addresses=there.address, timeout=WAIT) as client:
+        await client.wait_for_providers(1, WAIT)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(trio.to_thread.run_sync, trio.run, many, client)
+        finally:
+            sys.setswitchinterval(before)
+        [told] = client.stats.providers.values()
+        assert client.stats.requests == told.requests == told.outcomes["reply"] == told.times.count == 1200
+        assert told.outstanding == 0

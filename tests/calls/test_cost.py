@@ -73,7 +73,7 @@ async def _of_calls(codec: Codec | None) -> float:
         return await _counted(client.request)
 
 
-@pytest.mark.parametrize(("codec", "most"), [(None, 20), ("cbor", 42)])
+@pytest.mark.parametrize(("codec", "most"), [(None, 8), ("cbor", 40)])
 def test_a_call_by_name_adds_few_function_calls_to_a_request(codec: Codec | None, most: int) -> None:
     async def main() -> tuple[float, float]:
         with trio.fail_after(WAIT):

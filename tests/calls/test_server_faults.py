@@ -16,6 +16,8 @@ from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.calls.providers import WAIT
 from tests.calls.servers import CBOR, Gate, ask, direct, echo
+from tests.protocols.queueing import LARGE, MANY
+from tests.protocols.raw_peer import REQ, WORD, RawPeer
 
 
 async def test_a_thread_that_never_returns_is_abandoned_logged_and_counted(
@@ -300,3 +302,42 @@ async def test_a_health_check_that_hangs_takes_one_thread(caplog: pytest.LogCapt
                 await aeventually(lambda: len(begun) > 1)
         finally:
             stop.set()
+
+
+async def test_a_reply_does_not_wait_for_a_handler_that_waits() -> None:
+    gate = trio.Event()
+    got: list[bytes] = []
+
+    async def wait(body: bytes) -> bytes:
+        if body == b"wait":
+            await gate.wait()
+        return body
+
+    async with Server("answer", wait, concurrency=2) as server, direct(server) as client:
+        await client.wait_for_providers(1, WAIT)
+
+        async def call(body: bytes) -> None:
+            got.append(await client.request(body))
+
+        async with trio.open_nursery() as nursery:
+            for body in (b"1", b"wait", b"2", b"3"):
+                nursery.start_soon(call, body)
+            await aeventually(lambda: len(got) == 3)
+            assert server.stats.in_progress == 1
+            gate.set()
+        assert sorted(got) == [b"1", b"2", b"3", b"wait"]
+        assert (server.stats.replies, server.stats.in_progress) == (4, 0)
+
+
+async def test_a_caller_that_does_not_read_its_replies_keeps_no_other_from_theirs() -> None:
+    async def large(body: bytes) -> bytes:
+        return LARGE if body == b"large" else body
+
+    async with Server("answer", large, concurrency=4) as server, direct(server) as client:
+        await client.wait_for_providers(1, WAIT)
+        with RawPeer(server.address, REQ) as slow:
+            for one in range(MANY):
+                slow.send(WORD.pack(0x80000000 + one) + b"large")
+            await aeventually(lambda: server.stats.requests > 0)
+            assert await client.request(b"small") == b"small"
+        assert await client.request(b"small") == b"small"

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+import trio
 
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Message, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
@@ -145,6 +146,36 @@ def test_a_request_that_timed_out_without_a_peer_is_never_sent() -> None:
             assert message[4:] == b"this"
             theirs.send(message)
             asking.result()
+
+
+def test_replies_without_room_are_neither_sent_nor_dropped_and_can_be_sent_later() -> None:
+    async def main() -> None:
+        with Rep(listen=TCP, linger=0.0, send_buffer=8) as ours, RawPeer(ours.address, REQ) as slow:
+            await ours.await_for_peers(1, WAIT)
+            for one in range(MANY):
+                slow.send(WORD.pack(0x80000000 + one) + b"question")
+            questions = [await ours.arecv(timeout=WAIT) for _ in range(MANY)]
+            waiting = ours.reply_many([(question, LARGE) for question in questions])
+            sent = MANY - len(waiting)
+            assert 8 <= sent < MANY
+            assert waiting == list(range(sent, MANY))
+            assert not questions[-1].reply_if_room(LARGE)
+            assert ours.stats.dropped == 0
+            with pytest.raises(RuntimeError):
+                questions[0].reply_if_room(b"again")
+            with pytest.raises(RuntimeError):
+                ours.reply_many([(questions[-1], b""), (questions[0], b"again")])
+
+            def read(count: int) -> list[int]:
+                return [WORD.unpack(slow.recv()[:4])[0] & 0xFFFF for _ in range(count)]
+
+            assert await trio.to_thread.run_sync(read, sent) == list(range(sent))
+            for index in waiting:
+                await questions[index].areply(b"answer")
+            assert await trio.to_thread.run_sync(read, len(waiting)) == waiting
+            assert ours.stats.dropped == 0
+
+    trio.run(main)
 
 
 ANSWERERS = pytest.mark.parametrize(("kind", "peer"), [(Rep, REQ), (Respondent, SURVEYOR)], ids=["rep", "respondent"])
