@@ -1,4 +1,7 @@
-"""Calls with spans, in turns with plain ones: by nngkit.telemetry, and by hand with the SDK alone. For telemetry.py."""
+"""Calls with spans, in turns with plain ones: by nngkit.telemetry, by hand with the SDK, and without a context.
+
+For telemetry.py.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,16 @@ def serve(task: dict[str, Any]) -> None:
         with tracer.start_as_current_span("answer", parent, trace.SpanKind.SERVER, ATTRIBUTES):
             return body
 
+    async def bare(body: bytes) -> bytes:
+        tracer.start_span("answer", kind=trace.SpanKind.SERVER, attributes=ATTRIBUTES).end()
+        return body
+
     async def main() -> None:
         async with AsyncExitStack() as stack:
             servers = [Server("answer", _echo, listen="tcp://127.0.0.1:0", discovery=(), codec="cbor")]
-            if task["by"] == "hand":
-                servers.append(Server("answer", by_hand, listen=task["url"], discovery=(), codec="cbor"))
+            if task["by"] != "nngkit":
+                handler: Any = by_hand if task["by"] == "hand" else bare
+                servers.append(Server("answer", handler, listen=task["url"], discovery=(), codec="cbor"))
             else:
                 instrument()
                 servers.append(Server("answer", _echo, listen=task["url"], discovery=(), codec="cbor"))
@@ -88,7 +96,12 @@ def ask_both(task: dict[str, Any]) -> None:
                     propagate.inject(headers)
                     return await traced.request(body, headers=headers)
 
-            await _in_turns(task, by_hand if task["by"] == "hand" else traced.request, plain.request)
+            async def bare(body: bytes) -> Any:
+                tracer.start_span("answer", kind=trace.SpanKind.CLIENT, attributes=ATTRIBUTES).end()
+                return await traced.request(body)
+
+            ways: dict[str, Any] = {"nngkit": traced.request, "hand": by_hand, "bare": bare}
+            await _in_turns(task, ways[task["by"]], plain.request)
 
     trio.run(main)
 

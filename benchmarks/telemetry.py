@@ -8,7 +8,8 @@ thread. A scrape is one request by HTTP to `nngkit.web.door`, of a text that is 
 
 A call with spans has one at each end, in one trace; ``more_us`` is what it takes beyond a plain call of the same codec,
 in turns with it. "By hand" is a program that makes both with the SDK alone, and carries the context in the same
-headers. The SDK exports the spans to nowhere.
+headers. "The SDK's spans alone" are begun and ended, one at each end, and no context travels: the floor. The SDK
+exports the spans to nowhere.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ GROUPS = (
         (
             traced("by hand, sampled", "hand", True),
             traced("sampled", "nngkit", True),
+            traced("the SDK's spans alone, sampled", "bare", True),
             traced("by hand, not sampled", "hand", False),
             traced("not sampled", "nngkit", False),
+            traced("the SDK's spans alone, not sampled", "bare", False),
         ),
         (
             Promise("more, sampled beside by hand", "sampled", "by hand, sampled", 1.3, 1.0, "more_us"),

@@ -31,7 +31,7 @@ Headers: TypeAlias = Mapping[str, str | bytes]
 
 def check_headers(headers: Headers) -> dict[str, str | bytes]:
     """Return the headers of a program, as a copy. Raises ConfigError, and TooLarge over MOST_BYTES."""
-    if not isinstance(headers, Mapping):
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise ConfigError("headers", f"{type(headers).__name__} is not a mapping of names to text or bytes", headers)
     try:
         size = _size(headers)
@@ -43,18 +43,74 @@ def check_headers(headers: Headers) -> dict[str, str | bytes]:
 
 
 def pack_headers(headers: dict[str, str | bytes]) -> bytes:
-    """Return checked headers as CBOR."""
-    return envelope.encode(headers)
+    """Return checked headers as CBOR: the bytes of `envelope.encode`, in a third of the time."""
+    items = [_packed(name) + _packed(value) for name, value in headers.items()]
+    items.sort()  # canonical: the sizes of the names are their first bytes
+    count = len(items)
+    return (_MAPS[count] if count < _SHORT else bytes((0xB8, count))) + b"".join(items)
+
+
+def _packed(value: str | bytes) -> bytes:
+    kind = type(value)
+    if kind is not str and kind is not bytes:
+        return envelope.encode(value)  # TypeError
+    data, heads, major = (value.encode(), _TEXTS, 0x78) if kind is str else (value, _BYTES, 0x58)  # type: ignore[union-attr]
+    size = len(data)
+    if size < _SHORT:
+        return heads[size] + data  # type: ignore[operator]
+    return bytes((major, size)) + data if size < 256 else envelope.encode(value)  # type: ignore[operator]
 
 
 def unpack_headers(data: bytes) -> dict[str, str | bytes]:
     """Return the headers in CBOR of a peer. Raises BadMessage, TooLarge."""
+    few = unpack_few(data)
+    if few is not None:
+        return few
     found: dict[str, Any] = envelope.as_map(envelope.decode(data, what="headers", limit=MOST_PACKED), what="headers")
     try:
         _check_read(found)
     except ValueError as error:
         raise BadMessage("headers", str(error)) from error
     return found
+
+
+def unpack_few(data: bytes) -> dict[str, str | bytes] | None:
+    """Return headers as nearly all are: under 24, with names under 24 bytes and values under 256, which fit MOST_BYTES.
+
+    None if the general reader has to look at the bytes: it returns the same, in four times the time, or refuses them.
+    """
+    try:
+        count = data[0] - 0xA0
+        if not 0 <= count < _SHORT:
+            return None
+        found: dict[str, str | bytes] = {}
+        at = 1
+        for _ in range(count):
+            size = data[at] - 0x60
+            if not 0 < size < _SHORT:
+                return None
+            start = at + 1 + size
+            name = data[at + 1 : start].decode()
+            kind = data[start] & 0xE0
+            size = data[start] & 0x1F
+            start += 1
+            if size >= _SHORT:
+                if size != _SHORT:
+                    return None
+                size = data[start]
+                start += 1
+            at = start + size
+            if kind == 0x60:
+                found[name] = data[start:at].decode()
+            elif kind == 0x40:
+                found[name] = data[start:at]
+            else:
+                return None
+            if not name.isprintable():
+                return None
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return found if at == len(data) and len(found) == count else None
 
 
 def _check_read(headers: dict[str, Any]) -> None:
@@ -76,6 +132,12 @@ def _size(headers: Mapping[Any, Any]) -> int:
             raise ValueError(f"{name!r} is {type(value).__name__}, neither text nor bytes")
         size += len(encoded) + len(value)
     return size
+
+
+_SHORT: Final = 24  # bytes or items whose count is in the first byte of CBOR
+_MAPS: Final = [bytes((0xA0 + size,)) for size in range(_SHORT)]
+_TEXTS: Final = [bytes((0x60 + size,)) for size in range(_SHORT)]
+_BYTES: Final = [bytes((0x40 + size,)) for size in range(_SHORT)]
 
 
 WireHeaders: TypeAlias = Annotated[dict[str, Any], Meta(max_length=MOST_HEADERS, extra={"check": _check_read})]

@@ -27,7 +27,7 @@ from msgspec.structs import force_setattr
 
 from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, RemoteError, TooLarge
-from nngkit.headers import WireHeaders
+from nngkit.headers import MOST_PACKED, WireHeaders, pack_headers, unpack_few
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 
 VERSION: Final = 1
@@ -84,7 +84,7 @@ class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
         if stream:
             head += _STREAM
         if headers is not None:
-            head += _HEADERS + _written(headers)
+            head += _HEADERS + pack_headers(headers)
         return _limited(head if timeout is None else head + _TIMEOUT + _written(timeout), limit)
 
 
@@ -153,9 +153,12 @@ class ResultReply(_Reply, frozen=True, tag="result", omit_defaults=True):
 
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message, as the other ones; written out, in a third of the time."""
-        if codec != "cbor" or self.headers is not None:
+        if codec != "cbor":
             return _Reply.encode(self, codec, limit)
-        return _limited(_RESULT + _written(self.body) + _RESULT_END, limit)
+        if self.headers is None:
+            return _limited(_RESULT + _written(self.body) + _RESULT_END, limit)
+        told = _HEADERS + pack_headers(self.headers)
+        return _limited(_MAPS[4] + _RESULT[1:] + _written(self.body) + _RESULT_END + told, limit)
 
 
 class PartsReply(_Reply, frozen=True, tag="parts", omit_defaults=True):
@@ -167,9 +170,13 @@ class PartsReply(_Reply, frozen=True, tag="parts", omit_defaults=True):
 
     def encode(self, codec: Codec, limit: int | None = None) -> bytes:
         """Encode the message, as the other ones; written out, in a third of the time."""
-        if codec != "cbor" or self.headers is not None:
+        if codec != "cbor":
             return _Reply.encode(self, codec, limit)
-        return _limited((_PARTS_END if self.end else _PARTS) + _written(self.parts), limit)
+        head = _PARTS_END if self.end else _PARTS
+        if self.headers is None:
+            return _limited(head + _written(self.parts), limit)
+        told = _HEADERS + pack_headers(self.headers)
+        return _limited(_MAPS[5] + head[1:] + _written(self.parts) + told, limit)
 
 
 class DoneReply(_Reply, frozen=True, tag="done"):
@@ -221,10 +228,8 @@ REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, Err
 
 def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Reply:
     """Decode a reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
-    if codec == "cbor" and len(data) <= limit and data[: len(_RESULT)] == _RESULT and data.endswith(_RESULT_END):
-        body = _item(data, len(_RESULT), len(data) - len(_RESULT_END))
-        if body is not _UNUSUAL:
-            return ResultReply(body)
+    if codec == "cbor" and len(data) <= limit and (result := _usual_result(data)) is not None:
+        return result
     decode = envelope.decode if codec == "cbor" else _from_json
     reply: Reply = REPLIES.parse(decode(data, what=REPLIES.what, limit=limit, peer=peer), peer)
     return reply
@@ -250,6 +255,7 @@ _RESULT: Final = b"\xa3av\x01dbody"
 _RESULT_END: Final = b"dtypefresult"
 _PARTS: Final = b"\xa4av\x01cend\xf4dtypeepartseparts"
 _PARTS_END: Final = b"\xa4av\x01cend\xf5dtypeepartseparts"
+_MOST_AFTER: Final = MOST_PACKED + 64  # bytes of a method and headers, behind a body
 _UNUSUAL: Final = object()
 _unpack_float = struct.Struct(">d").unpack_from
 
@@ -273,18 +279,16 @@ def _limited(data: bytes, limit: int | None) -> bytes:
 
 
 def _usual_call(data: bytes) -> CallRequest | None:
-    """Return a call with a timeout, and perhaps a method; None if the general reader has to look at it."""
+    """Return a call with a timeout, and perhaps a method and headers; None if the general reader has to look at it."""
     count = len(data)
-    size = data[7] - 0x60 if count > 40 else 0
-    start, timeout = 13 + size, count - 17  # `gtimeout`, and the nine bytes of a float
-    end, method = timeout - 10, b""
-    if data[:1] == b"\xa6":
-        end = data.rfind(_CALL_END + _METHOD, start, timeout)
-        method = data[end + len(_CALL_END + _METHOD) : timeout]
-        if not method or method[0] != 0x60 + len(method) - 1 or len(method) > 24:
-            return None
-    elif data[:1] != b"\xa5" or data[end:timeout] != _CALL_END:
+    further = data[0] - 0xA5 if count > 40 else -1  # fields beside `v`, `id`, `body`, `type` and `timeout`
+    if not 0 <= further <= 2:
         return None
+    size = data[7] - 0x60
+    start, timeout = 13 + size, count - 17  # `gtimeout`, and the nine bytes of a float
+    end, method, headers = timeout - len(_CALL_END), b"", None
+    if further:
+        end = data.rfind(_CALL_END, max(start, timeout - _MOST_AFTER), timeout)
     if not (
         data[1:7] == _CALL
         and 1 <= size <= 23
@@ -293,14 +297,47 @@ def _usual_call(data: bytes) -> CallRequest | None:
         and start < end
     ):
         return None
+    at = end + len(_CALL_END)
+    if further and data[at : at + len(_METHOD)] == _METHOD:
+        at += len(_METHOD) + 1
+        size = data[at - 1] - 0x60
+        method = data[at : at + size]
+        if not 1 <= size <= 23:
+            return None
+        at += size
+        further -= 1
+    if further and data[at : at + len(_HEADERS)] == _HEADERS:
+        headers = unpack_few(data[at + len(_HEADERS) : timeout])
+        if headers is None:
+            return None
+        at = timeout
+        further -= 1
+    if further or at != timeout or data[end : end + len(_CALL_END)] != _CALL_END:
+        return None
     (seconds,) = _unpack_float(data, count - 8)
     body = _item(data, start, end)
     if body is _UNUSUAL or not 0 <= seconds < 1e9:
         return None
     try:
-        return CallRequest(data[8 : start - 5].decode(), body, method[1:].decode(), seconds)
+        return CallRequest(data[8 : start - 5].decode(), body, method.decode(), seconds, False, headers)
     except UnicodeDecodeError:
         return None
+
+
+def _usual_result(data: bytes) -> ResultReply | None:
+    """Return a result, perhaps with headers; None if the general reader has to look at it."""
+    start, end, headers = len(_RESULT), len(data) - len(_RESULT_END), None
+    if data[1:start] != _RESULT[1:]:
+        return None
+    if data[0] == 0xA4:
+        end = data.rfind(_RESULT_END + _HEADERS, max(start, len(data) - _MOST_AFTER))
+        headers = None if end < 0 else unpack_few(data[end + len(_RESULT_END + _HEADERS) :])
+        if headers is None:
+            return None
+    elif data[0] != 0xA3 or not data.endswith(_RESULT_END):
+        return None
+    body = _item(data, start, end) if start < end else _UNUSUAL
+    return None if body is _UNUSUAL else ResultReply(body, headers)
 
 
 def _item(data: bytes, start: int, end: int) -> Any:

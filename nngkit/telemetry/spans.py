@@ -14,8 +14,9 @@ server, and for a job, the context of the message is the parent, whatever was cu
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -24,38 +25,30 @@ from typing import Any, Final
 
 from nngkit import tracing
 from nngkit.errors import ConfigError, RemoteError
-from nngkit.headers import MOST_BYTES, MOST_HEADERS, check_headers
+from nngkit.headers import check_headers
 
 try:
-    from opentelemetry import propagate, trace
+    from opentelemetry import trace
     from opentelemetry.context import Context, attach, detach
-    from opentelemetry.propagators.textmap import Getter
-    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        Span,
+        SpanKind,
+        Status,
+        StatusCode,
+        TraceFlags,
+        Tracer,
+        TracerProvider,
+    )
+
+    from nngkit.telemetry.propagation import NO_CONTEXT, Headers, extract, inject, links_to
 except ImportError as error:
     raise ConfigError("telemetry", "spans need opentelemetry-api: pip install 'nngkit[telemetry]'") from error
 
 SYSTEM: Final = "nngkit"
 MOST_TEXT: Final = 256  # characters of a name, an attribute or a description
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"))
-NO_CONTEXT: Final = Context()
-
-Headers = Mapping[str, str | bytes]
-
-
-class _Getter(Getter[Headers]):
-    """Reads headers of a peer: values may be bytes, and the propagators expect text."""
-
-    def get(self, carrier: Headers, key: str) -> list[str] | None:
-        value = carrier.get(key)
-        if value is None:
-            return None
-        return [value if isinstance(value, str) else value.decode("latin-1")]
-
-    def keys(self, carrier: Headers) -> list[str]:
-        return list(carrier)
-
-
-_GETTER: Final = _Getter()
 
 
 class Spans:
@@ -63,6 +56,33 @@ class Spans:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
+        self._sampler: object = None
+        self._drops = False
+
+    def _start(
+        self,
+        name: str,
+        context: Context | None,
+        kind: SpanKind,
+        attributes: dict[str, Any],
+        links: Sequence[Link] | None = None,
+    ) -> Span:
+        """Return a span in `context`: for a parent that is not sampled, its context alone if that is all that is made.
+
+        A sampler of the SDK that leaves the choice to the parent need not be asked again; a span that is not recorded
+        is its context, and that of the parent says the same to those below.
+        """
+        parent = trace.get_current_span(context).get_span_context()
+        if parent.is_valid and not parent.trace_flags & TraceFlags.SAMPLED and self._drops_unsampled():
+            return NonRecordingSpan(parent)
+        return self._tracer.start_span(name, context, kind, attributes, links)
+
+    def _drops_unsampled(self) -> bool:
+        """Return True if the sampler surely makes no span below one that is not sampled."""
+        sampler = getattr(self._tracer, "sampler", None)
+        if sampler is not self._sampler:
+            self._sampler, self._drops = sampler, _leaves_it_to_parents(self._tracer, sampler)
+        return self._drops
 
     # Calls
 
@@ -70,9 +90,9 @@ class Spans:
         """See nngkit.tracing.Spans."""
         method = f"{call.service}/{call.method}" if call.method else call.service
         attributes = {"rpc.system.name": SYSTEM, "rpc.method": method}
-        span = self._tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
+        span = self._start(method, None, SpanKind.CLIENT, attributes)
         if call.codec is not None:
-            _inject(span, call.headers)
+            inject(span, call.headers)
         provider = ""
         try:
             reply = await proceed(call)
@@ -88,12 +108,12 @@ class Spans:
 
     async def server(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
-        parent = propagate.extract(call.headers, NO_CONTEXT, _GETTER)
+        parent = extract(call.headers)
         method = f"{call.service}/{call.method}" if call.method else call.service
         attributes: dict[str, str | int] = {"rpc.system.name": SYSTEM, "rpc.method": method}
         if call.peer is not None:
             attributes |= _endpoint("network.peer", call.peer.address)
-        span = self._tracer.start_span(method, parent, SpanKind.SERVER, attributes)
+        span = self._start(method, parent, SpanKind.SERVER, attributes)
         token = attach(trace.set_span_in_context(span, parent))
         try:
             return await proceed(call)
@@ -112,15 +132,16 @@ class Spans:
     ) -> Generator[_Sending, None, None]:
         """See nngkit.tracing.Spans."""
         given = check_headers(headers) if headers else {}
-        own = _remote(given)  # the program's own context of the message is left as it is
-        span = self._tracer.start_span(
+        own = links_to(given)  # the program's own context of the message is left as it is
+        span = self._start(
             _name(operation, destination),
-            kind=SpanKind.CLIENT if own else SpanKind.PRODUCER,
-            attributes=_messaging(operation, "send", destination, count),
-            links=own,
+            None,
+            SpanKind.CLIENT if own else SpanKind.PRODUCER,
+            _messaging(operation, "send", destination, count),
+            own,
         )
         if not own:
-            _inject(span, given)
+            inject(span, given)
         with _ending(span):
             yield _Sending(given, span)
 
@@ -129,11 +150,11 @@ class Spans:
         traced = [each for each in messages if each.headers and "traceparent" in each.headers]
         if not traced:
             return
-        links = [link for each in traced for link in _remote(each.headers)]
+        links = [link for each in traced for link in links_to(each.headers)]
         topics = {each.topic for each in traced}
         topic = topics.pop() if len(topics) == 1 else None
         attributes = _messaging("receive", "receive", topic, len(traced))
-        self._tracer.start_span(_name("receive", topic), kind=SpanKind.CLIENT, attributes=attributes, links=links).end()
+        self._start(_name("receive", topic), None, SpanKind.CLIENT, attributes, links).end()
 
     @contextmanager
     def trying(self, run: Any) -> Generator[Span, None, None]:
@@ -150,10 +171,8 @@ class Spans:
         """Make a span of the block. Its parent: the span of `ambient`, else that of the headers, to which it links."""
         parent = ambient
         if not trace.get_current_span(ambient).get_span_context().is_valid:
-            parent = propagate.extract(headers, ambient, _GETTER)
-        span = self._tracer.start_span(
-            _name("process", destination), parent, SpanKind.CONSUMER, attributes, _remote(headers)
-        )
+            parent = extract(headers, ambient)
+        span = self._start(_name("process", destination), parent, SpanKind.CONSUMER, attributes, links_to(headers))
         token = attach(trace.set_span_in_context(span, parent))
         try:
             with _ending(span):
@@ -175,9 +194,9 @@ class Spans:
         }
         if agent := request.headers.get("user-agent"):
             attributes["user_agent.original"] = agent[:MOST_TEXT]
-        parent = propagate.extract(request.headers, NO_CONTEXT, _GETTER)
+        parent = extract(request.headers)
         verb = "HTTP" if known == "_OTHER" else known
-        span = self._tracer.start_span(verb, parent, SpanKind.SERVER, attributes)
+        span = self._start(verb, parent, SpanKind.SERVER, attributes)
         token = attach(trace.set_span_in_context(span, parent))
         response: Any = None
         try:
@@ -259,28 +278,16 @@ def process(message: Any) -> Generator[None, None, None]:
         yield
 
 
+def _leaves_it_to_parents(tracer: Tracer, sampler: object) -> bool:
+    """Return True for the SDK's own tracer with its ParentBased, as it is by default for parents without a sample."""
+    sdk: Any = sys.modules.get("opentelemetry.sdk.trace")
+    if sdk is None or type(tracer) is not sdk.Tracer or type(sampler) is not sdk.sampling.ParentBased:
+        return False
+    below = [getattr(sampler, f"_{where}_parent_not_sampled", None) for where in ("remote", "local")]
+    return all(each is sdk.sampling.ALWAYS_OFF for each in below)
+
+
 # ---- parts of spans --------------------------------------------------------------------------------------------------
-
-
-def _inject(span: Span, headers: dict[str, str | bytes]) -> None:
-    """Write the context of a span into headers, as far as there is room: the caps of headers hold for all of them."""
-    found: dict[str, str] = {}
-    propagate.inject(found, trace.set_span_in_context(span))
-    if headers or len(found) > 1:
-        kept = [each for each in headers.items() if each[0] not in found]
-        while found and (len(kept) + len(found) > MOST_HEADERS or _size(kept) + _size(found.items()) > MOST_BYTES):
-            found.popitem()  # baggage is the last one
-    headers.update(found)
-
-
-def _size(headers: Iterable[tuple[str, str | bytes]]) -> int:
-    return sum(len(name.encode()) + len(value.encode() if isinstance(value, str) else value) for name, value in headers)
-
-
-def _remote(headers: Headers) -> list[Link]:
-    """Return a link to the span that the headers name, if they name one."""
-    context = trace.get_current_span(propagate.extract(headers, NO_CONTEXT, _GETTER)).get_span_context()
-    return [Link(context)] if context.is_valid else []
 
 
 def _fail(span: Span, error: BaseException) -> None:

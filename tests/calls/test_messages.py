@@ -60,7 +60,9 @@ replies = st.one_of(
 
 usual_ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30)
 nested = st.integers(28, 33).map(lambda depth: json.loads("[" * depth + "]" * depth))
-usual_headers = st.none() | st.dictionaries(names, texts | st.binary(max_size=30), min_size=1, max_size=4)
+values = texts | st.binary(max_size=30) | st.integers(20, 300).map(lambda size: "x" * size)
+many = st.integers(20, 66).map(lambda count: {f"n{number}": "" for number in range(count)})
+usual_headers = st.none() | st.dictionaries(names, values, min_size=1, max_size=4) | many
 usual_bodies = bodies | st.binary(max_size=300) | nested
 usual = st.one_of(
     st.builds(
@@ -100,7 +102,8 @@ def test_the_usual_messages_are_written_and_read_as_by_the_general_writer_and_re
     for _ in range(data.draw(st.integers(0, 2))):
         at = data.draw(st.integers(0, len(changed)))
         change: bytes = data.draw(
-            st.binary(max_size=3) | st.sampled_from([b"dtypedcall", b"fmethod", b"dbody", b"gheaders", b"\xfb"])
+            st.binary(max_size=3)
+            | st.sampled_from([b"dtypedcall", b"fmethod", b"dbody", b"gheaders", b"\xfb", b"\xa1aaab"])
         )
         changed[at : at + data.draw(st.integers(0, 3))] = change
     parse = parse_request if is_call else parse_reply

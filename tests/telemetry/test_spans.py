@@ -17,7 +17,7 @@ from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import StatusCode
 
 from nngkit import Client, Publisher, RemoteError, Server, Subscriber, TimedOut, aio, blocking
@@ -38,6 +38,7 @@ from tests.web.gateways import calculating, served
 pytestmark = pytest.mark.timeout(30)
 PATIENCE = 10.0  # seconds for any one event, on a loaded machine
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+UNSAMPLED = f"{TRACE[:-2]}00"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -353,6 +354,47 @@ async def test_a_trace_that_is_not_sampled_is_not_sampled_downstream() -> None:
                     await client.request(1)
         assert [int(each["traceparent"].rpartition("-")[2], 16) & 1 for each in headers] == [0, 1]
         assert len(spans.all()) == 1  # at the server
+
+
+class Bold(ParentBased):
+    """A sampler of a program, which chooses by itself."""
+
+    def should_sample(self, *arguments: Any, **options: Any) -> SamplingResult:
+        return ALWAYS_ON.should_sample(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "recorded"),
+    [
+        (ParentBased(ALWAYS_ON), 0),
+        (ParentBased(ALWAYS_ON, remote_parent_not_sampled=ALWAYS_ON, local_parent_not_sampled=ALWAYS_ON), 2),
+        (ParentBased(ALWAYS_ON, local_parent_not_sampled=ALWAYS_ON), 1),
+        (ALWAYS_ON, 2),
+        (Bold(ALWAYS_OFF), 2),
+        (ALWAYS_OFF, 0),
+    ],
+)
+async def test_below_a_span_that_is_not_sampled_the_sampler_has_its_say(sampler: Sampler, recorded: int) -> None:
+    headers = []
+
+    async def note(body: Any, calling: Calling) -> None:
+        headers.append(dict(calling.headers))
+
+    with instrumented(sampler) as spans:
+        async with (
+            Server("last", note, discovery=(), codec="cbor") as last,
+            Client("last", addresses=last.address, codec="cbor") as inner,
+            Server("calc", inner.request, discovery=(), codec="cbor") as server,
+        ):
+            uninstrument()
+            async with Client("calc", addresses=server.address, codec="cbor") as client:
+                await client.request(1, headers={"traceparent": UNSAMPLED})
+        (sent,) = headers
+        trace_id, flags = str(sent["traceparent"]).split("-")[1::2]
+        assert trace_id == UNSAMPLED.split("-")[1]
+        made = {(span.name, span.kind.name) for span in spans.all()} - {("last", "SERVER")}
+        assert len(made) == recorded
+        assert int(flags, 16) & 1 == (("last", "CLIENT") in made)
 
 
 async def test_headers_of_a_stranger_break_no_call() -> None:
