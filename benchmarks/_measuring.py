@@ -28,6 +28,8 @@ A measured process prints a line of JSON with some of::
     records repeated lost doubled wrong   counts of an audit after kills or faults
     ended        processes that ended by themselves   by_hand   faults after which one has to be restarted
     back_s       from a fault's end until messages go all ways
+    descriptors more_descriptors   open at the end, and more than before
+    fires_s quiet_s   from a fault's begin until its alert fires, from its end until it does not
 """
 
 from __future__ import annotations
@@ -121,6 +123,10 @@ UNITS = {
     "ended": "ended",
     "by_hand": "by hand",
     "back_s": "s back",
+    "descriptors": "descriptors",
+    "more_descriptors": "more of them",
+    "fires_s": "s to fire",
+    "quiet_s": "s to rest",
 }
 BUSY = ", beside a busy process"  # ends the name of a busy group
 MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")

@@ -98,6 +98,10 @@ HEADS = {
     "ended": "ended",
     "by_hand": "by hand",
     "back_s": "back after, s",
+    "descriptors": "descriptors",
+    "more_descriptors": "more of them",
+    "fires_s": "alert fires after, s",
+    "quiet_s": "rests after, s",
 }
 
 VERDICTS = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**", "": ""}

@@ -16,6 +16,7 @@ ASYNCIO = "asyncio_portal"
 GATEWAY = "gateway"
 OUTAGES = "outages"  # tests/test_outages.py
 FAULTS = "faults"  # tests/test_faults.py
+OPERATIONS = "operations"  # tests/test_operations.py
 IDLING = {"idle_us", "idle_kib"}  # figures of idle connections, which may be close to zero
 SHORT = {
     "one_way": ["--only", "tcp, 16 B"],
@@ -266,6 +267,6 @@ def test_the_gateway_is_measured_beside_fastapi(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK, ASYNCIO, GATEWAY, OUTAGES, FAULTS} == {
+    assert {*SHORT, SPARK, ASYNCIO, GATEWAY, OUTAGES, FAULTS, OPERATIONS} == {
         path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")
     }

@@ -151,7 +151,8 @@ class Trust:
 
     @property
     def stats(self) -> TrustStats:
-        """Counters of decisions."""
+        """Counters of decisions, and the end of the pass in the file now, which no connection may have read yet."""
+        self.refresh()
         with self._counting:
             decisions = sorted(self._decisions.items())
         return TrustStats(tuple(DecisionStats(*kind, count) for kind, count in decisions), self.own.until)

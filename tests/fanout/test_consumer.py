@@ -429,3 +429,19 @@ async def test_a_partition_that_appears_later_is_followed(tmp_path: Path) -> Non
             await write(tmp_path / "j", numbers(0, 2), partition=partition)
         found = await take(consumer, 4)
         assert sorted((each.partition, each.offset) for each in found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+async def test_what_is_behind_counts_on_while_no_consumer_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.fanout.durable.server.UNASKED", 0.05)
+    journal = tmp_path / "j"
+    await write(journal, numbers(0, 3))
+    async with served(journal) as server:
+        async with Consumer("gone", server.address) as consumer:
+            await take(consumer, 3)
+        await aeventually(lambda: server.stats.waiting == 0)
+        await write(journal, numbers(3, 10))
+
+        def behind() -> list[int]:
+            return [each.behind for each in server.stats.consumers]
+
+        await aeventually(lambda: behind() == [7])

@@ -136,3 +136,12 @@ def test_files_that_are_being_written_are_read_when_they_are_whole(
     assert changed or given.refresh(now=True)  # on a busy machine it may come later
     assert given.policy.version == 6
     assert not changed or not caplog.messages
+
+
+def test_the_end_of_a_renewed_pass_is_told_without_a_connection(
+    given: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nngkit.trust.trust.PERIOD", 0.0)
+    long = given.stats.until
+    passes.write(tmp_path / "w1.pass", FARM.issue("render.w1", days=1))
+    assert given.stats.until != long

@@ -44,6 +44,7 @@ FOLDER: Final = "consumers"
 CARRY: Final = "device"  # by which a device speaks for the consumers behind it
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
 POLL_SHARED: Final = 1.0
+UNASKED: Final = 5.0  # seconds between looks at the journal while no consumer waits: `behind` in `stats` counts on
 NEW_PARTITIONS: Final = 1.0  # seconds between looks for new partitions
 TURN: Final = 256
 MOST_REQUESTS: Final = 10_000  # requests in progress, each with a task; a waiting consumer has one
@@ -221,8 +222,9 @@ class ConsumerServer(UnderTrio):
     async def _watch(self) -> None:
         """Wake waiting fetches when there are new records, or records in flight are overdue."""
         while True:
-            while not self._waiting:
-                await self._needed.wait()
+            if not self._waiting:
+                with trio.move_on_after(UNASKED):
+                    await self._needed.wait()
             local = all(self._journal.logs(number) is not None for number in self._ends)
             try:
                 moved = self._read_ends() if local else await trio.to_thread.run_sync(self._read_ends_there)
