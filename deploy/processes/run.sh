@@ -10,8 +10,16 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 nngkit=${NNGKIT:-nngkit}
 state=$(mktemp -d)
-trap 'trap - INT TERM EXIT; kill $started 2>/dev/null; wait; rm -rf "$state"' INT TERM EXIT
 started=
+end() {
+    trap '' INT TERM
+    kill $started 2>/dev/null || true # Ctrl-C has reached them too
+    wait
+    rm -rf "$state"
+}
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 start() { # name, then the command; its output is in $state
     name=$1
     shift

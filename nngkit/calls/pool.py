@@ -135,7 +135,7 @@ def check_policy(policy: str) -> Policy:
 class Pool:
     """Members, and the choice among them. Not thread-safe: one lock owns it. `now`: seconds on one monotonic clock.
 
-    But a call of `only` may begin and end without that lock, in one step of the interpreter (_caller.py).
+    But a call of `only` may begin and end without that lock, in one step of the interpreter: see `Client.request`.
 
     salt   differs between clients: each connects to another subset if there are more than `most` providers
     most   members that are connected to

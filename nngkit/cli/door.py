@@ -12,7 +12,6 @@ option nothing is loaded.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -125,19 +124,18 @@ async def opened(
     door, add = make(name, known, watch=[*watch, feed], ready=ready, beyond=page_site(), events=feed)
     host, port = arguments.http
     started = _Started(trio.Event())
-    background = Background()
-    await background.open()
 
-    async def run() -> None:
-        try:
-            await serve(door, host=host, port=port, task_status=started)
-        except NngkitError as error:
-            if started.event.is_set():
-                raise
-            started.error = error
-            started.event.set()
+    async with Background() as background:
 
-    try:
+        async def run() -> None:
+            try:
+                await serve(door, host=host, port=port, task_status=started)
+            except NngkitError as error:
+                if started.event.is_set():
+                    raise
+                started.error = error
+                started.event.set()
+
         background.start(run)
         background.start(feed.run)
         await started.event.wait()
@@ -146,9 +144,6 @@ async def opened(
         add(started.server)
         say(name, f"answers HTTP at {started.server.url}")
         yield
-    finally:
-        with trio.CancelScope(shield=True):
-            await background.close(*sys.exc_info())
 
 
 class _Started:

@@ -150,7 +150,7 @@ def test_sighup_applies_what_can_change_and_names_what_cannot(file: Path) -> Non
 
     write(10, "warning")
     with discoverd() as daemon, Running("serve", "--config", str(file), "--discovery", daemon.surveys) as service:
-        assert "announced" in service.says()
+        assert "announces itself" in service.says()
         write(20, "info", 'codec = "json"\n')
         service.process.send_signal(signal.SIGHUP)
         assert service.says() == "nngkit serve: reloaded: log_level, weight; needs a restart: codec"
@@ -166,7 +166,7 @@ def test_sighup_applies_what_can_change_and_names_what_cannot(file: Path) -> Non
 
 def test_sighup_without_a_file_ends_it() -> None:
     with Running("serve", "a", "--exec", "cat", "--discovery", "tcp://127.0.0.1:1") as service:
-        assert "announced" in service.says()
+        assert "announces itself" in service.says()
         assert service.end(signal.SIGHUP) == -signal.SIGHUP
 
 
@@ -205,6 +205,11 @@ def test_the_check_refuses_what_the_start_would(tmp_path: Path) -> None:
         (("discoverd", "--query", anywhere), f"{anywhere}: other machines can reach it"),
         (("discoverd", "--http", "0.0.0.0:1"), "--http: 0.0.0.0:1: other machines can reach it"),
         ((*stream, f"a=pull listen={anywhere}"), f"{anywhere}: other machines can reach it"),
+        (("host", "farm", "--listen", anywhere), f"{anywhere}: other machines can reach it"),
     ):
         assert_fails(nngkit(*arguments, "--check"), 2, says)
         assert nngkit(*arguments, "--trust", "open", "--check").returncode == 0
+    voters = ("host", "farm", "--listen", "tcp://127.0.0.1:7000", "--voter", "a=tcp://127.0.0.1:7000")
+    assert_fails(nngkit(*voters, "--check"), 2, "--id: is required with --voter")
+    assert_fails(nngkit(*voters, "--id", "b", "--check"), 2, "--voter")
+    assert nngkit(*voters, "--id", "a", "--check").returncode == 0

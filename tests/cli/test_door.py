@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import time
 import urllib.error
@@ -92,7 +93,7 @@ def cases(folder: Path) -> dict[str, tuple[tuple[str, ...], str, str]]:
 @pytest.mark.parametrize("name", cases(Path()))
 def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) -> None:
     arguments, state, metric = cases(tmp_path)[name]
-    with daemon(*arguments) as (url, _):
+    with daemon(*arguments) as (url, process):
         assert fetch(f"{url}healthz")[0] == 200
         eventually_ready(url)
         status, text = fetch(f"{url}metrics")
@@ -105,6 +106,13 @@ def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) 
         schema = described["paths"][f"/{state}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         assert set(schema["required"]) <= set(json.loads(found))
         assert fetch(f"{url}other")[0] == 404
+        left_open = state if name == "doc" else "v1/events"  # as by a page; documents have one of their own
+        with urllib.request.urlopen(url + left_open, timeout=20) as events:
+            assert events.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 143
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.slow

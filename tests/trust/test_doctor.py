@@ -143,3 +143,4 @@ def test_people_read_it_as_lines(realm: OneRealm) -> None:
     with Pull(listen=ANY, trust=realm.trust("hub")) as pull:
         lines = nngkit("doctor", pull.address, "--trust", str(realm.file("desk.ada"))).stdout.splitlines()
         assert [line.split()[0] for line in lines] == ["ok"] * 4
+        assert nngkit("doctor", pull.address, NNGKIT_TRUST=str(realm.file("desk.ada"))).stdout.splitlines() == lines

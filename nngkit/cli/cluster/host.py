@@ -92,27 +92,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
 
 
-def check(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for arguments that do not go together."""
+def check(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the node but its journal. Raises ConfigError for arguments that the start would refuse."""
+    from nngkit.cluster import Host
+
     if arguments.messages and arguments.journal is None:
         raise ConfigError("--messages", "needs --journal")
-    work_slots(arguments)
-    listening_settings(arguments)
-    _voters(arguments)
+    settings = _settings(arguments)
     door.check_http(arguments)
+    with renamed():
+        Host(arguments.cluster, **settings)  # refuses a listener that other machines can reach without protection
+    return settings
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the node until a signal; return the exit code."""
     import trio
 
-    check(arguments)
-    arguments.slots = work_slots(arguments)
+    settings = check(arguments)
+    arguments.listen, arguments.slots = settings["listen"], settings["slots"]  # without its token; for `run_node`
     options.limit_pipes(arguments)
     if arguments.verbose:
         logging.getLogger("nngkit.cluster").setLevel(logging.INFO)
     with renamed():
-        return trio.run(_run, arguments, _voters(arguments))
+        return trio.run(_run, arguments, settings)
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    from nngkit.discovery.settings import ClientSettings
+    from nngkit.trust import Trust, chosen
+
+    settings: dict[str, Any] = {
+        **listening_settings(arguments),
+        "preference": arguments.preference,
+        "store": arguments.store,
+        "max_members": arguments.max_members,
+        "slots": work_slots(arguments),
+        "recv_max_size": arguments.max_size,
+    }
+    voters = _voters(arguments)
+    names = list(voters or {})
+    settings["token"], urls = joining([arguments.listen, *(voters or {}).values()], arguments.token, "--listen")
+    settings["listen"] = urls[0]
+    settings["voters"] = None if voters is None else dict(zip(names, urls[1:], strict=True))
+    certificates = ClientSettings.from_environment().certificates
+    settings["tls"] = one_tls(arguments, certificates, urls[:1], [*urls[1:], *arguments.discovery])
+    if voters and arguments.id is None and not isinstance(chosen(None, settings["tls"]), Trust):
+        raise ConfigError("--id", "is required with --voter: which of them is this node?")
+    return settings
 
 
 def _voters(arguments: argparse.Namespace) -> dict[str, str] | None:
@@ -123,26 +150,11 @@ def _voters(arguments: argparse.Namespace) -> dict[str, str] | None:
     return voters or None
 
 
-async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> int:
+async def _run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
     from nngkit.cli.cluster.node_lines import NodeLines
     from nngkit.cli.cluster.running import run_node
     from nngkit.cluster import Host
-    from nngkit.discovery.settings import ClientSettings
     from nngkit.journal.recorder import Recorder
-    from nngkit.trust import Trust, chosen
-
-    names = list(voters or {})
-    token, urls = joining([arguments.listen, *(voters or {}).values()], arguments.token, "--listen")
-    arguments.listen = urls[0]
-    if voters is not None:
-        voters = dict(zip(names, urls[1:], strict=True))
-    settings: dict[str, Any] = listening_settings(arguments)
-    if settings["id"] is None:
-        del settings["id"]
-    certificates = ClientSettings.from_environment().certificates
-    settings["tls"] = one_tls(arguments, certificates, [arguments.listen], [*urls[1:], *arguments.discovery])
-    if voters and arguments.id is None and not isinstance(chosen(None, settings["tls"]), Trust):
-        raise ConfigError("--id", "is required with --voter: which of them is this node?")
 
     async with AsyncExitStack() as opened:
         recorder: Any = None
@@ -150,22 +162,10 @@ async def _run(arguments: argparse.Namespace, voters: dict[str, str] | None) -> 
             recorder = await opened.enter_async_context(Recorder(arguments.journal))
 
         def make() -> Host:
-            return Host(
-                arguments.cluster,
-                voters=voters,
-                preference=arguments.preference,
-                store=arguments.store,
-                token=token,
-                max_members=arguments.max_members,
-                slots=arguments.slots,
-                recv_max_size=arguments.max_size,
-                journal=recorder,
-                journal_messages=arguments.messages,
-                **settings,
-            )
+            return Host(arguments.cluster, journal=recorder, journal_messages=arguments.messages, **settings)
 
         lines = NodeLines(arguments.cluster, arguments.json)
-        peers = settings["discovery"] if voters is None else ()  # a voter has its own address
+        peers = settings["discovery"] if settings["voters"] is None else ()  # a voter has its own address
         watch = [] if recorder is None else [recorder]
 
         def beside(node: Endpoint) -> AbstractAsyncContextManager[object]:

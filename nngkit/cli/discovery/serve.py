@@ -200,7 +200,7 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
                 server.method(method)(program.handle)
             await opened.enter_async_context(server)
             _change_on_reload(arguments.reload, server, settings)
-            where = f"{arguments.name} at {server.address}, announced to {' '.join(daemons)}"
+            where = f"{arguments.name} at {server.address}, announces itself to {' '.join(daemons)}"
             say(NAME, where)
             routes, ready = partial(_routes, server), partial(_unready, server)
             await opened.enter_async_context(door.opened(NAME, arguments, routes, watch=[server], ready=ready))

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import asdict
 from typing import Any, Final
@@ -55,10 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     from nngkit.cli.probe import Credentials, look
 
     address = Address.of(arguments.url)
-    if arguments.trust not in (None, OPEN) and check_tls(arguments, address.url) is None:
+    named = arguments.trust
+    if named is None and address.tls and not (arguments.cacert or arguments.cert or arguments.insecure):
+        named = os.environ.get("NNGKIT_TRUST") or None
+    if named not in (None, OPEN) and check_tls(arguments, address.url) is None:
         from nngkit.cli.tools.doctor_trust import examine
 
-        return _show(examine(address, arguments.trust, arguments.protocol, arguments.timeout), address, arguments)
+        return _show(examine(address, named, arguments.protocol, arguments.timeout), address, arguments)
     arguments.trust = None
     check_tls(arguments, address.url)
     credentials = Credentials(
