@@ -71,7 +71,7 @@ class Histogram:
         if (least := min(several)) < FLOOR:
             least, several = FLOOR, [max(seconds, FLOOR) for seconds in several]
         self.least = min(self.least, least)
-        self.most = max(self.most, max(several))
+        self.most = max(self.most, *several)
         logs = map(math.log, map(truediv, several, repeat(FLOOR)))
         self._buckets.update(map(math.floor, map(truediv, logs, repeat(STEP))))
 

@@ -89,7 +89,7 @@ async def test_services_come_and_go_and_a_hostile_name_is_text() -> None:
 async def many(rows: Table) -> None:
     """Have 500 services."""
     for number in range(500):
-        row = {
+        row: dict[str, object] = {
             "name": f"service-{number:03}",
             "address": "tcp://127.0.0.1:1",
             "id": "1",
