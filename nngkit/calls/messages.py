@@ -228,8 +228,13 @@ REPLIES: Final = Maps[Any]("call reply", ResultReply, PartsReply, DoneReply, Err
 
 def parse_reply(data: bytes, codec: Codec, *, limit: int, peer: str | None = None) -> Reply:
     """Decode a reply of at most `limit` bytes. Raises BadMessage, TooLarge."""
-    if codec == "cbor" and len(data) <= limit and (result := _usual_result(data)) is not None:
-        return result
+    if codec == "cbor" and len(data) <= limit:
+        if data[: len(_RESULT)] == _RESULT and data.endswith(_RESULT_END):
+            body = _item(data, len(_RESULT), len(data) - len(_RESULT_END))
+            if body is not _UNUSUAL:
+                return ResultReply(body)
+        elif data[:1] == _MAPS[4] and (result := _result_with_headers(data)) is not None:
+            return result
     decode = envelope.decode if codec == "cbor" else _from_json
     reply: Reply = REPLIES.parse(decode(data, what=REPLIES.what, limit=limit, peer=peer), peer)
     return reply
@@ -324,19 +329,15 @@ def _usual_call(data: bytes) -> CallRequest | None:
         return None
 
 
-def _usual_result(data: bytes) -> ResultReply | None:
-    """Return a result, perhaps with headers; None if the general reader has to look at it."""
-    start, end, headers = len(_RESULT), len(data) - len(_RESULT_END), None
-    if data[1:start] != _RESULT[1:]:
+def _result_with_headers(data: bytes) -> ResultReply | None:
+    """Return a result with headers; None if the general reader has to look at it."""
+    start = len(_RESULT)
+    least = max(start, len(data) - _MOST_AFTER)
+    end = data.rfind(_RESULT_END + _HEADERS, least) if data[1:start] == _RESULT[1:] else -1
+    headers = None if end <= start else unpack_few(data[end + len(_RESULT_END + _HEADERS) :])
+    if headers is None:
         return None
-    if data[0] == 0xA4:
-        end = data.rfind(_RESULT_END + _HEADERS, max(start, len(data) - _MOST_AFTER))
-        headers = None if end < 0 else unpack_few(data[end + len(_RESULT_END + _HEADERS) :])
-        if headers is None:
-            return None
-    elif data[0] != 0xA3 or not data.endswith(_RESULT_END):
-        return None
-    body = _item(data, start, end) if start < end else _UNUSUAL
+    body = _item(data, start, end)
     return None if body is _UNUSUAL else ResultReply(body, headers)
 
 

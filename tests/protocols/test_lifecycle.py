@@ -220,9 +220,9 @@ METHODS: dict[Callable[..., Any], dict[str, tuple[Any, ...]]] = {
     | NAMES
     | {"subscribe": (b"a",), "subscribe_many": ([b"a"],), "unsubscribe": (b"",), "unsubscribe_many": ([b""],)},
     Req: dict.fromkeys(("request", "arequest", "request_view", "arequest_view"), (b"",)) | {"loan": (1,)},
-    Rep: TAKES,
+    Rep: TAKES | {"reply_many": ([],)},
     Surveyor: dict.fromkeys(("survey", "asurvey", "start", "astart", "survey_iter", "asurvey_iter"), (b"",)),
-    Respondent: TAKES,
+    Respondent: TAKES | {"reply_many": ([],)},
 }
 OTHERS = {  # these report the past, or end
     "close",
