@@ -365,20 +365,22 @@ def test_deeply_nested_types_are_read_to_a_limit() -> None:
     assert doc.content() == {}
 
 
-def test_unreferenced_document_is_garbage_collected() -> None:
-    def use() -> weakref.ref[Any]:
-        document = load_engine().new()
+@pytest.mark.parametrize("ends", [True, False])
+def test_unreferenced_document_is_garbage_collected(ends: bool) -> None:
+    def use() -> list[weakref.ref[Any]]:
+        document: Any = load_engine().new()
         text: Any = document.root("body", "text")
         end = document.observe_changes(lambda parts, origin: None)
         document.observe(lambda update, origin: None)
         text.insert(0, "é" * 100)
-        end()
+        if ends:
+            end()
         text.cursor(3, False)
         undo = document.undo([text], 0.5, None, lambda: 0.0)
         text.insert(0, "x")
         undo.undo()
-        return weakref.ref(document)
+        return [weakref.ref(document), weakref.ref(document.doc)]  # the engine's own is what takes the memory
 
     used = [use() for _ in range(3)]
     gc.collect()
-    assert [one() for one in used] == [None] * 3
+    assert [one() for each in used for one in each] == [None] * 6

@@ -27,6 +27,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
+from weakref import finalize
 
 import pycrdt
 
@@ -80,12 +81,17 @@ class YjsDocument:
         self._local = True
         self._origin: object = None
         self._update: bytes | None = None
+        self._let_go: Callable[[], object] = lambda: None
         self._open()
         self.cursors = Cursors(self)
 
     def _open(self) -> None:
+        self._let_go()  # of the document before, if it is rebuilt
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=self.client_id)
-        self.doc.observe(weakly(self._committed))
+        # pycrdt's callback holds its document, where no collector looks: it is freed once nothing observes it
+        observing = finalize(self, self.doc.unobserve, self.doc.observe(weakly(self._committed)))
+        observing.atexit = False
+        self._let_go = observing
 
     # Reading
 
@@ -353,7 +359,7 @@ class Follower:
     def __init__(self, owner: YjsDocument) -> None:
         self._owner = owner
         self._callbacks: list[Callback] = []
-        self._subscriptions: list[tuple[Any, Any]] = []
+        self._subscriptions: list[finalize[Any, Any]] = []
         self._events: list[tuple[tuple[str | int, ...], Any]] = []
 
     @property
@@ -371,9 +377,7 @@ class Follower:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
             if not self._callbacks:
-                for raw, subscription in self._subscriptions:
-                    raw.unobserve(subscription)
-                self._subscriptions.clear()
+                self._let_go()
 
         return end
 
@@ -383,8 +387,13 @@ class Follower:
 
     def dropped(self) -> None:
         """Drop all events and subscriptions: the document is about to be rebuilt."""
-        self._subscriptions.clear()
+        self._let_go()
         self._events.clear()
+
+    def _let_go(self) -> None:
+        for observing in self._subscriptions:
+            observing()
+        self._subscriptions.clear()
 
     def _watch(self, name: str, node: Any) -> None:
         raw = node.raw
@@ -395,7 +404,9 @@ class Follower:
             for event in events if isinstance(events, list) else [events]:
                 kept.append(((name, *event.path), event))
 
-        self._subscriptions.append((raw, raw.observe_deep(changed)))
+        observing = finalize(self, raw.unobserve, raw.observe_deep(changed))  # see YjsDocument._open
+        observing.atexit = False
+        self._subscriptions.append(observing)
         self._open_nested(node)
 
     def _open_nested(self, node: Any) -> None:
