@@ -51,14 +51,16 @@ def pack_headers(headers: dict[str, str | bytes]) -> bytes:
 
 
 def _packed(value: str | bytes) -> bytes:
-    kind = type(value)
-    if kind is not str and kind is not bytes:
+    if type(value) is str:
+        data, heads, long = value.encode(), _TEXTS, 0x78
+    elif type(value) is bytes:
+        data, heads, long = value, _BYTES, 0x58
+    else:
         return envelope.encode(value)  # TypeError
-    data, heads, major = (value.encode(), _TEXTS, 0x78) if kind is str else (value, _BYTES, 0x58)  # type: ignore[union-attr]
     size = len(data)
     if size < _SHORT:
-        return heads[size] + data  # type: ignore[operator]
-    return bytes((major, size)) + data if size < 256 else envelope.encode(value)  # type: ignore[operator]
+        return heads[size] + data
+    return bytes((long, size)) + data if size < 256 else envelope.encode(value)
 
 
 def unpack_headers(data: bytes) -> dict[str, str | bytes]:

@@ -9,15 +9,15 @@
     print(metrics.text())           # pip install 'nngkit[telemetry]'
     instrument()                    # spans of calls, messages and jobs, by the process's SDK of OpenTelemetry
 
-=============  =====================================================================
-`declared`     the metrics that a class of `stats` declares
-`families`     samples of one metric
-`metrics`      objects that are watched, and their samples
-`prometheus`   samples as Prometheus's text
-`otel`         samples as instruments of an OpenTelemetry meter
-`spans`        spans of calls, messages, jobs and a gateway's requests, for the hook nngkit.tracing
-`propagation` context of a span in headers
-=============  =====================================================================
+==============  =====================================================================
+`declared`      the metrics that a class of `stats` declares
+`families`      samples of one metric
+`metrics`       objects that are watched, and their samples
+`prometheus`    samples as Prometheus's text
+`otel`          samples as instruments of an OpenTelemetry meter
+`spans`         spans of calls, messages, jobs and a gateway's requests, for the hook nngkit.tracing
+`propagation`   context of a span in headers
+==============  =====================================================================
 
 It imports no room: the objects are given to it.
 """
