@@ -12,6 +12,7 @@ Depends on trio and nngkit.errors only.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -129,6 +130,7 @@ class Background:
         self._failure: Exception | None = None
         self._outer: Any = None
         self._inner: trio.Nursery | None = None
+        self._early: list[tuple[Any, ...]] = []
         self.is_over = False
         """True once the tasks were cancelled. Any thread may read it."""
 
@@ -150,25 +152,34 @@ class Background:
     ) -> None:
         await self.close(kind, value, traceback)
 
+    @trio.lowlevel.enable_ki_protection
     async def open(self) -> None:
-        """Open the nursery, in `__aenter__`. The same task must call `close`."""
+        """Open the nursery, in `__aenter__`, without a checkpoint. The same task must call `close`."""
         self._outer = trio.open_nursery()
         outer: trio.Nursery = await self._outer.__aenter__()
-        # Tasks run in a nested nursery: ending them must not cancel the body, which belongs to the outer one.
-        # Shielded: a task that starts in a cancelled scope is not handed over, and would be waited for without an end.
-        with trio.CancelScope(shield=True):
-            self._inner = await outer.start(self._hold)
+        # Tasks run in a nested nursery: ending them must not cancel the body, which belongs to the outer one. It is
+        # not waited for: `Nursery.start` never returns if a Ctrl-C or a cancellation comes meanwhile to a task that
+        # is shielded, as trio then neither hands it over nor can end it.
+        outer.start_soon(self._hold)
 
-    async def _hold(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async def _hold(self) -> None:
         # shielded: a block that is cancelled from outside still needs its tasks to leave in order, and then ends them
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as inner:
-                task_status.started(inner)
+            async with trio.open_nursery() as self._inner:
+                for context, function, *arguments in self._early:
+                    context.run(self._inner.start_soon, self._run, function, *arguments)
+                self._early.clear()
+                if self.is_over:
+                    self._inner.cancel_scope.cancel()
                 await trio.sleep_forever()
 
     def start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start a task that runs until it returns or the block ends. Does nothing after `end`."""
-        if self._inner is not None and not self._inner.cancel_scope.cancel_called:
+        if self.is_over or (self._inner is not None and self._inner.cancel_scope.cancel_called):
+            return
+        if self._inner is None:  # the holder has not had its first turn
+            self._early.append((contextvars.copy_context(), function, *arguments))
+        else:
             self._inner.start_soon(self._run, function, *arguments)
 
     async def _run(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:

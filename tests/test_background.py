@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -203,3 +204,18 @@ async def test_a_block_that_is_cancelled_as_it_opens_its_tasks_ends() -> None:
                 async with Subscriber(publisher.address):
                     await trio.sleep_forever()
         assert scope.cancelled_caught
+
+
+def test_a_block_that_is_interrupted_as_it_opens_its_tasks_ends() -> None:
+    @trio.lowlevel.enable_ki_protection  # its KeyboardInterrupt is raised by the next checkpoint, wherever that is
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    async def main() -> None:
+        async with Publisher("tcp://127.0.0.1:0") as publisher:
+            interrupt()
+            async with Subscriber(publisher.address):
+                await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # argparse
         code = done.code if isinstance(done.code, int) else 1
     except KeyboardInterrupt:
+        exec("")  # once the last exec (a dataclass's) was interrupted, Python ends itself by SIGINT, whatever the code
         code = INTERRUPTED
     except BrokenPipeError:
         _discard_output()

@@ -207,6 +207,18 @@ sys.exit(main())
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_an_interrupt_while_a_dataclass_is_made_is_130(tmp_path: Path) -> None:
+    # Python remembers that its last exec was interrupted, and ends `python -m` by SIGINT, whatever its code
+    tmp_path.joinpath("interrupted.py").write_text(
+        "import sys, types; from nngkit.cli.main import main\n"
+        "def command(name, arguments): exec('raise KeyboardInterrupt')\n"
+        "sys.modules['nngkit.cli.cat.cat'] = types.SimpleNamespace(command=command); sys.exit(main())\n"
+    )
+    found = [sys.executable, "-m", "interrupted", "push"]
+    done = subprocess.run(found, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_an_interrupt_wrapped_by_a_nursery_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = BaseExceptionGroup("", [BaseExceptionGroup("", [KeyboardInterrupt()])])
     monkeypatch.setattr("nngkit.cli.main._run", raiser(wrapped))
