@@ -1,4 +1,4 @@
-"""Traces: a call, the job that its handler submits, and what it publishes, as spans of OpenTelemetry.
+"""Traces: a call that waits for its provider, a job that its handler submits, a message: spans of OpenTelemetry.
 
 ::
 
@@ -7,8 +7,10 @@
 
 prints::
 
+    discover
     program
       orders/place  client
+        resolve orders
         orders/place  server
           submit print  producer
             process print  consumer, linked
@@ -30,6 +32,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from nngkit import Client, Publisher, Server, Subscriber
 from nngkit.cluster import Host, JobRun
+from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.telemetry import instrument, process
 
 
@@ -42,6 +45,7 @@ async def read_orders(subscriber: Subscriber, read: trio.Event) -> None:
 async def main() -> None:
     read = trio.Event()
     async with (
+        Daemon(DaemonSettings(listen=("tcp://127.0.0.1:0",))) as daemon,
         Host("printers", listen="tcp://127.0.0.1:0", token="t") as host,
         Publisher("tcp://127.0.0.1:0") as publisher,
         Subscriber(publisher.address) as subscriber,
@@ -57,11 +61,11 @@ async def main() -> None:
             await job.result(timeout=10)
             publisher.publish("orders.placed", order.encode())
 
-        server = Server("orders", discovery=(), codec="cbor")
+        server = Server("orders", discovery=daemon.addresses, codec="cbor")
         server.method(place)
         await publisher.wait_for_peers(1)
         nursery.start_soon(read_orders, subscriber, read)
-        async with server, Client("orders", addresses=server.address, codec="cbor") as orders:
+        async with Client("orders", daemons=daemon.query_addresses, codec="cbor") as orders, server:
             with trace.get_tracer("example").start_as_current_span("program"):
                 await orders.request("ten pens", method="place", timeout=10)
             await read.wait()

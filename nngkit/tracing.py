@@ -22,6 +22,15 @@ class Sending(Protocol):
         """Note the id that it has got."""
 
 
+class Asking(Protocol):
+    """A question of discovery, or its answer. `headers` have the context of its span."""
+
+    headers: dict[str, str | bytes]
+
+    def found(self, **facts: str | int | Sequence[str]) -> None:
+        """Note what came of it: attributes of `nngkit.discovery`."""
+
+
 class Spans(Protocol):
     """Makes spans."""
 
@@ -47,6 +56,20 @@ class Spans(Protocol):
 
     def trying(self, run: Any) -> AbstractContextManager[object]:
         """Return the span of a try of a job."""
+
+    def asking(
+        self, operation: str, service: str | None, headers: Mapping[str, str | bytes] | None = None, daemon: str = ""
+    ) -> AbstractContextManager[Asking]:
+        """Return the span of what discovery does for a caller. `service`: None for all.
+
+        `headers`: of a question that is sent; None: nothing is sent that could carry the context. `daemon`: the address
+        that it is sent to; "": services are asked.
+        """
+
+    def answering(
+        self, operation: str, service: str | None, headers: Mapping[str, str | bytes] | None
+    ) -> AbstractContextManager[Asking]:
+        """Return the span of the answer to a question with these headers."""
 
 
 spans: Spans | None = None

@@ -55,7 +55,7 @@ def with_about(*outside: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 RESHAPED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "resolve query": preference_of,
+    "resolve query": lambda fields: preference_of(fields) | {"headers": None},  # not in the version before
     "heartbeat": lambda fields: with_about("docs")(
         fields
         | {"clients": [{"doc": doc, "client": client} for doc, client in fields["clients"]]}

@@ -427,6 +427,10 @@ class Resolver(Blocking[_resolver.Resolver]):
         """Return True if the daemon at this address (one of `daemons`) answers."""
         return self._opened.answers(daemon)
 
+    def answering(self) -> tuple[str, ...]:
+        """Return the addresses of the daemons that answer."""
+        return self._do(_resolver.Resolver.answering)
+
     def counts(self) -> dict[str, int]:
         """Return how many providers each daemon has last reported, those that are down left out, by address."""
         return self._do(_resolver.Resolver.counts)

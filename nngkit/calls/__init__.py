@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nngkit.calls.client_stats import ClientStats, ProviderStats
     from nngkit.calls.handlers import Calling
     from nngkit.calls.health import Ejection
-    from nngkit.calls.middleware import Attempt, ClientCall, Middleware, Proceed, Reply
+    from nngkit.calls.middleware import Attempt, ClientCall, Middleware, Proceed, Reply, Wait
     from nngkit.calls.server import Server, ServerStats
     from nngkit.calls.stream import Stream
 
@@ -41,6 +41,7 @@ __all__ = [
     "Server",
     "ServerStats",
     "Stream",
+    "Wait",
 ]
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
@@ -52,7 +53,7 @@ if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
             "client_stats": "ClientStats ProviderStats",
             "handlers": "Calling",
             "health": "Ejection",
-            "middleware": "Attempt ClientCall Middleware Proceed Reply",
+            "middleware": "Attempt ClientCall Middleware Proceed Reply Wait",
             "server": "Server ServerStats",
             "stream": "Stream",
         },

@@ -48,7 +48,7 @@ from nngkit.calls.messages import (
     ResultReply,
     parse_reply,
 )
-from nngkit.calls.middleware import MOST_ATTEMPTS, Attempt
+from nngkit.calls.middleware import MOST_ATTEMPTS, Attempt, Wait
 from nngkit.calls.pool import Member, Outcome, Pool
 from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import Req
@@ -89,6 +89,8 @@ class Call:
     headers: dict[str, str | bytes] | None = None
     back: dict[str, str | bytes] | None = None  # the headers of the reply
     told: list[Attempt] | None = None  # attempts, for the client's middleware
+    waits: list[Wait] | None = None  # for a provider, for it too
+    waiting: Wait | None = None  # the last of them, until it ends
     left: float | None = None
     shorter = False  # the attempt's timeout is shorter than the call's, and a retry is taken from the budget
     unbudgeted = False  # it would be shorter, but for the budget
@@ -106,7 +108,7 @@ class Call:
         call = Call(self.body, self.seconds)
         call.deadline, call.method, call.idempotent = self.deadline, self.method, self.idempotent
         call.attempt_timeout, call.hedged, call.beside = self.attempt_timeout, True, True
-        call.headers, call.told = self.headers, self.told
+        call.headers, call.told, call.waits = self.headers, self.told, self.waits
         call.tried = self.tried if self.current is None else (*self.tried, self.current)
         return call
 
@@ -115,8 +117,8 @@ class Caller:
     """Makes calls with a pool, which it locks. Any thread may use it.
 
     `closed`: no further calls; `failure`: what has ended the client. `on_idle` is called, on any thread, when a member
-    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. Both are set before
-    the first call.
+    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. `daemons` returns
+    those that answer. They are set before the first call.
     """
 
     def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int, budget: RetryBudget) -> None:
@@ -131,6 +133,7 @@ class Caller:
         self.me: str | None = None  # our name under a trust
         self.on_idle: Callable[[], object] = lambda: None
         self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
+        self.daemons: Callable[[], tuple[str, ...]] = tuple
         self.failed = 0
         self.errors = 0
         self.over_budget = 0
@@ -227,6 +230,9 @@ class Caller:
             member = pool.choose(now, call.tried)
             chosen = None if call.tried and member in call.tried else member
             if chosen is not None:
+                if call.waiting is not None:
+                    self._end_wait(call.waiting, chosen, now)
+                    call.waiting = None
                 pool.begin(chosen)
                 if not call.attempts and not call.beside:
                     self.balance.call(now)
@@ -239,6 +245,9 @@ class Caller:
             if member is None and left <= 0:
                 self.count_failed(call)
                 raise self._no_provider(call)
+            if member is None and call.waits is not None and call.waiting is None:
+                call.waiting = Wait(now)
+                call.waits.append(call.waiting)
             call.pause = self.pause(left)
             call.version = version
             if member is not None:  # each was tried once
@@ -252,6 +261,10 @@ class Caller:
         if call.shorter:
             call.left = attempt
         return True
+
+    def _end_wait(self, wait: Wait, chosen: Member, now: float) -> None:
+        wait.ended, wait.daemons = now, self.daemons()
+        wait.provider, wait.reason = chosen.provider.address, self.pool.reason(chosen)
 
     def _encode(self, call: Call, codec: Codec) -> None:
         call.id = f"{self._prefix}{next(self._count):x}"

@@ -196,6 +196,8 @@ class Client(UnderTrio):
         self._cancelling = 0
         self._caller.on_idle = self._resync.wake_soon
         self._caller.send_later = self._send_later
+        if isinstance(followed := self._discovery or self._resolver, Resolver):
+            self._caller.daemons = followed.answering
         if self._resolver is not None:
             await self._resolver.__aenter__()
         await self._background.open()
@@ -458,7 +460,7 @@ class Client(UnderTrio):
             self._add_headers(call, outgoing.headers)
         call.stream = outgoing.stream
         if self._middleware:
-            call.told = outgoing.attempts
+            call.told, call.waits = outgoing.attempts, outgoing.waits
         return call
 
     def _reply(self, call: Call, body: Any) -> Reply:

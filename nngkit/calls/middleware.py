@@ -55,6 +55,22 @@ class Attempt:
     outcome: str
 
 
+@dataclass(slots=True)
+class Wait:
+    """A time in which a call had no provider that it could ask. A call that has one at once has none.
+
+    began     time.monotonic() at its begin; `ended` at its end, None if the call has ended first
+    daemons   that answered at its end
+    provider  address of the provider that was chosen then, and the reason
+    """
+
+    began: float
+    ended: float | None = None
+    daemons: tuple[str, ...] = ()
+    provider: str = ""
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientCall:
     """A call as a client's middleware sees it. `headers` can be changed, and are sent if there is a codec.
@@ -62,6 +78,7 @@ class ClientCall:
     timeout   seconds for the call, from each `proceed` on; None: for ever
     stream    its reply is a stream
     attempts  requests to providers that have ended so far
+    waits     for a provider, so far
     """
 
     service: str
@@ -74,6 +91,7 @@ class ClientCall:
     stream: bool
     codec: Codec | None
     attempts: list[Attempt] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
 
 
 Proceed: TypeAlias = Callable[[Any], Coroutine[Any, Any, Reply]]

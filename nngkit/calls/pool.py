@@ -34,6 +34,7 @@ from nngkit.calls.health import Ejection, Health
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import ANY, Preference, Rank, explain
 from nngkit.discovery.provider import Provider, State
+from nngkit.discovery.registry.resolution import give_reason
 from nngkit.errors import ConfigError, ServiceNotFound
 from nngkit.histogram import Histogram
 
@@ -81,6 +82,11 @@ class Member:
     beside: tuple[Provider, State] | None = None
     recent: list[float] = field(default_factory=list)
     _times: Histogram = field(default_factory=Histogram)
+
+    @property
+    def stale(self) -> bool:
+        """False: a pool does not know of rounds."""
+        return False
 
     @property
     def place(self) -> Place:
@@ -289,6 +295,11 @@ class Pool:
                 if rest := [member for member in members if member not in tried]:
                     return self._pick(rest, now)
         return self._pick(lanes[start][1], now)
+
+    def reason(self, member: Member) -> str:
+        """Return why `choose` has returned this member: its rank, how many have the same, and the policy among them."""
+        equals = next((len(lane) for _, lane in self._lanes if member in lane), 1)
+        return f"{give_reason(member.provider, member, self._preference, equals)}, {self._policy}"
 
     def usable(self, now: float) -> int:
         """Return the number of members that calls can go to."""

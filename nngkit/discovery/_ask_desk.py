@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background
 from nngkit.discovery.queries import RefusalKind, RefusedReply
 from nngkit.discovery.questions.messages import AskQuery, pages, parse_ask_query
@@ -71,7 +72,7 @@ class AskDesk:
 
     async def _ask(self, ask: AskQuery, asked: _Asked) -> None:
         try:
-            self._encode(await self._discovery.outcomes(ask, ANSWERS), asked)
+            self._encode(await self._outcomes(ask), asked)
         except NngkitError as error:  # too large with the daemon's own fields, or closed
             asked.refused = self._refusal("unavailable", str(error))
         finally:
@@ -84,6 +85,14 @@ class AskDesk:
         await trio.sleep(KEEP)
         if self._ended.get(ask.id) is asked:
             self._size -= self._ended.pop(ask.id).size
+
+    async def _outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
+        if (spans := tracing.spans) is None:
+            return await self._discovery.outcomes(ask, ANSWERS)
+        with spans.answering("ask", ask.name, ask.headers) as answering:
+            found = await self._discovery.outcomes(ask, ANSWERS)
+            answering.found(answered=sum(each.kind == "answered" for each in found))
+        return found
 
     def _encode(self, outcomes: Sequence[Outcome], asked: _Asked) -> None:
         for after, page in pages(self._discovery.id, outcomes):

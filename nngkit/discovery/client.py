@@ -18,15 +18,18 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
+from nngkit import tracing
 from nngkit.background import UnderTrio
 from nngkit.discovery import queries
 from nngkit.discovery.domains import check_domain, domain_of, other_domain, with_domain
 from nngkit.discovery.lanes import Suspects, make_preference
 from nngkit.discovery.provider import PROTOCOL_VERSION, Provider, Status
 from nngkit.discovery.questions.messages import AskQuery, make_ask, parse_ask_reply
+from nngkit.discovery.questions.tracing import trace_ask
 from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions.values import deadline as until_deadline
 from nngkit.discovery.watch import WatchQuery, WatchReply, parse_watch_reply
@@ -115,11 +118,20 @@ class DaemonClient(UnderTrio):
 
         Raises ServiceNotFound; also if the daemon is older and does not know tags and versions, and so chose wrongly.
         """
-        preference = make_preference(prefer, tags, version, suspects)
-        reply = await self._ask(queries.ResolveQuery(name, preference), name)
+        query = queries.ResolveQuery(name, make_preference(prefer, tags, version, suspects))
+        if (spans := tracing.spans) is None:
+            return await self._resolve(query)
+        with spans.asking("resolve", name, {}, self.address) as asking:
+            provider = await self._resolve(replace(query, headers=asking.headers))
+            asking.found(provider=provider.address)
+        return provider
+
+    async def _resolve(self, query: queries.ResolveQuery) -> Provider:
+        name = query.name
+        reply = await self._ask(query, name)
         if not isinstance(reply, queries.ResolveReply):
             raise self._unexpected(reply)
-        if not preference.accepts(reply.provider):
+        if not query.preference.accepts(reply.provider):
             raise ServiceNotFound(name, f"the daemon at {self.address} is too old to choose by tags or version")
         return reply.provider
 
@@ -180,6 +192,9 @@ class DaemonClient(UnderTrio):
 
     async def outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
         """Have the daemon ask; return the outcome for each provider. `ask` may repeat an earlier one."""
+        return await trace_ask(self._outcomes, ask, self.address)
+
+    async def _outcomes(self, ask: AskQuery) -> tuple[Outcome, ...]:
         found: list[Outcome] = []
         for _ in range(PAGES):
             body = await self._request(ask.encode(len(found)), ask.timeout)

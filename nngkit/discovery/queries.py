@@ -3,7 +3,7 @@
 ::
 
     SnapshotQuery(name, everything, after)  ->  SnapshotReply(daemon, rows, after)       a page of at most 256 providers
-    ResolveQuery(name, preference)          ->  ResolveReply(daemon, provider)
+    ResolveQuery(name, preference, headers) ->  ResolveReply(daemon, provider)
     RoundsQuery(last)                       ->  RoundsReply(daemon, rounds, counters, silent)
     HistoryQuery(age, name, after)          ->  HistoryReply(daemon, changes, after)     a page of at most 256 changes
     a query that cannot be answered         ->  RefusedReply(daemon, kind, message)
@@ -43,6 +43,7 @@ from nngkit.discovery.provider import (
 )
 from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import BadMessage, Broken, ConfigError, NngkitError, ServiceNotFound
+from nngkit.headers import Headers, WireHeaders
 from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, Natural63, Row, Seconds, always
 
 PAGE: Final = 256
@@ -73,11 +74,15 @@ class SnapshotQuery(Fields, frozen=True, tag="ask-snapshot", omit_defaults=True)
 
 @dataclass(frozen=True, slots=True)
 class ResolveQuery:
-    """Query for one provider of `name`, by the caller's preference. `speaks`: the highest version understood."""
+    """Query for one provider of `name`, by the caller's preference. `speaks`: the highest version understood.
+
+    `headers`: metadata beside it, such as the context of a span; a daemon of a version before ignores them.
+    """
 
     name: str
     preference: Preference = ANY
     speaks: int = field(default=PROTOCOL_VERSION, compare=False)
+    headers: Headers | None = None
 
     def encode(self) -> bytes:
         """Encode the message."""
@@ -85,8 +90,9 @@ class ResolveQuery:
         zone = wanted.prefer[0] if wanted.prefer else ""  # all that daemons without `prefer` know
         prefer = wanted.prefer if len(wanted.prefer) > 1 else ()
         tags = tuple(sorted(wanted.tags))
+        headers = dict(self.headers) if self.headers else None
         return QUERIES.encode(
-            ResolveMessage(self.name, zone, prefer, tags, wanted.version, wanted.suspects, self.speaks)
+            ResolveMessage(self.name, zone, prefer, tags, wanted.version, wanted.suspects, self.speaks, headers)
         )
 
 
@@ -100,12 +106,13 @@ class ResolveMessage(Fields, frozen=True, tag="ask-resolve", omit_defaults=True)
     version: WordText = ""
     suspects: WordText = "last"
     speaks: Version = always(PROTOCOL_VERSION)
+    headers: WireHeaders | None = None
 
     def query(self) -> ResolveQuery:
         """Return the query. Raises ConfigError."""
         suspects: Literal["last", "near"] = "near" if self.suspects == "near" else "last"
         preference = Preference(self.prefer or (self.zone,), frozenset(self.tags), self.version, suspects)
-        return ResolveQuery(self.name, preference, self.speaks)
+        return ResolveQuery(self.name, preference, self.speaks, self.headers)
 
 
 class RoundsQuery(Fields, frozen=True, tag="ask-rounds"):

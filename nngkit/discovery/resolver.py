@@ -22,10 +22,12 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Final, Self
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.chance import RandomSource
 from nngkit.discovery._event_feed import EventFeed
@@ -47,6 +49,8 @@ from nngkit.protocols import TLS, PeerEvent
 from nngkit.trust import Choice, chosen
 
 log = logging.getLogger("nngkit.discovery")
+
+T = TypeVar("T")
 
 WATCH: Final = 5.0
 """Seconds that a daemon may hold a watch open: a frozen daemon is distrusted after that and one `timeout`."""
@@ -134,12 +138,21 @@ class Resolver(UnderTrio):
             for client in self._clients:
                 self._background.start(self._follow, client)
             self._background.start(self._forget)
-            with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
-                await self._first.wait()
+            if (spans := tracing.spans) is None:
+                await self._until_first()
+            else:
+                with spans.asking("discover", None) as asking:
+                    await self._until_first()
+                    providers = sum(map(len, self.snapshot().values()))
+                    asking.found(asked=len(self.daemons), daemons=self.answering(), providers=providers)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
+
+    async def _until_first(self) -> None:
+        with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
+            await self._first.wait()
 
     async def _before_end(self) -> None:
         self._feed.end()
@@ -201,16 +214,28 @@ class Resolver(UnderTrio):
 
         Raises ServiceNotFound after `timeout` seconds, ConfigError.
         """
+        options: dict[str, Any] = {"prefer": prefer, "tags": tags, "version": version, "suspects": suspects}
+        choose = partial(self.resolve, name, **options)
+        if (spans := tracing.spans) is None or self._feed.ended:
+            return await self._until_found(choose, timeout)
+        with suppress(ServiceNotFound):
+            return choose()
+        with spans.asking("resolve", name) as asking:
+            found = await self._until_found(partial(self.resolution, name, **options), timeout)
+            asking.found(daemons=found.daemons, provider=found.provider.address, reason=found.reason)
+        return found.provider
+
+    async def _until_found(self, choose: Callable[[], T], timeout: float | None) -> T:
         feed = self._feed
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             while not feed.ended:
                 changes = feed.version
                 try:
-                    return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
+                    return choose()
                 except ServiceNotFound:
                     await feed.wait(changes)
             raise self._background.ended("the resolver is closed")
-        return self.resolve(name, prefer=prefer, tags=tags, version=version, suspects=suspects)
+        return choose()
 
     def snapshot(self) -> dict[str, frozenset[Provider]]:
         """Return the providers that `resolve` chooses from, by name."""
@@ -272,6 +297,10 @@ class Resolver(UnderTrio):
     def answers(self, daemon: str) -> bool:
         """Return True if the daemon at this address (one of `daemons`) answers."""
         return self._views.answers(daemon)
+
+    def answering(self) -> tuple[str, ...]:
+        """Return the addresses of the daemons that answer."""
+        return tuple(filter(self._views.answers, self.daemons))
 
     def counts(self) -> dict[str, int]:
         """Return how many providers each daemon has last reported, those that are down left out, by address."""

@@ -22,20 +22,31 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final, Self
 
 import trio
 
+from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.chance import RandomSource
 from nngkit.discovery.domains import check_domain
-from nngkit.discovery.lanes import Suspects, find_lane, make_preference
+from nngkit.discovery.lanes import Preference, Suspects, find_lane, make_preference
 from nngkit.discovery.offers import Offers
 from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
-from nngkit.discovery.queries import PAGE, DaemonQuery, DaemonReply, RoundsReply, answer_query
+from nngkit.discovery.queries import (
+    PAGE,
+    DaemonQuery,
+    DaemonReply,
+    ResolveQuery,
+    ResolveReply,
+    RoundsReply,
+    answer_query,
+)
 from nngkit.discovery.questions.asking import Asking
 from nngkit.discovery.questions.messages import AskQuery, make_ask
 from nngkit.discovery.questions.round import MAX_TOTAL
+from nngkit.discovery.questions.tracing import trace_ask
 from nngkit.discovery.questions.values import AskResult, Outcome, Reserved, Until, make_result
 from nngkit.discovery.questions.values import deadline as until_deadline
 from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits, RoundResult
@@ -246,7 +257,11 @@ class ServiceDiscovery(UnderTrio):
         preference = make_preference(prefer, tags, version, suspects)
         with self._surveys.lock:
             provider = self._registry.resolve(name, self._rng, preference)
-            rows = {row.provider.key: row for row in self._registry.named(name)}
+        return self._explain(provider, preference)
+
+    def _explain(self, provider: Provider, preference: Preference) -> Resolution:
+        with self._surveys.lock:
+            rows = {row.provider.key: row for row in self._registry.named(provider.name)}
         row, now = rows.get(provider.key), self._clock()
         lane = find_lane(rows.values(), preference)
         return Resolution(
@@ -280,6 +295,16 @@ class ServiceDiscovery(UnderTrio):
 
     def answer(self, query: DaemonQuery) -> DaemonReply:
         """Return a daemon's reply to a query (see queries.py)."""
+        if (spans := tracing.spans) is None or not isinstance(query, ResolveQuery):
+            return self._answer(query)
+        with spans.answering("resolve", query.name, query.headers) as answering:
+            reply = self._answer(query)
+            if isinstance(reply, ResolveReply):
+                reason = self._explain(reply.provider, query.preference).reason
+                answering.found(provider=reply.provider.address, reason=reason)
+        return reply
+
+    def _answer(self, query: DaemonQuery) -> DaemonReply:
         with self._surveys.lock:
             reply = answer_query(self._registry, query, self.id, self._rng, self._clock())
         if isinstance(reply, RoundsReply):
@@ -353,7 +378,7 @@ class ServiceDiscovery(UnderTrio):
             unasked = self._registry.unasked
         if unasked:  # their providers are not known yet
             self._background.start(self._in_background, self._new_rounds)
-        return await self._asking.outcomes(ask, limit)
+        return await trace_ask(partial(self._asking.outcomes, limit=limit), ask)
 
     # Rounds
 
@@ -368,6 +393,17 @@ class ServiceDiscovery(UnderTrio):
         if isinstance(deadline, Default):
             deadline = self.deadline
         seconds = float("inf") if deadline is None else deadline
+        if (spans := tracing.spans) is None:
+            await self._discover(early, seconds)
+            return self.snapshot()
+        with spans.asking("discover", None) as asking:
+            figures = await self._discover(early, seconds)
+            found = self.snapshot()
+            providers = sum(map(len, found.values()))
+            asking.found(asked=figures.asked, answered=figures.answered, providers=providers)
+        return found
+
+    async def _discover(self, early: bool, seconds: float) -> RoundFigures:
         self._discovering += 1
         try:
             async with self._rounds:
@@ -376,7 +412,7 @@ class ServiceDiscovery(UnderTrio):
             self._discovering -= 1
         if end.ask_again:
             self._background.start(self._in_background, self._rounds, True)
-        return self.snapshot()
+        return end.figures
 
     async def _run(self, interval: float) -> None:
         while True:

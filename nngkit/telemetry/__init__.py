@@ -7,7 +7,7 @@
     metrics = Metrics()
     metrics.watch(client)           # a Client, Server, Publisher, Recorder, socket, ...: whatever has `stats`
     print(metrics.text())           # pip install 'nngkit[telemetry]'
-    instrument()                    # spans of calls, messages and jobs, by the process's SDK of OpenTelemetry
+    instrument()                    # spans of calls, discovery, messages, jobs, by the process's SDK of OpenTelemetry
 
 ==============  =====================================================================
 `declared`      the metrics that a class of `stats` declares
@@ -15,7 +15,7 @@
 `metrics`       objects that are watched, and their samples
 `prometheus`    samples as Prometheus's text
 `otel`          samples as instruments of an OpenTelemetry meter
-`spans`         spans of calls, messages, jobs and a gateway's requests, for the hook nngkit.tracing
+`spans`         spans of calls, discovery, messages, jobs and a gateway's requests, for the hook nngkit.tracing
 `propagation`   context of a span in headers
 ==============  =====================================================================
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: of calls, published messages, jobs, and a gateway's requests. Needs its API alone.
+"""Spans of OpenTelemetry: of calls, discovery, published messages, jobs, and a gateway's requests. Needs its API alone.
 
 ::
 
@@ -66,6 +66,7 @@ class Spans:
         kind: SpanKind,
         attributes: dict[str, Any],
         links: Sequence[Link] | None = None,
+        began: int | None = None,
     ) -> Span:
         """Return a span in `context`: for a parent that is not sampled, its context alone if that is all that is made.
 
@@ -75,7 +76,7 @@ class Spans:
         parent = trace.get_current_span(context).get_span_context()
         if parent.is_valid and not parent.trace_flags & TraceFlags.SAMPLED and self._drops_unsampled():
             return NonRecordingSpan(parent)
-        return self._tracer.start_span(name, context, kind, attributes, links)
+        return self._tracer.start_span(name, context, kind, attributes, links, began)
 
     def _drops_unsampled(self) -> bool:
         """Return True if the sampler surely makes no span below one that is not sampled."""
@@ -103,8 +104,25 @@ class Spans:
         finally:
             if span.is_recording():
                 _tell_attempts(span, call.attempts, provider)
+            if call.waits:
+                self._tell_waits(span, call.service, call.waits, failed=not provider)
             span.end()
         return reply
+
+    def _tell_waits(self, call: Span, service: str, waits: Sequence[Any], failed: bool) -> None:
+        """Make a span below that of a call for each time in which it waited for a provider."""
+        now = time.monotonic()
+        wall = time.time() - now
+        below = trace.set_span_in_context(call)
+        for each in waits:
+            found = {"daemons": each.daemons, "provider": each.provider, "reason": each.reason}
+            attributes = _discovery(service=service, **{name: fact for name, fact in found.items() if fact})
+            span = self._start(
+                _name("resolve", service), below, SpanKind.INTERNAL, attributes, None, int((wall + each.began) * 1e9)
+            )
+            if each.ended is None and failed:
+                span.set_status(Status(StatusCode.ERROR, "no provider"))
+            span.end(int((wall + (each.ended or now)) * 1e9))
 
     async def server(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
@@ -123,6 +141,37 @@ class Spans:
         finally:
             detach(token)
             span.end()
+
+    # Discovery
+
+    @contextmanager
+    def asking(
+        self, operation: str, service: str | None, headers: Headers | None = None, daemon: str = ""
+    ) -> Generator[_Asking, None, None]:
+        """See nngkit.tracing.Spans."""
+        attributes = _discovery(service=service) if service else {}
+        attributes |= _endpoint("server", daemon) if daemon else {}
+        kind = SpanKind.INTERNAL if headers is None else SpanKind.CLIENT
+        span = self._start(_name(operation, service), None, kind, attributes)
+        given = dict(headers or ())
+        if headers is not None:
+            inject(span, given)
+        with _ending(span):
+            yield _Asking(given, span)
+
+    @contextmanager
+    def answering(self, operation: str, service: str | None, headers: Headers | None) -> Generator[_Asking, None, None]:
+        """See nngkit.tracing.Spans."""
+        given = dict(headers or ())
+        parent = extract(given)
+        attributes = _discovery(service=service) if service else {}
+        span = self._start(_name(operation, service), parent, SpanKind.SERVER, attributes)
+        token = attach(trace.set_span_in_context(span, parent))
+        try:
+            with _ending(span):
+                yield _Asking(given, span)
+        finally:
+            detach(token)
 
     # Messages
 
@@ -236,8 +285,20 @@ class _Sending:
         self._span.set_attribute("messaging.message.id", id)
 
 
+class _Asking:
+    """See nngkit.tracing.Asking."""
+
+    def __init__(self, headers: dict[str, str | bytes], span: Span) -> None:
+        self.headers = headers
+        self._span = span
+
+    def found(self, **facts: str | int | Sequence[str]) -> None:
+        """Note what came of it."""
+        self._span.set_attributes(_discovery(**facts))
+
+
 def instrument(tracer_provider: TracerProvider | None = None) -> None:
-    """Make spans of calls, published and received messages, jobs, and a gateway's requests in this process.
+    """Make spans of calls, discovery, published and received messages, jobs, and a gateway's requests in this process.
 
     Call it before clients, servers and gateways are made: those that are there already make none. `tracer_provider`:
     default: the process's, also one that is set later.
@@ -341,6 +402,10 @@ def _endpoint(what: str, address: str) -> dict[str, str | int]:
     if colon and port.isdigit():
         return {f"{what}.address": host.strip("[]"), f"{what}.port": int(port)}
     return {f"{what}.address": place}
+
+
+def _discovery(**facts: str | int | Sequence[str]) -> dict[str, Any]:
+    return {f"nngkit.discovery.{name}": fact for name, fact in facts.items()}
 
 
 def _text(destination: str | bytes) -> str:

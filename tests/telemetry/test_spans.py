@@ -88,25 +88,27 @@ async def test_a_trace_from_http_through_two_services_to_a_job_is_one_tree_at_a_
         finally:
             uninstrument()
             await trio.to_thread.run_sync(provider.shutdown)
-    collector.spans = [span for span in collector.spans if span.name != "GET /services"]  # those of the wait before
+    before = ("GET /services", "discover")  # of the wait, and at the beginning of clients
+    collector.spans = [span for span in collector.spans if span.name not in before]
     by_id = {span.span_id: span for span in collector.spans}
-    server, client, producer, consumer = 2, 3, 4, 5  # OTLP's numbers of kinds
+    internal, server, client, producer, consumer = 1, 2, 3, 4, 5  # OTLP's numbers of kinds
     tree = []
     for span in collector.spans:
         parent = by_id.get(span.parent_span_id)
         tree.append((span.name, span.kind, None if parent is None else (parent.name, parent.kind)))
     http = "POST /call/{name}/{method}"
     assert set(tree) == {
-        ("browser", 1, None),
-        (http, server, ("browser", 1)),
+        ("browser", internal, None),
+        (http, server, ("browser", internal)),
         ("pages/render", client, (http, server)),
         ("pages/render", server, ("pages/render", client)),
         ("images/draw", client, ("pages/render", server)),
+        ("resolve images", internal, ("images/draw", client)),  # it has begun after the call
         ("images/draw", server, ("images/draw", client)),
         ("submit paint", producer, ("images/draw", server)),
         ("process paint", consumer, ("submit paint", producer)),
     }
-    assert len(tree) == 8
+    assert len(tree) == 9
     assert len({span.trace_id for span in collector.spans}) == 1
     assert not any(span.status.code for span in collector.spans)
 
@@ -128,20 +130,26 @@ async def ask_for_a_render(provider: TracerProvider) -> None:
             return (await job.result(PATIENCE)).decode()
 
         async def render(value: str) -> Any:
+            nursery.start_soon(serve, inner)
             return await images.request(value, method="draw", timeout=PATIENCE)
+
+        async def serve(server: Server) -> None:
+            async with server:
+                await trio.sleep_forever()
 
         inner = Server("images", discovery=daemon.addresses, codec="cbor")
         outer = Server("pages", discovery=daemon.addresses, codec="json")
         inner.method(draw)
         outer.method(render)
         gateway = Gateway(daemons=daemon.query_addresses, json=("pages",))
-        async with inner, outer, served(gateway) as home:
-            await home.knows("pages", "images")
+        async with outer, served(gateway) as home, trio.open_nursery() as nursery:
+            await home.knows("pages")
             with provider.get_tracer("test").start_as_current_span("browser"):
                 headers: dict[str, str] = {}
                 propagate.inject(headers)
                 reply = await home.call("pages/render", "cat", **headers)
             assert (reply.status, reply.value) == (200, "CAT")
+            nursery.cancel_scope.cancel()
 
 
 async def test_names_of_attributes_are_those_of_the_semantic_conventions() -> None:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-from nngkit import envelope
+from nngkit import envelope, tracing
 from nngkit.background import Background
 from nngkit.discovery.provider import Provider
 from nngkit.discovery.questions.messages import ASK, SurveyAnswer, SurveyQuestion, parse_survey_question
@@ -153,7 +153,11 @@ class Answering:
     async def _run(self, provider: Provider, asked: SurveyQuestion) -> bytes:
         question = Question(asked.body, asked.name, asked.timeout, asked.id, asked.daemon, asked.headers or {})
         try:
-            value = await self._call(question)
+            if (spans := tracing.spans) is None:
+                value = await self._call(question)
+            else:
+                with spans.answering("ask", asked.name or provider.name, asked.headers):
+                    value = await self._call(question)
             if value is None:
                 return SurveyAnswer(provider.key, declined=True).encode()
             if isinstance(value, Bid):

@@ -121,6 +121,13 @@ def make_ask(
     return AskQuery(id, body, ASK, name, until.timeout, until.count, headers=checked)
 
 
+def with_headers(ask: AskQuery, headers: dict[str, str | bytes]) -> AskQuery:
+    """Return the query with checked headers in place of its own; as it is if they leave no room for its body."""
+    if len(ask.body) + len(pack_headers(headers)) > MAX_QUESTION:
+        return ask
+    return replace(ask, headers=headers or None)
+
+
 def parse_ask_query(body: bytes, peer: str | None = None) -> AskQuery | None:
     """Decode the query; None for any other message. Raises BadMessage, TooLarge."""
     return ASKS.decode_known(body, peer)
