@@ -336,6 +336,9 @@ class Writer:
                 key = name.partition(".")[2]
                 lines.append(f"        if {key!r} in options:")
                 lines.append(f"            options[{key!r}] = {self.need('nngkit.hosted', 'hosted')}(options[{key!r}])")
+        if self.kind == "aio" and (bridge := face.bridge):
+            lines.append('        if "middleware" in options:')
+            lines.append(f'            options["middleware"] = {bridge}.middleware(options["middleware"])')
         lines.append(f"        self._inner = {own}({arguments})")
         return "\n".join(lines)
 

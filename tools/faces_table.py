@@ -17,6 +17,8 @@ class Face:
     objects       parameters of the constructor that may be objects of the same package, with their types
     callbacks     parameters that are functions, which under asyncio may be coroutine functions
     handlers      parameters that are handlers: as callbacks, but plain ones run in worker threads
+    middleware    parameters that are middleware
+    bridge        under asyncio, what calls the middleware among the options
     repeated      methods that iterate over the results of another method
     attributes    attributes that can be read before and after the block: (type, docstring)
     notes         paragraphs for the class's docstring, by package, or "both"
@@ -36,6 +38,7 @@ class Face:
     callbacks: str = ""
     handlers: str = ""
     middleware: str = ""
+    bridge: str = ""
     repeated: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, tuple[str, str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -232,18 +235,25 @@ FAMILIES = (
                 },
                 blocking_returns={"document": "nngkit.blocking.documents.Document"},
                 notes={
-                    "aio": "Async handlers and work functions are tasks of the program's loop; so is `progress` of "
-                    "`map` called there, and the functions of `on_gap`, `on_client_added` and `on_client_removed`. "
+                    "aio": "Async handlers, work functions and middleware are tasks of the program's loop; so is "
+                    "`progress` of `map` called there, and the functions of `on_gap`, `on_client_added` and `on_client_removed`. "
                     "Plain handlers and work functions run in worker threads, an authenticator and a shared object in "
                     "the background thread: they must be quick.",
                     "blocking": "Handlers and work functions are plain functions, which run in worker threads; a "
                     "generator yields the parts of a result. The functions of `on_gap`, `on_client_added`, "
                     "`on_client_removed` and `progress`, an authenticator and a shared object are called in the loop's "
-                    "thread: they must be quick.",
+                    "thread, and so is middleware: they must be quick.",
                 },
             ),
-            Face("nngkit.cluster.hosting.Host", within="Endpoint", objects={"options.journal": ""}),
-            Face("nngkit.cluster.hosting.Member", within="Endpoint", objects={"options.journal": ""}),
+            *(
+                Face(
+                    f"nngkit.cluster.hosting.{name}",
+                    within="Endpoint",
+                    objects={"options.journal": ""},
+                    bridge="self._work_bridge",
+                )
+                for name in ("Host", "Member")
+            ),
             Face(
                 "nngkit.cluster.shell.jobs.Job",
                 public=False,

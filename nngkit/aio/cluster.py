@@ -58,6 +58,8 @@ class Endpoint(Node[E]):
         load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
             leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
         handlers: Handlers of messages that run at a time.
+        middleware: Async functions around each try of a job that this node does, the first one outermost: see
+            nngkit.calls.middleware. The call is the JobRun, and the body of the Reply the result; None of a generator.
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
@@ -74,9 +76,9 @@ class Endpoint(Node[E]):
         NotStored: At the end of the block, which is cancelled: the store's disk is full, or has failed. It is logged,
             and the cause of the Closed that calls then raise. A block of nngkit.blocking is not cancelled.
 
-    Async handlers and work functions are tasks of the program's loop; so is `progress` of `map` called there, and the
-    functions of `on_gap`, `on_client_added` and `on_client_removed`. Plain handlers and work functions run in worker
-    threads, an authenticator and a shared object in the background thread: they must be quick.
+    Async handlers, work functions and middleware are tasks of the program's loop; so is `progress` of `map` called
+    there, and the functions of `on_gap`, `on_client_added` and `on_client_removed`. Plain handlers and work functions
+    run in worker threads, an authenticator and a shared object in the background thread: they must be quick.
     """
 
     @property
@@ -381,6 +383,8 @@ class Host(Endpoint[_hosting.Host]):
         super().__init__()
         if "journal" in options:
             options["journal"] = hosted(options["journal"])
+        if "middleware" in options:
+            options["middleware"] = self._work_bridge.middleware(options["middleware"])
         self._inner = _hosting.Host(cluster, listen=listen, id=id, voters=voters, **options)
 
     @property
@@ -407,6 +411,8 @@ class Member(Endpoint[_hosting.Member]):
         super().__init__()
         if "journal" in options:
             options["journal"] = hosted(options["journal"])
+        if "middleware" in options:
+            options["middleware"] = self._work_bridge.middleware(options["middleware"])
         self._inner = _hosting.Member(cluster, dial=dial, daemons=daemons, id=id, listen=listen, **options)
 
 

@@ -60,6 +60,8 @@ class Endpoint(Node[E]):
         load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
             leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
         handlers: Handlers of messages that run at a time.
+        middleware: Async functions around each try of a job that this node does, the first one outermost: see
+            nngkit.calls.middleware. The call is the JobRun, and the body of the Reply the result; None of a generator.
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
@@ -78,7 +80,7 @@ class Endpoint(Node[E]):
 
     Handlers and work functions are plain functions, which run in worker threads; a generator yields the parts of a
     result. The functions of `on_gap`, `on_client_added`, `on_client_removed` and `progress`, an authenticator and a
-    shared object are called in the loop's thread: they must be quick.
+    shared object are called in the loop's thread, and so is middleware: they must be quick.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Middleware: async functions around each call, of a client or of a server.
+"""Middleware: async functions around each call, of a client or of a server, and around each try of a job.
 
 ::
 
@@ -10,6 +10,7 @@
 
     Client("answer", middleware=[timing], ...)      # `call` is a ClientCall
     Server("answer", handler, middleware=[timing])  # `call` is the handler's Calling
+    Host("cluster", middleware=[timing], ...)       # `call` is the work function's JobRun, and has `kind`, no `method`
 
 The first function is the outermost. `proceed` raises what the call raises, and returns its Reply: of a stream once it
 has ended, with None for its body. A function may call `proceed` with another call (`dataclasses.replace`), return

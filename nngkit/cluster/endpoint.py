@@ -40,6 +40,7 @@ from uuid import uuid4
 import trio
 
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.calls.middleware import Middleware, check_middleware
 from nngkit.cluster.admission import Authenticator, check_secret
 from nngkit.cluster.containing import contained, plain
 from nngkit.cluster.content.order import SharedObject
@@ -117,6 +118,7 @@ class EndpointOptions(TypedDict, total=False):
     lease: float
     load: Callable[[], float] | None
     handlers: int
+    middleware: Iterable[Middleware]
     recv_max_size: int
     tls: TLS | None
     trust: Choice | None
@@ -159,6 +161,8 @@ class Endpoint(UnderTrio):
         load: Function that returns how much it has to do, from 0 to 1: while that is over 0.85 for some seconds, its
             leaves go to other nodes, one after the other. The default is the share of a processor that its loop takes.
         handlers: Handlers of messages that run at a time.
+        middleware: Async functions around each try of a job that this node does, the first one outermost: see
+            nngkit.calls.middleware. The call is the JobRun, and the body of the Reply the result; None of a generator.
         recv_max_size: Bytes of the largest frame, 1 MiB at least.
         tls: For tls+tcp and wss.
         trust: For all connections: a Trust, or OPEN. The default is that of NNGKIT_TRUST. A listener that other
@@ -205,6 +209,7 @@ class Endpoint(UnderTrio):
         lease: float = 0.5,
         load: Callable[[], float] | None = None,
         handlers: int = 64,
+        middleware: Iterable[Middleware] = (),
         recv_max_size: int = 16 * 1024 * 1024,
         tls: TLS | None = None,
         trust: Choice | None = None,
@@ -275,7 +280,7 @@ class Endpoint(UnderTrio):
         self._recv_max_size = recv_max_size
         self._background = Background()
         self._dispatcher = Dispatcher(self.id, self._background, handlers)
-        self._workers = Workers(self)
+        self._workers = Workers(self, check_middleware(middleware))
         self._journal = (
             None
             if journal is None

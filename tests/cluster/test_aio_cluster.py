@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut
 from nngkit.aio import Host, Member
+from nngkit.calls import Proceed, Reply
 from nngkit.cluster import ClusterMessage, JobRun
 from nngkit.portal import the_portal
 from tests.under_asyncio import WAIT, under_asyncio
@@ -74,6 +76,30 @@ async def test_handlers_are_tasks_of_the_programs_loop() -> None:
             ("member", b"x", False),
             ("member", b"y", False),
         ]
+
+
+@under_asyncio
+async def test_middleware_of_jobs_runs_in_the_programs_loop() -> None:
+    loop, word = asyncio.get_running_loop(), ContextVar("word", default="")
+
+    async def around(run: JobRun, proceed: Proceed) -> Reply:
+        assert asyncio.get_running_loop() is loop
+        word.set("around")
+        return await proceed(run)
+
+    async with Host("c", listen=ANY, middleware=[around]) as host:
+
+        @host.work("task")
+        async def task(run: JobRun) -> bytes:
+            assert asyncio.get_running_loop() is loop
+            return word.get().encode()
+
+        @host.work("thread")
+        def thread(run: JobRun) -> bytes:
+            return word.get().encode()
+
+        for kind in ("task", "thread"):
+            assert await (await host.submit(kind, b"")).result(WAIT) == b"around"
 
 
 @under_asyncio

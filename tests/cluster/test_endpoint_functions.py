@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from nngkit.calls import Proceed, Reply
 from nngkit.cluster import ClusterMessage, Host, JobRun, Member
 from nngkit.cluster.shell import workers as working
 from nngkit.errors import Closed, ConfigError, JobFailed, TimedOut
@@ -539,3 +541,60 @@ async def test_slots_over_the_concurrency_of_a_kind_cost_its_jobs_no_try(other: 
             assert await (await host.submit("y", b"")).result(0.1) == b"free"
         assert [await job.result(10.0) for job in jobs] == [b"done"] * 8
         assert set(starts.values()) == {1}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_middleware_is_around_each_try_of_a_job(plain: bool) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def outer(run: JobRun, proceed: Proceed) -> Reply:
+        if run.headers.get("user") != "ada":
+            raise JobFailed("no user")
+        reply = await proceed(run)
+        return replace(reply, body=b"%s!" % (reply.body or b"nothing"))
+
+    async def inner(run: JobRun, proceed: Proceed) -> Reply:
+        seen.append((run.kind, run.try_number))
+        return await proceed(run)
+
+    def fail_once(run: JobRun) -> bytes:
+        if run.try_number == 1:
+            raise OSError("not yet")
+        return run.payload
+
+    async def fail_once_async(run: JobRun) -> bytes:
+        return fail_once(run)
+
+    async def parts(run: JobRun) -> AsyncIterator[bytes]:
+        yield b"1"
+        yield b"2"
+
+    memory = ClusterMemory()
+    async with Host("c", transport=memory.transport("a"), id="a", middleware=[outer, inner]) as host:
+        host.work("copy")(fail_once if plain else fail_once_async)
+        host.work("count")(parts)
+        user = {"user": "ada"}
+        assert await (await host.submit("copy", b"x", headers=user)).result(5.0) == b"x!"
+        counted = await host.submit("count", b"", headers=user, stream=True)
+        assert [part async for part in counted.parts()] == [b"1", b"2"]
+        assert await counted.result(5.0) == b"nothing!"
+        with pytest.raises(JobFailed, match="no user"):
+            await (await host.submit("copy", b"x")).result(5.0)
+    assert seen == [("copy", 1), ("copy", 2), ("count", 1)]
+
+
+async def test_a_middleware_that_is_unusable_is_refused_or_fails_the_try() -> None:
+    async def label(run: JobRun, proceed: Proceed) -> Reply:
+        return replace(await proceed(run), headers={"a": "b"})
+
+    memory = ClusterMemory()
+    with pytest.raises(ConfigError, match="not an async function"):
+        Host("c", transport=memory.transport("a"), middleware=[exiting])  # type: ignore[list-item]
+    async with Host("c", transport=memory.transport("a"), middleware=[label]) as host:
+
+        @host.work("copy")
+        async def copy(run: JobRun) -> bytes:
+            return run.payload
+
+        with pytest.raises(JobFailed, match="headers: the result of a job has none"):
+            await (await host.submit("copy", b"x", tries=1)).result(5.0)

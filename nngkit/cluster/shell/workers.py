@@ -20,6 +20,7 @@ import trio
 from nngkit import tracing
 from nngkit.background import Background
 from nngkit.calls.handlers import Handler, cause, order_to_end
+from nngkit.calls.middleware import Middleware, Reply, chain
 from nngkit.calls.texts import text_of
 from nngkit.cluster.frames import as_bytes
 from nngkit.cluster.jobs.messages import JobPart, JobProgressed, is_seconds
@@ -73,10 +74,11 @@ class _Function:
 
 
 class Workers:
-    """Functions and jobs of one endpoint."""
+    """Functions and jobs of one endpoint. `middleware`: around each try of a job."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, middleware: tuple[Middleware, ...] = ()) -> None:
         self._shell = shell
+        self._middleware = middleware
         self._functions: dict[str, _Function] = {}
         self._concurrency = 0
         self._scopes: dict[CrewJob, trio.CancelScope] = {}
@@ -266,10 +268,10 @@ class Workers:
         try:
             run = JobRun(self, job)
             with _UNTRACED if tracing.spans is None else tracing.spans.trying(run):
-                if function.handler.streams:
-                    async with aclosing(function.handler.parts(run, None)) as parts:
-                        async for part in parts:
-                            run.part(part)
+                if self._middleware:
+                    result = self._checked(job, await self._around(function.handler, run))
+                elif function.handler.streams:
+                    await _send_parts(function.handler, run)
                 else:
                     result = self._checked(job, await function.handler.call(run, None))
         except BaseException as raised:
@@ -292,6 +294,17 @@ class Workers:
         else:
             crew.done(job, result, now)
         self._shell._act_soon()
+
+    async def _around(self, handler: Handler, run: JobRun) -> Any:
+        """Do a try of a job within the middleware; return its result."""
+
+        async def proceed(run: JobRun) -> Reply:
+            return Reply(await (_send_parts(handler, run) if handler.streams else handler.call(run, None)))
+
+        reply = await chain(self._middleware, proceed)(run)
+        if reply.headers:
+            raise ConfigError("headers", "the result of a job has none", reply.headers)
+        return reply.body
 
     def _checked(self, job: CrewJob, result: Any) -> bytes:
         """Return a result as bytes. Raises TypeError, TooLarge."""
@@ -487,3 +500,9 @@ class Workers:
         for accepted in self._accepting.values():
             accepted.set()
         self._room.set()
+
+
+async def _send_parts(handler: Handler, run: JobRun) -> None:
+    async with aclosing(handler.parts(run, None)) as parts:
+        async for part in parts:
+            run.part(part)
