@@ -236,7 +236,8 @@ FAMILIES = (
                 blocking_returns={"document": "nngkit.blocking.documents.Document"},
                 notes={
                     "aio": "Async handlers, work functions and middleware are tasks of the program's loop; so is "
-                    "`progress` of `map` called there, and the functions of `on_gap`, `on_client_added` and `on_client_removed`. "
+                    "`progress` of `map` called there, and the functions of `on_gap`, `on_client_added` and "
+                    "`on_client_removed`. "
                     "Plain handlers and work functions run in worker threads, an authenticator and a shared object in "
                     "the background thread: they must be quick.",
                     "blocking": "Handlers and work functions are plain functions, which run in worker threads; a "

@@ -49,7 +49,7 @@ async def test_a_survey_and_a_question_have_spans_and_a_choice_from_memory_has_n
             with spans.tracer.start_as_current_span("program"):
                 await discovery.discover(early=True, deadline=PATIENCE)
                 result = await discovery.ask(b"7", "archive", until=first(timeout=PATIENCE), headers={"tenant": "oslo"})
-                assert (await discovery.ask(PING, "archive")).answered
+                assert (await discovery.ask(PING, "archive", until=first(timeout=PATIENCE))).answered
                 assert discovery.resolve("archive").address == ADDRESS
         assert [each.body for each in result.answers] == [b"oslo"]
         program, survey, asked, answered, ping = spans.all()
@@ -75,12 +75,12 @@ async def test_a_daemon_that_is_asked_is_in_the_trace_of_the_caller() -> None:
             Daemon(SETTINGS) as daemon,
             Service("archive", ADDRESS, discovery=daemon.addresses, on_question=lambda _: b"here"),
             Resolver(daemon.query_addresses) as resolver,
-            DaemonClient(daemon.query_addresses[0]) as client,
+            DaemonClient(daemon.query_addresses[0], timeout=PATIENCE) as client,
         ):
             await resolver.find("archive", PATIENCE)
             with spans.tracer.start_as_current_span("program"):
                 await client.resolve("archive")
-                await resolver.ask(b"7", "archive")
+                await resolver.ask(b"7", "archive", until=first(timeout=PATIENCE))
                 with pytest.raises(ServiceNotFound):
                     await client.resolve("nothing")
         asked, answered = spans.one("resolve archive", "CLIENT"), spans.one("resolve archive", "SERVER")
@@ -198,7 +198,7 @@ async def test_a_daemon_of_the_command_sends_its_spans_to_a_collector(tmp_path: 
         async with (
             Service("archive", ADDRESS, discovery=survey),
             Resolver(query) as resolver,
-            DaemonClient(query) as client,
+            DaemonClient(query, timeout=PATIENCE) as client,
         ):
             await resolver.find("archive", PATIENCE)
             await client.resolve("archive")
