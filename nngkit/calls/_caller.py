@@ -89,7 +89,7 @@ class Call:
     headers: dict[str, str | bytes] | None = None
     back: dict[str, str | bytes] | None = None  # the headers of the reply
     told: list[Attempt] | None = None  # attempts, for the client's middleware
-    waits: list[Wait] | None = None  # for a provider, for it too
+    waits: list[Wait] | None = None  # periods without a provider, for it too
     waiting: Wait | None = None  # the last of them, until it ends
     left: float | None = None
     shorter = False  # the attempt's timeout is shorter than the call's, and a retry is taken from the budget

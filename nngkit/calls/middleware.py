@@ -58,10 +58,10 @@ class Attempt:
 
 @dataclass(slots=True)
 class Wait:
-    """A time in which a call had no provider that it could ask. A call that has one at once has none.
+    """Period in which a call had no connected provider. Most calls have none.
 
     began     time.monotonic() at its begin; `ended` at its end, None if the call has ended first
-    daemons   that answered at its end
+    daemons   addresses of those that answered at its end
     provider  address of the provider that was chosen then, and the reason
     """
 
@@ -79,7 +79,7 @@ class ClientCall:
     timeout   seconds for the call, from each `proceed` on; None: for ever
     stream    its reply is a stream
     attempts  requests to providers that have ended so far
-    waits     for a provider, so far
+    waits     periods without a connected provider, so far
     """
 
     service: str

@@ -110,7 +110,7 @@ class Spans:
         return reply
 
     def _tell_waits(self, call: Span, service: str, waits: Sequence[Any], failed: bool) -> None:
-        """Make a span below that of a call for each time in which it waited for a provider."""
+        """Make a span below that of a call for each period in which it had no connected provider."""
         now = time.monotonic()
         wall = time.time() - now
         below = trace.set_span_in_context(call)
