@@ -23,7 +23,7 @@ from nngkit.errors import ConfigError, NngkitError
 if TYPE_CHECKING:  # --help loads no event loop
     import trio
 
-    from nngkit.telemetry.metrics import Watchable
+    from nngkit.telemetry.metrics import Metrics, Watchable
     from nngkit.web.door import Door, Route
     from nngkit.web.server import Server
     from nngkit.web.site import Site
@@ -63,6 +63,30 @@ def check_place(http: tuple[str, int]) -> None:
         raise ConfigError("--http", f"{host}:{port}: {why}", http) from error
 
 
+def registry(
+    name: str, watch: Iterable[Watchable], *, tell: bool = True
+) -> tuple[Metrics, Callable[..., bytes] | None]:
+    """Return the metrics of a command's objects and of its process, and their text, None without the extra `telemetry`.
+
+    `tell`: say if there is none.
+    """
+    from nngkit.protocols import pool
+    from nngkit.telemetry import Metrics
+    from nngkit.trust import Trust, chosen
+
+    metrics = Metrics()
+    trust = chosen(None)
+    for each in (*watch, pool, *([trust] if isinstance(trust, Trust) else [])):
+        metrics.watch(each)
+    try:
+        metrics.text()
+    except ConfigError as error:
+        if tell:
+            say(name, f"no /metrics: {error.why}")
+        return metrics, None
+    return metrics, metrics.text
+
+
 def make(
     name: str,
     routes: Mapping[str, Route],
@@ -74,22 +98,9 @@ def make(
     tell: bool = True,
 ) -> tuple[Door, Callable[[Watchable], object]]:
     """Return the door of a command, and what adds an object to its metrics. `tell`: say if there are none."""
-    from nngkit.protocols import pool
-    from nngkit.telemetry import Metrics
-    from nngkit.trust import Trust, chosen
     from nngkit.web.door import Door
 
-    metrics = Metrics()
-    trust = chosen(None)
-    for each in (*watch, pool, *([trust] if isinstance(trust, Trust) else [])):
-        metrics.watch(each)
-    text: Callable[[], bytes] | None = metrics.text
-    try:
-        metrics.text()
-    except ConfigError as error:
-        if tell:
-            say(name, f"no /metrics: {error.why}")
-        text = None
+    metrics, text = registry(name, watch, tell=tell)
     return Door(name, routes, ready=ready, metrics=text, beyond=beyond, events=events), metrics.watch
 
 

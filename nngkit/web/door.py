@@ -28,11 +28,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from nngkit.errors import NngkitError
-from nngkit.web.exchange import Request, Response, Streamed
+from nngkit.web.exchange import PROMETHEUS, Request, Response, Streamed
+from nngkit.web.openapi import JSON, OBJECT, TEXT, Operation, Schema, document, moved, query
 from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Site, refusal
 from nngkit.web.status import Feed, Section
 from nngkit.web.status.sections import poll
@@ -42,15 +43,15 @@ KEPT: Final = 64  # answers kept; beyond, all are forgotten
 PAGE: Final = 1000  # rows of a page: some 500 KB
 MOST: Final = 999_999_999  # largest offset
 WHOLE: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)  # up to MOST
-PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 STREAM: Final = (
     'Event "begin": {"name": ..., "tables": {NAME: SUMMARY}, "time": SECONDS}. Messages: {NAME: {"set": {KEY: ROW}}},'
     ' {NAME: {"gone": [KEY]}} or {NAME: {"about": {"error": ..., "cut": ...}}}; the rows come first, then changes.'
 )
 
-Schema = Mapping[str, Any]
-OBJECT: Final[Schema] = {"type": "object"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+STATUS: Final[Schema] = {"type": "object", "required": ["status"], "properties": {"status": TEXT, "why": TEXT}}
+LINE: Final[Mapping[str, Schema]] = {"text/plain": TEXT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,53 +202,40 @@ def _page(query: str) -> tuple[int, int] | str:
 
 
 def _openapi(name: str, routes: Mapping[str, Route], metrics: bool, events: bool) -> dict[str, Any]:
-    from nngkit import __version__
-
-    status = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
-    paths = {
-        "/healthz": _get("Whether the process answers.", _json("It does.", status)),
-        "/readyz": _get(
-            "Whether it does its work.", _json("It does.", status), _json("Not yet, and why.", status, 503)
+    schemas: dict[str, Schema] = {}
+    operations = {
+        "/healthz": Operation("Whether the process answers.", {200: {JSON: STATUS}}),
+        "/readyz": Operation(
+            "Whether it does its work.", {200: {JSON: STATUS}, 503: {JSON: STATUS}}, told={503: "Not yet, and why."}
         ),
-        "/openapi.json": _get("This description.", _json("OpenAPI 3.1.", OBJECT)),
+        "/openapi.json": Operation("This description.", {200: {JSON: OBJECT}}),
     }
     if metrics:
-        text = {"200": {"description": "Prometheus's text.", "content": _content("text/plain", {"type": "string"})}}
-        paths["/metrics"] = _get("Metrics, at most a second old.", text)
+        operations["/metrics"] = Operation("Metrics in Prometheus's text, at most a second old.", {200: LINE})
     if events:
-        stream = {"200": {"description": STREAM, "content": _content("text/event-stream", {"type": "string"})}}
-        full = {"503": {"description": "Too many are open.", "content": _content("text/plain", {"type": "string"})}}
-        paths["/v1/events"] = _get("The state and its changes, as server-sent events.", stream, full)
+        operations["/v1/events"] = Operation(
+            "The state and its changes, as server-sent events.",
+            {200: {"text/event-stream": TEXT}, 503: LINE},
+            told={200: STREAM, 503: "Too many are open."},
+        )
     for path, route in routes.items():
-        if isinstance(route, Value):
-            paths[f"/{path}"] = _get(route.summary, _json("The state, at most a second old.", route.schema))
-            continue
-        properties = {
-            "total": {"type": "integer", "minimum": 0},
-            "offset": {"type": "integer", "minimum": 0},
-            "rows": {"type": "array", "items": route.schema},
-        }
-        page = {"type": "object", "required": list(properties), "properties": properties}
-        wrong = {"400": {"description": "A bad parameter.", "content": _content("text/plain", {"type": "string"})}}
-        got = _get(route.summary, _json("A page, at most a second old.", page), wrong)
-        got["get"]["parameters"] = [_parameter("limit", PAGE, "rows of the page"), _parameter("offset", MOST, "first")]
-        paths[f"/{path}"] = got
-    about = {"title": name, "version": __version__, "description": "State of a daemon, by GET and HEAD."}
-    return {"openapi": "3.1.0", "info": about, "paths": paths}
+        schema = moved(route.schema, path.removeprefix("v1/"), schemas)
+        bad: dict[int, Mapping[str, Schema]] = {503: LINE}
+        parameters: tuple[Schema, ...] = ()
+        if isinstance(route, Rows):
+            properties = {"total": COUNT, "offset": COUNT, "rows": {"type": "array", "items": schema}}
+            schema = {"type": "object", "required": list(properties), "properties": properties}
+            parameters = _whole("limit", PAGE, "rows of the page"), _whole("offset", MOST, "first")
+            bad[400] = LINE
+        operations[f"/{path}"] = Operation(
+            route.summary,
+            {200: {JSON: schema}, **bad},
+            parameters,
+            told={200: "At most a second old.", 400: "A bad parameter.", 503: "The state cannot be read, and why."},
+        )
+    paths = {path: {"get": operation.fields(path)} for path, operation in operations.items()}
+    return document(name, "State of a daemon, by GET and HEAD.", paths, schemas)
 
 
-def _get(summary: str, *responses: dict[str, Any]) -> dict[str, Any]:
-    return {"get": {"summary": summary, "responses": {key: value for each in responses for key, value in each.items()}}}
-
-
-def _json(description: str, schema: Schema, status: int = 200) -> dict[str, Any]:
-    return {str(status): {"description": description, "content": _content("application/json", schema)}}
-
-
-def _content(kind: Literal["application/json", "text/plain", "text/event-stream"], schema: Schema) -> dict[str, Any]:
-    return {kind: {"schema": schema}}
-
-
-def _parameter(name: str, most: int, description: str) -> dict[str, Any]:
-    schema = {"type": "integer", "minimum": 0, "maximum": most}
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+def _whole(name: str, most: int, description: str) -> Schema:
+    return query(name, description, {**COUNT, "maximum": most})

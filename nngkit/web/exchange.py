@@ -17,6 +17,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
 MOST_FIELDS: Final = 64  # of a query
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of metrics."""
 REASONS: Final = {
     101: "Switching Protocols",
     200: "OK",

@@ -16,7 +16,7 @@ over a parameter in its place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -60,6 +60,13 @@ class Router(Generic[H]):
         if method in by_method:
             raise ConfigError("route", f"{method} {path} is there twice", path)
         by_method[method] = handler
+
+    def routes(self) -> Iterator[tuple[str, str]]:
+        """Yield the methods and paths that were added."""
+        for routes in self._routes.values():
+            for pattern, by_method in routes:
+                for method in by_method:
+                    yield method, "/" + "/".join(pattern)
 
     def find(self, method: str, path: str) -> Found[H] | Wrong | None:
         """Return the handler; `path` is as it came, without the query."""

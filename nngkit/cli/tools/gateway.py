@@ -16,7 +16,7 @@ import gc
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nngkit.cli import options
+from nngkit.cli import door, options
 from nngkit.cli.cluster.node_options import cluster_name
 from nngkit.cli.streams import notify
 from nngkit.cli.streams.stderr import say
@@ -109,6 +109,7 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
     import trio
 
     from nngkit.cli.streams.signals import until_signal
+    from nngkit.web.door import AGE
     from nngkit.web.gateway import Gateway
     from nngkit.web.server import serve
 
@@ -117,6 +118,7 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
             node = None
             if arguments.cluster is not None:
                 node = await opened.enter_async_context(_node(arguments, settings, tls))
+            metrics, text = door.registry(NAME, () if node is None else (node,))
             gateway = Gateway(
                 daemons=settings.daemons,
                 domain=settings.domain,
@@ -135,6 +137,7 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
                 journal=arguments.journal,
                 streams=arguments.streams,
                 long_poll=arguments.long_poll,
+                metrics=None if text is None else partial(text, age=AGE),
                 tls=tls,
             )
             await opened.enter_async_context(gateway)
@@ -151,6 +154,8 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
                 limits=gateway.limits(),
             )
             server = await nursery.start(serving)
+            for each in (gateway, server):
+                metrics.watch(each)
             gc.collect()
             gc.freeze()  # what lives as long as the process need not be looked at again and again
             print(server.url, flush=True)

@@ -6,6 +6,8 @@
     admission.py   names of clients and their rights; limits.py has their rates
     bodies.py      media types, values and deadlines of calls
     callers.py     the clients of the services that are called
+    counts.py      requests by route
+    description.py  OpenAPI of the routes
     feed.py        published messages as events, and what is kept of them
     hub.py         streams of them to many clients
     jobs.py        jobs that were submitted here
@@ -13,7 +15,7 @@
     status.py      tables of the status page
     streams/       Durable Streams
 
-bodies, feed, limits and problems are pure.
+bodies, description, feed, limits and problems are pure.
 """
 
 from nngkit.web.gateway.gateway import Gateway, GatewayStats

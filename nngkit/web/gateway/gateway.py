@@ -14,6 +14,8 @@ POST /pub?topic=TOPIC            publish a message
 POST /submit/KIND                submit a job
 GET /jobs/ID, DELETE /jobs/ID    its state and result; ask for its end
 GET /, GET /v1/events            the status page, and what it shows
+GET /metrics                     Prometheus's text, if `metrics` is given
+GET /openapi.json                a description of all of it (OpenAPI 3.1)
 GET /topics/TOPIC                read a topic of a journal, by the Durable Streams Protocol
 /streams/NAME                    create, append to, read, close and delete streams, by that protocol
 ===============================  ==========================================================================
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -32,7 +35,7 @@ from wsproto.utilities import generate_accept_token
 
 from nngkit import envelope, tracing
 from nngkit.background import Background, UnderTrio
-from nngkit.calls import Client, ClientStats, Stream
+from nngkit.calls import ClientStats, Stream
 from nngkit.cluster import Endpoint
 from nngkit.discovery.provider import Provider
 from nngkit.discovery.resolver import Resolver
@@ -41,10 +44,12 @@ from nngkit.fanout import Keep, Publisher, Subscriber
 from nngkit.instruments import ByCode, Gauge, Instrument
 from nngkit.protocols import TLS
 from nngkit.trust import Choice, chosen
-from nngkit.web.exchange import CHUNKED, LAST_CHUNK, Channel, Request, Response, Streamed, chunk
+from nngkit.web.exchange import CHUNKED, LAST_CHUNK, PROMETHEUS, Channel, Request, Response, Streamed, chunk
 from nngkit.web.gateway import bodies
 from nngkit.web.gateway.admission import Admission
 from nngkit.web.gateway.callers import Callers
+from nngkit.web.gateway.counts import Routes, RouteStats
+from nngkit.web.gateway.description import Methods, describe, methods_of
 from nngkit.web.gateway.hub import Hub, HubStats
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
@@ -61,6 +66,7 @@ log = logging.getLogger("nngkit.web")
 
 MIB: Final = 1 << 20
 MOST_TOPICS: Final = 64  # of one stream
+MOST_DESCRIBED: Final = 16  # services whose methods are described in one answer
 Answer = Callable[[Request, str | None], Awaitable[Response | Streamed]]
 
 
@@ -70,6 +76,8 @@ class GatewayStats:
 
     clients: Annotated[Mapping[str, ClientStats], Instrument("label", label="service")]
     """Of the clients of services."""
+    routes: Annotated[Mapping[str, RouteStats], Instrument("label", label="route")]
+    """Of the routes, as "POST /call/{name}"; requests that the server refused are not among them."""
     problems: ByCode
     """Problems told, by code."""
     refused: Annotated[Mapping[str, int], Instrument("counter", label="reason")]
@@ -100,6 +108,7 @@ class Gateway(UnderTrio):
     journal      folder or URI of a journal whose topics `GET /topics` reads
     streams      folder of a journal of its own, for the streams of `/streams`; it writes partition 0
     long_poll    seconds of a read that waits
+    metrics      returns Prometheus's text for `GET /metrics`, as nngkit.telemetry.Metrics.text does
     tls          for the services, publishers and daemons
     trust        in place of tls; default: NNGKIT_TRUST. Then each request needs a token, and its name the right
 
@@ -125,6 +134,7 @@ class Gateway(UnderTrio):
         journal: str | os.PathLike[str] | None = None,
         streams: str | os.PathLike[str] | None = None,
         long_poll: float = 20.0,
+        metrics: Callable[[], bytes] | None = None,
         domain: str = "",
         tls: TLS | None = None,
         trust: Choice | None = None,
@@ -156,7 +166,9 @@ class Gateway(UnderTrio):
         self._journal = journal
         self._store = streams
         self._long_poll = long_poll
+        self._metrics = metrics
         self._problems: dict[str, int] = {}
+        self._routes = Routes()
         self._background = Background()
         self._router: Router[Answer] = Router()
         self._page = page_site()
@@ -208,10 +220,13 @@ class Gateway(UnderTrio):
         add("POST", "/call/{name}", self._call)
         add("POST", "/call/{name}/{method}", self._call)
         add("GET", "/services", self._services)
-        counts = (lambda: self.stats.clients), (lambda: self._problems)
+        counts = self._client_stats, lambda: self._problems
         self._feed = Feed("nngkit gateway", sections(self._resolver, *counts, self._hub))
         start(self._feed.run)
         add("GET", "/v1/events", self._events)
+        add("GET", "/openapi.json", self._describe)
+        if self._metrics is not None:
+            add("GET", "/metrics", self._tell_metrics)
         if self._publisher is not None:
             add("POST", "/pub", self._pub)
         if self._hub is not None:
@@ -246,9 +261,9 @@ class Gateway(UnderTrio):
     @property
     def stats(self) -> GatewayStats:
         """Current counters."""
-        clients = {name if values else f"{name} (bytes)": each.stats for (name, values), each in self._clients()}
         return GatewayStats(
-            clients=clients,
+            clients=self._client_stats(),
+            routes=self._routes.stats,
             problems=dict(self._problems),
             refused={**self._admission.refused, **self._admission.rights.refusals},
             hub=None if self._hub is None else self._hub.stats,
@@ -257,17 +272,20 @@ class Gateway(UnderTrio):
             streams=None if self._streams is None else self._streams.stats,
         )
 
-    def _clients(self) -> Iterable[tuple[tuple[str, bool], Client]]:
-        return self._callers.clients.items()
+    def _client_stats(self) -> dict[str, ClientStats]:
+        known = self._callers.clients.items()
+        return {name if values else f"{name} (bytes)": each.stats for (name, values), each in known}
 
     # Requests
 
     async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request; an error of it is a problem, and a bug is one, too, and logged."""
+        begun = time.perf_counter()
         if (spans := tracing.spans) is None:
             response = await self._respond(request)
         else:
             response = await spans.http(request, self._respond)
+        self._routes.add(request.method, request.route, response.status, time.perf_counter() - begun)
         if request.method == "HEAD" and isinstance(response, Response):
             return replace(response, body=b"")
         return response
@@ -306,11 +324,11 @@ class Gateway(UnderTrio):
         if isinstance(found, Wrong):
             methods = ", ".join(found.methods)
             raise Problem(405, "method", f"only {methods} here", headers=(("Allow", methods),), ran=False)
+        request.params, request.route = found.params, found.route
         try:
             if request.old:
                 raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
             name = self._admission.name_of(request, query=_is_stream(request))
-            request.params, request.route = found.params, found.route
             return await found.handler(request, name)
         except ValueError as error:
             if isinstance(error, NngkitError):
@@ -398,6 +416,26 @@ class Gateway(UnderTrio):
         self._admission.require(caller, "view", "gateway")
         valid, grants = self._admission.validity(request), self._admission.rights.grants
         return self._feed.respond(request, lambda: valid() and grants(caller, "view", "gateway"))
+
+    async def _tell_metrics(self, request: Request, caller: str | None) -> Response:
+        assert self._metrics is not None
+        self._admission.require(caller, "view", "gateway")
+        return Response.of(200, PROMETHEUS, self._metrics())
+
+    async def _describe(self, request: Request, caller: str | None) -> Response:
+        names = request.query().get("service", [])
+        if len(names) > MOST_DESCRIBED:
+            raise Problem(400, "bad-request", f"at most {MOST_DESCRIBED} services", ran=False)
+        services: dict[str, Methods] = {}
+        for name in names:
+            self._admission.require(caller, "call", name)
+            held = await self._callers.hold(name, values=True)
+            try:
+                told = await held.client.info(timeout=self._timeout)
+            finally:
+                held.release()
+            services[name] = methods_of(told)
+        return Response.of(200, bodies.JSON, shown(describe(self._router.routes(), services)))
 
     # Topics
 

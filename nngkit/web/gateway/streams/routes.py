@@ -89,7 +89,7 @@ class Streams:
                 yield "HEAD", path, self._topic
         if self._store is not None:
             for depth in range(1, DEPTH + 1):
-                path = ROOT + "/".join(f"{{{number}}}" for number in range(depth))
+                path = ROOT + "/".join(["{name}", *(f"{{{number}}}" for number in range(1, depth))])
                 yield "GET", path, self._read
                 yield "HEAD", path, self._read
                 yield "PUT", path, self._create
