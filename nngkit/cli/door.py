@@ -36,14 +36,17 @@ HELP: Final = (
 
 
 def add_http(parser: argparse._ActionsContainer) -> None:
-    """Add `--http`."""
+    """Add `--http` and `--http-name`."""
     parser.add_argument("--http", type=options.host_port, metavar="[HOST:]PORT", help=HELP)
+    options.add(parser, "http-name")
 
 
 def check_http(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for an `--http` that `opened` would refuse."""
+    """Raise ConfigError for an `--http` that `opened` would refuse, and for names without it."""
     if arguments.http is not None:
         check_place(arguments.http)
+    elif arguments.http_name:
+        raise ConfigError("--http-name", "requires --http")
 
 
 def check_place(http: tuple[str, int]) -> None:
@@ -140,7 +143,7 @@ async def opened(
 
         async def run() -> None:
             try:
-                await serve(door, host=host, port=port, task_status=started)
+                await serve(door, host=host, port=port, names=arguments.http_name, task_status=started)
             except NngkitError as error:
                 if started.event.is_set():
                     raise

@@ -136,6 +136,13 @@ def host_port(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", whole(port, 0, 65535)
 
 
+def host_name(text: str) -> str:
+    """Return a host name in lower case."""
+    if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a host name")
+    return text.lower().rstrip(".")
+
+
 def zones(text: str | None) -> tuple[str, ...]:
     """Return the zones of `--prefer`, without empty ones."""
     return tuple(filter(None, (text or "").split(",")))
@@ -221,6 +228,14 @@ OPTIONS: Final = {
         variables=("NNGKIT_SHARED_FILES",),
         action="store_true",
         help="new files have permissions by the umask, not for their owner only",
+    ),
+    "http-name": Option(
+        "--http-name",
+        type=host_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="host name by which HTTP clients ask, besides that of the machine; may be repeated",
     ),
     "max-size": Option(
         "--max-size",

@@ -21,10 +21,10 @@ from tests.preloaded import Popen
 ANY = "tcp://127.0.0.1:0"
 
 
-def fetch(url: str) -> tuple[int, bytes]:
+def fetch(url: str, **headers: str) -> tuple[int, bytes]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=20) as response:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=20) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -122,6 +122,14 @@ def test_a_server_of_consumers_tells_their_positions(tmp_path: Path) -> None:
         pass
     with daemon("consume", "--serve", "--journal", journal, "--listen", ANY) as (url, _):
         assert json.loads(fetch(f"{url}v1/consumers")[1]) == {"total": 0, "offset": 0, "rows": []}
+
+
+def test_a_door_is_asked_by_the_names_that_it_was_given() -> None:
+    with daemon(*DISCOVERD, NNGKIT_DISCOVERD_HTTP_NAME="Door.example. other.example") as (url, _):
+        names = {"door.example": 200, "other.example:80": 200, "third.example": 421, "localhost": 200}
+        assert {name: fetch(f"{url}healthz", Host=name)[0] for name in names} == names
+    assert_fails(nngkit(*DISCOVERD, "--http-name", "door.example"), 2, "--http-name: requires --http")
+    assert_fails(nngkit(*DISCOVERD, "--http-name", "door:80"), 2, "'door:80' is not a host name")
 
 
 def test_an_address_that_other_machines_can_reach_is_refused() -> None:

@@ -91,9 +91,7 @@ OPTIONS: Final = {
         type=options.address,
         help="with --trust: listen for pages of guests (default with --https: wss:// at its host, port 4713)",
     ),
-    "http-name": Option(
-        "--http-name", action="append", metavar="NAME", help="host name of the page, besides that of the machine"
-    ),
+    "http-name": options.OPTIONS["http-name"],
     "max-pipes": Option(
         "--max-pipes", type=partial(options.whole, least=1, most=1_000_000), metavar="N", help=options.MAX_PIPES
     ),

@@ -129,12 +129,13 @@ async def _page(
     if page is None and arguments.http is None:
         return None
     host, port = arguments.https or arguments.http or HTTP
-    names = arguments.http_name or ()
     shown = None if arguments.https is None else tls or chosen(None)
     shown = None if shown is OPEN else shown
     site, add = _door(peer, page, (host, port), tell=arguments.http is not None)
     server = await nursery.start(
-        lambda task_status: serve_site(site, host=host, port=port, names=names, tls=shown, task_status=task_status)
+        lambda task_status: serve_site(
+            site, host=host, port=port, names=arguments.http_name, tls=shown, task_status=task_status
+        )
     )
     add(server)
     url: str = server.url

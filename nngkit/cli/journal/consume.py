@@ -91,9 +91,9 @@ def check(arguments: argparse.Namespace) -> None:
             raise ConfigError("--serve", "needs --journal and --listen")
         door.check_http(arguments)
         return
-    for option, given in (("--listen", arguments.listen), ("--http", arguments.http)):
-        if given:
-            raise ConfigError(option, "is for --serve")
+    for option in ("listen", "http", "http_name"):
+        if getattr(arguments, option):
+            raise ConfigError(f"--{option.replace('_', '-')}", "is for --serve")
     if (arguments.server is None) == (arguments.journal is None):
         raise ConfigError("--server", "give either it or --journal")
     if arguments.name is None and not arguments.info:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="address for HTTP (default: 127.0.0.1:8080)",
     )
-    options.add_many(parser, "--http-name", "NAME", "host name of it, besides that of the machine; may be repeated")
+    options.add(parser, "http-name")
     parser.add_argument("--http-cert", metavar="FILE", help="HTTPS: certificate, with its chain (PEM)")
     parser.add_argument("--http-key", metavar="FILE", help="HTTPS: key of the certificate (PEM)")
     options.add_many(
