@@ -12,9 +12,11 @@ option nothing is loaded.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.streams.stderr import say
@@ -64,6 +66,30 @@ def check_place(http: tuple[str, int]) -> None:
     except ConfigError as error:
         why = "other machines can reach it, and nothing keeps strangers out: use 127.0.0.1, or say --trust open"
         raise ConfigError("--http", f"{host}:{port}: {why}", http) from error
+
+
+def line_schema(name: str) -> dict[str, Any]:
+    """Return a schema of docs/schemas, of what a command prints with `--json`: a door answers the same."""
+    text = resources.files("nngkit").joinpath("schemas", f"{name}.json").read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def state_schema(kind: type[Any], *without: str) -> dict[str, Any]:
+    """Return the schema of `asdict` of a dataclass, but for the fields `without`."""
+    import msgspec
+
+    (top,), parts = msgspec.json.schema_components([kind])
+    for part in parts.values():
+        if "properties" in part:  # it has all of its fields, also those with a default
+            for each in part["properties"].values():
+                each.pop("default", None)
+            part |= {"required": list(part["properties"]), "additionalProperties": False}
+    found = parts.pop(top["$ref"].rpartition("/")[2])
+    for name in without:
+        del found["properties"][name]
+        found["required"].remove(name)
+    return {**found, "$defs": parts}
 
 
 def registry(

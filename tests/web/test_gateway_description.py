@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,11 @@ from nngkit.trust import OPEN
 from nngkit.web.gateway import Gateway
 from nngkit.web.gateway.description import OPERATIONS
 from tests.trust.one_realm import OneRealm
+from tests.web.conformance import STREAMED, conforming
 from tests.web.gateways import Home, calculating, served
 from tests.web.test_gateway_trust import EDGE, bearer, farm  # noqa: F401
 
 pytestmark = pytest.mark.timeout(120)
-STREAMED = {"/sub", "/v1/events"}
-"""Paths whose responses do not end."""
 
 
 class Order(msgspec.Struct):
@@ -169,47 +169,23 @@ async def test_schemathesis_finds_no_answer_that_the_description_does_not_tell(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import schemathesis  # a second to import
-    from hypothesis import HealthCheck, given, settings
     from schemathesis.specs.openapi import checks
 
     @schemathesis.serializer("application/cbor")
     def cbor(_: Any, value: Any) -> Any:
         return value if isinstance(value, bytes) else str(value).encode()
 
+    def end(case: Any) -> None:
+        if (case.query or {}).get("live") == "sse":
+            case.query["live"] = "long-poll"  # the other does not end
+
     # no others: many requests that fit are refused for what a schema cannot tell, as a deadline of a nanosecond
-    conform = (
-        checks.status_code_conformance,
-        checks.content_type_conformance,
-        checks.response_schema_conformance,
-    )
-
-    def check(url: str, document: dict[str, Any]) -> None:
-        checked = set()
-        for found in schemathesis.openapi.from_dict(narrowed(document)).get_all_operations():
-            operation: Any = found.ok()  # type: ignore[union-attr]
-            if operation.path in STREAMED:
-                continue
-
-            @given(case=operation.as_strategy())
-            @settings(
-                max_examples=20,
-                deadline=None,
-                database=None,
-                derandomize=True,
-                suppress_health_check=list(HealthCheck),
-            )
-            def validate(case: Any) -> None:
-                if (case.query or {}).get("live") == "sse":
-                    case.query["live"] = "long-poll"  # the other does not end
-                case.call_and_validate(base_url=url, timeout=10, checks=conform)
-
-            validate()
-            checked.add((operation.method.upper(), operation.path))
-        methods = {("POST", f"/call/shop/{name}") for name in ("order", "several")}
-        assert checked == methods | {each for each in OPERATIONS if each[1] not in STREAMED}
-
+    conform = (checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance)
     async with whole(tmp_path) as home:
-        document = (await home.ask("GET", "/openapi.json?service=shop")).value
-        await trio.to_thread.run_sync(check, home.http.url.rstrip("/"), document)
+        document = narrowed((await home.ask("GET", "/openapi.json?service=shop")).value)
+        asking = partial(conforming, home.http.url.rstrip("/"), document, examples=20, checks=conform, change=end)
+        methods = {("POST", f"/call/shop/{name}") for name in ("order", "several")}
+        asked = await trio.to_thread.run_sync(asking)
+        assert asked == methods | {each for each in OPERATIONS if each[1] not in STREAMED}
         assert home.http.stats.answers.keys() >= {200, 201, 202, 204, 400, 404, 422}
         assert not [each for each in caplog.records if each.name == "nngkit.web"], "a bug of the gateway"

@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import logging
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nngkit.cli import door, options
 from nngkit.cli.cluster.node_options import (
@@ -198,28 +198,42 @@ def _sections(node: Endpoint) -> list[Section]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node and its place: ids of its host, its parent, the nodes from the host to it, and its children."""
+
+    id: str
+    cluster: str
+    role: Literal["host", "member", "joining"]
+    term: int
+    host: str | None
+    parent: str | None
+    path: tuple[str, ...]
+    children: tuple[str, ...]
+    members: int
+    depth: int
+    busy: int
+    refused: dict[str, int]
+
+
 def _routes(node: Endpoint) -> dict[str, Route]:
+    from nngkit.cluster.shell.stats import JobStats
     from nngkit.web.door import Rows, Value
 
     def state() -> dict[str, Any]:
-        return {
-            **picked(node, "id cluster role term host parent"),
-            "path": list(node.path),
-            "children": list(node.children),
-            **picked(node.stats, "members depth busy"),
-            "refused": node.refused,
-        }
+        own = picked(node, "id cluster role term host parent path children refused")
+        return asdict(NodeState(**own, **picked(node.stats, "members depth busy")))
 
     return {
         "v1/node": Value(
             "This node and its place in the cluster.",
             state,
-            {"type": "object", "required": ["id", "cluster", "role", "term", "host", "children"]},
+            door.state_schema(NodeState),
         ),
         "v1/jobs": Rows(
             "Jobs by kind, at the host.",
             lambda: node.stats.jobs,
             asdict,
-            {"type": "object", "required": ["job", "waiting", "running"]},
+            door.state_schema(JobStats),
         ),
     }

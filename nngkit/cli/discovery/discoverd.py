@@ -278,12 +278,12 @@ def _routes(daemon: Daemon) -> dict[str, Route]:
             "Providers and their states, as `nngkit discover --json`.",
             daemon.discovery.view,
             lambda row: status_fields(row, _wall(daemon)),
-            {"type": "object", "required": ["name", "address", "state", "reason", "since", "misses"]},
+            door.line_schema("discover"),
         ),
         "v1/rounds": Rows(
             "The last rounds of surveys, oldest first.",
             lambda: daemon.discovery.rounds,
             lambda figures: round_fields(figures, _wall(daemon)),
-            {"type": "object", "required": ["number", "started", "took", "asked", "answered", "missed"]},
+            door.line_schema("discover-rounds")["properties"]["rounds"]["items"],
         ),
     }

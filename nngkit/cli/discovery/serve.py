@@ -224,6 +224,7 @@ def _unready(server: Server) -> str | None:
 
 
 def _routes(server: Server) -> dict[str, Route]:
+    from nngkit.calls import ServerStats
     from nngkit.web.door import Value
 
     def state() -> dict[str, Any]:
@@ -231,11 +232,14 @@ def _routes(server: Server) -> dict[str, Route]:
         del stats["times"]
         return {**provider_fields(server.provider), **stats}
 
+    counters, known = door.state_schema(ServerStats, "times"), door.line_schema("discover")["properties"]
+    provider = {name: known[name] for name in provider_fields(server.provider)}
+    properties = provider | counters["properties"]
     return {
         "v1/service": Value(
             "The service as it is announced, and counters of its calls.",
             state,
-            {"type": "object", "required": ["name", "address", "requests", "replies", "errors", "in_progress"]},
+            {**counters, "properties": properties, "required": list(properties)},
         )
     }
 

@@ -21,7 +21,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,11 +33,11 @@ from nngkit.cli import door
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import json_line, picked, utc
+from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import certificate_of, has_trust
 from nngkit.cli.tokens import from_environment, kept
-from nngkit.documents import DocumentPeer
+from nngkit.documents import DocumentPeer, PeerStats
 from nngkit.errors import ConfigError, StoreDamaged
 from nngkit.file_modes import make_folder
 from nngkit.protocols import TLS
@@ -166,6 +166,24 @@ def _shown(peer: DocumentPeer) -> list[str]:
     return [] if isinstance(chosen(None), Trust) else list(peer.documents)
 
 
+@dataclass(frozen=True, slots=True)
+class OtherPeer:
+    """A connected peer. `round_trip`: seconds."""
+
+    name: str | None
+    address: str | None
+    round_trip: float
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsState:
+    """State of a server of documents."""
+
+    documents: tuple[str, ...]
+    peers: tuple[OtherPeer, ...]
+    counters: PeerStats
+
+
 def _door(
     peer: DocumentPeer, page: Site | None, http: tuple[str, int], *, tell: bool
 ) -> tuple[Site, Callable[[Any], object]]:
@@ -173,8 +191,8 @@ def _door(
     from nngkit.web.door import Value
 
     def state() -> dict[str, Any]:
-        others = [picked(other, "name address round_trip") for other in peer.peers]
-        return {"documents": sorted(_shown(peer)), "peers": others, "counters": asdict(peer.stats)}
+        others = tuple(OtherPeer(each.name, each.address, each.round_trip) for each in peer.peers)
+        return asdict(DocumentsState(tuple(sorted(_shown(peer))), others, peer.stats))
 
     try:
         door.check_place(http)
@@ -182,8 +200,7 @@ def _door(
         if page is None:
             raise
         return page, lambda server: None
-    schema = {"type": "object", "required": ["documents", "peers", "counters"]}
-    routes = {"v1/documents": Value("Open documents, peers and counters.", state, schema)}
+    routes = {"v1/documents": Value("Open documents, peers and counters.", state, door.state_schema(DocumentsState))}
     return door.make(NAME, routes, watch=[peer], beyond=page, tell=tell)
 
 

@@ -133,7 +133,7 @@ def _routes(server: ConsumerServer) -> dict[str, Route]:
             "Consumers and their positions by partition, as `nngkit consume --info --json`.",
             server.consumers,
             info_fields,
-            {"type": "object", "required": ["name", "partition", "cursor", "end", "behind", "pending"]},
+            door.line_schema("consume")["oneOf"][1],
         )
     }
 

@@ -355,7 +355,7 @@ def _routes(recorder: Recorder, started: float) -> dict[str, Route]:
         "v1/recorder": Value(
             "Statistics, as `nngkit record --json` prints them.",
             lambda: stats_fields(recorder, time.monotonic() - started, time.time()),
-            {"type": "object", "required": ["time", "partition", "start", "end", "waiting", "streams", "failure"]},
+            door.line_schema("record"),
         )
     }
 

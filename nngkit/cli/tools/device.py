@@ -268,7 +268,7 @@ def _routes(device: Device, started: float, records: LineWriter | None) -> dict[
         "v1/device": Value(
             "Statistics, as `nngkit device --json` prints them; rates are those since they were last asked for.",
             lambda: stats_fields(device, time.monotonic() - started, time.time(), records),
-            {"type": "object", "required": ["time", "kind", "up", "down", "peers", "front", "back"]},
+            door.line_schema("device"),
         )
     }
 
