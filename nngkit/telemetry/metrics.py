@@ -88,6 +88,7 @@ class Metrics:
             self._number += 1
             number = self._number
             self._objects[number] = label[:NAME], weakref.ref(thing, lambda _: self._forget(number))
+            self._kept = float("-inf"), b""  # it has nothing of this object
         return Watched(self, number)
 
     def _forget(self, number: int) -> None:

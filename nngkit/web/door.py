@@ -33,6 +33,7 @@ from urllib.parse import parse_qsl
 
 from nngkit.errors import NngkitError
 from nngkit.web.exchange import PROMETHEUS, Request, Response, Streamed
+from nngkit.web.health import HEALTHY, HEALTHZ, READYZ, readiness
 from nngkit.web.openapi import JSON, OBJECT, TEXT, Operation, Schema, document, moved, query
 from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Site, refusal
 from nngkit.web.status import Feed, Section
@@ -50,7 +51,6 @@ STREAM: Final = (
 )
 
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-STATUS: Final[Schema] = {"type": "object", "required": ["status"], "properties": {"status": TEXT, "why": TEXT}}
 LINE: Final[Mapping[str, Schema]] = {"text/plain": TEXT}
 
 
@@ -137,11 +137,9 @@ class Door(Site):
             return refusal(400, "invalid host")
         status, kind = 200, TYPES[".json"]
         if name == "healthz":
-            body = b'{"status": "ok"}'
+            body = HEALTHY
         elif name == "readyz":
-            why = self._ready()
-            status = 200 if why is None else 503
-            body = json.dumps({"status": "ready"} if why is None else {"status": "not ready", "why": why}).encode()
+            status, body = readiness(self._ready())
         elif name == "openapi.json":
             body = self._openapi
         else:
@@ -204,10 +202,8 @@ def _page(query: str) -> tuple[int, int] | str:
 def _openapi(name: str, routes: Mapping[str, Route], metrics: bool, events: bool) -> dict[str, Any]:
     schemas: dict[str, Schema] = {}
     operations = {
-        "/healthz": Operation("Whether the process answers.", {200: {JSON: STATUS}}),
-        "/readyz": Operation(
-            "Whether it does its work.", {200: {JSON: STATUS}, 503: {JSON: STATUS}}, told={503: "Not yet, and why."}
-        ),
+        "/healthz": HEALTHZ,
+        "/readyz": READYZ,
         "/openapi.json": Operation("This description.", {200: {JSON: OBJECT}}),
     }
     if metrics:

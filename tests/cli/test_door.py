@@ -136,6 +136,30 @@ def test_a_door_is_asked_by_the_names_that_it_was_given() -> None:
     assert_fails(nngkit(*DISCOVERD, "--http-name", "door:80"), 2, "'door:80' is not a host name")
 
 
+@pytest.mark.slow
+def test_a_gateway_tells_its_metrics_and_whether_it_is_ready() -> None:
+    arguments = ("gateway", "--http", "0", "--daemon", "tcp://127.0.0.1:1", "--http-name", "gateway.example")
+    with Popen(
+        command(*arguments),
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            names = {family.name for family in text_string_to_metric_families(fetch(f"{url}metrics")[1].decode())}
+            own = {"nngkit_web_gateway_jobs", "nngkit_web_server_open", "nngkit_protocols_pool_members"}
+            assert own | {"process_open_fds"} <= names
+            assert [fetch(f"{url}{path}")[0] for path in ("healthz", "readyz")] == [200, 503]
+            asked = [fetch(f"{url}healthz", Host=name)[0] for name in ("gateway.example", "evil.example")]
+            assert asked == [200, 421]
+        finally:
+            process.kill()
+
+
 def test_an_address_that_other_machines_can_reach_is_refused() -> None:
     done = nngkit(*DISCOVERD, "--http", "0.0.0.0:0")
     assert done.returncode == 2

@@ -164,6 +164,9 @@ def test_text_of_an_age_is_made_once() -> None:
     keeper.places["b"] = 1
     assert metrics.text(age=60) is first
     assert b'place="b"' in metrics.text()
+    other = Keeper(c=1)
+    metrics.watch(other, "o")
+    assert b'name="o"' in metrics.text(age=60), "an object that came since is in it"
 
 
 class Meter:

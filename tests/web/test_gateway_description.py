@@ -88,6 +88,7 @@ async def test_the_description_has_each_route_and_metrics_are_told(tmp_path: Pat
         for path in ("/services", "/openapi.json"):
             schema = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             jsonschema.validate((await home.ask("GET", path)).value, schema | {"components": described["components"]})
+        assert (await home.ask("GET", "/readyz")).value == {"status": "ready"}
         assert (await home.call("calc/double", {"n": 2})).value == 4
         assert (await home.call("calc/none")).status == 404
         reply = await home.ask("GET", "/metrics")
@@ -111,6 +112,7 @@ async def test_methods_with_types_have_paths_of_their_own() -> None:
     async with shopping() as home:
         described = (await home.ask("GET", "/openapi.json")).value
         none = {"/call/{name}", "/call/{name}/{method}", "/services", "/v1/events", "/openapi.json"}
+        none |= {"/healthz", "/readyz"}
         assert described["paths"].keys() == none
         described = (await home.ask("GET", "/openapi.json?service=shop&service=calc")).value
         assert {"/call/calc/double", "/call/shop/order", "/call/shop/several"} <= described["paths"].keys() - none
@@ -141,6 +143,10 @@ async def test_metrics_need_the_right_to_view(farm: OneRealm) -> None:  # noqa: 
     async with served(gateway) as home:
         assert (await home.ask("GET", "/metrics")).status == 401
         assert (await home.ask("GET", "/openapi.json")).status == 401
+        assert (await home.ask("GET", "/healthz")).value == {"status": "ok"}
+        ready = await home.ask("GET", "/readyz")
+        assert (ready.status, ready.value["why"]) == (503, "no discovery daemon answers")
+        assert (await home.ask("HEAD", "/readyz")).status == 503
         assert (await home.ask("GET", "/metrics", **bearer(farm))).status == 403
         assert (await home.ask("GET", "/openapi.json", **bearer(farm))).status == 200
         farm.policy(EDGE, 'guest.ada | view = ["gateway"]')

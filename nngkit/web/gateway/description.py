@@ -19,6 +19,7 @@ from urllib.parse import quote
 from nngkit.web.gateway import bodies
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS
 from nngkit.web.gateway.problems import KIND
+from nngkit.web.health import HEALTHZ, READYZ
 from nngkit.web.openapi import ANY, OBJECT, SEGMENT, TEXT, Operation, Schema, component, document, header, moved, query
 
 Methods = Mapping[str, Mapping[str, Any]]
@@ -117,6 +118,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", "/call/{name}/{method}"): _told(
         "Call a method of a service.", {200: {**VALUES, **STREAMS}}, CALL_PROBLEMS, (DEADLINE, IDEMPOTENT), VALUES
     ),
+    ("GET", "/healthz"): HEALTHZ,
+    ("HEAD", "/healthz"): HEALTHZ,
+    ("GET", "/readyz"): READYZ,
+    ("HEAD", "/readyz"): READYZ,
     ("GET", "/services"): _told("Services that the client may call.", {200: {bodies.JSON: SERVICES}}),
     ("GET", "/v1/events"): _told("Tables of the status page, as server-sent events.", EVENTS),
     ("GET", "/metrics"): _told("Metrics.", {200: {"text/plain": TEXT}}),

@@ -14,6 +14,7 @@ POST /pub?topic=TOPIC            publish a message
 POST /submit/KIND                submit a job
 GET /jobs/ID, DELETE /jobs/ID    its state and result; ask for its end
 GET /, GET /v1/events            the status page, and what it shows
+GET /healthz, GET /readyz        200 while the loop runs; 200 while a daemon answers, or 503
 GET /metrics                     Prometheus's text, if `metrics` is given
 GET /openapi.json                a description of all of it (OpenAPI 3.1)
 GET /topics/TOPIC                read a topic of a journal, by the Durable Streams Protocol
@@ -55,6 +56,7 @@ from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
 from nngkit.web.gateway.status import sections
 from nngkit.web.gateway.streams.reading import StreamsStats
+from nngkit.web.health import HEALTHY, readiness
 from nngkit.web.routing import Router, Wrong
 from nngkit.web.server import ServerLimits
 from nngkit.web.status import Feed, FeedStats, page_site
@@ -66,6 +68,7 @@ log = logging.getLogger("nngkit.web")
 
 MIB: Final = 1 << 20
 MOST_TOPICS: Final = 64  # of one stream
+PROBES: Final = ("/healthz", "/readyz")  # they need no token, as the files of the page
 MOST_DESCRIBED: Final = 16  # services whose methods are described in one answer
 Answer = Callable[[Request, str | None], Awaitable[Response | Streamed]]
 
@@ -225,6 +228,9 @@ class Gateway(UnderTrio):
         start(self._feed.run)
         add("GET", "/v1/events", self._events)
         add("GET", "/openapi.json", self._describe)
+        for method in ("GET", "HEAD"):
+            add(method, "/healthz", self._health)
+            add(method, "/readyz", self._ready)
         if self._metrics is not None:
             add("GET", "/metrics", self._tell_metrics)
         if self._publisher is not None:
@@ -328,7 +334,7 @@ class Gateway(UnderTrio):
         try:
             if request.old:
                 raise Problem(505, "version", "HTTP/1.1 is spoken here", ran=False)
-            name = self._admission.name_of(request, query=_is_stream(request))
+            name = None if found.route in PROBES else self._admission.name_of(request, query=_is_stream(request))
             return await found.handler(request, name)
         except ValueError as error:
             if isinstance(error, NngkitError):
@@ -416,6 +422,13 @@ class Gateway(UnderTrio):
         self._admission.require(caller, "view", "gateway")
         valid, grants = self._admission.validity(request), self._admission.rights.grants
         return self._feed.respond(request, lambda: valid() and grants(caller, "view", "gateway"))
+
+    async def _health(self, request: Request, caller: str | None) -> Response:
+        return Response.of(200, bodies.JSON, HEALTHY)
+
+    async def _ready(self, request: Request, caller: str | None) -> Response:
+        status, body = readiness(None if self._resolver.fresh else "no discovery daemon answers")
+        return Response.of(status, bodies.JSON, body)
 
     async def _tell_metrics(self, request: Request, caller: str | None) -> Response:
         assert self._metrics is not None
