@@ -16,8 +16,8 @@ from unittest.mock import patch
 import pytest
 
 from nngkit import envelope
-from nngkit.calls._failures import Failures
 from nngkit.calls.server import Server
+from nngkit.calls.serving.failures import Failures
 from nngkit.cli.diagnosis import MOST_PATH
 from nngkit.cli.tools.traffic import Traffic
 from nngkit.cluster import issue_ticket

@@ -2,13 +2,15 @@
 
 ::
 
-    pure     messages                                     requests and replies with a codec
-             pool (health)                                providers, the lane in use, the choice among them
-             texts                                        text of what a program has raised
-             middleware                                   functions around each call, at both ends
-    shells   client (_caller, _race, stream)              calls, with retries and hedging
-             server (_running, _streaming, _failures,     listens, registers, runs handlers, drains
-                     handlers)
+    pure     messages                   requests and replies with a codec
+             pool (health), budget      providers, the lane in use, the choice among them; how many retries
+             typed                      annotations of handlers and interfaces as the types of bodies
+             texts                      text of what a program has raised
+    both     middleware                 functions around each call
+    client   client, stream             for programs; client_stats are their counters
+             requesting/                one call: its attempts, hedging, the sockets
+    server   server, handlers           for programs: listens, registers, drains; the kinds of handlers
+             serving/                   one call: let in, run, counted, answered
 
 The names below are imported lazily.
 """

@@ -7,70 +7,47 @@
         reply = await answer.request(b"...", idempotent=True)      # another provider, if one is lost
         async for part in answer.stream({"from": 1}): ...          # with a codec
 
-_caller.py has the attempts of one call, pool.py the choice of a provider. This module connects a pool to discovery and
-to sockets: one asking socket for each provider, which reconnects by itself.
+requesting/ has the way of a call, pool.py the choice of a provider.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import aclosing
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Final, Self, TypeVar, cast
 
 import trio
 
 from nngkit import tracing
-from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.calls._caller import Call, Caller
-from nngkit.calls._race import race
+from nngkit.background import Background, UnderTrio
 from nngkit.calls.budget import RetryBudget
 from nngkit.calls.client_stats import ClientStats, ProviderStats, provider_stats
 from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec, InfoRequest, check_codec
 from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain, check_middleware, run_plainly
-from nngkit.calls.pool import RECENT, Member, Policy, Pool, check_policy
+from nngkit.calls.pool import RECENT, Policy, Pool, check_policy
+from nngkit.calls.requesting.call import Call
+from nngkit.calls.requesting.caller import Caller
+from nngkit.calls.requesting.cancels import Cancels
+from nngkit.calls.requesting.links import Links, Source, fixed_providers
 from nngkit.calls.stream import Stream
 from nngkit.calls.typed import Contract, Typed, interface_methods, read_parts, read_reply
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import Suspects, make_preference
-from nngkit.discovery.provider import Key, Provider, State, check_name
+from nngkit.discovery.provider import check_name
 from nngkit.discovery.resolver import Resolver
-from nngkit.errors import ConfigError, Full, NngkitError, TimedOut
+from nngkit.errors import ConfigError, TimedOut
 from nngkit.headers import Headers, check_headers
-from nngkit.protocols import DEFAULT, TLS, Default, PeerEvent, Req, Timeout
-from nngkit.trust import Choice, Rights, chosen
+from nngkit.protocols import DEFAULT, TLS, Default, Timeout
+from nngkit.trust import Choice, chosen
 
 T = TypeVar("T")
 
 __all__ = ["Client", "ClientStats", "ProviderStats"]
 
-log = logging.getLogger("nngkit.calls")
-
 MIB: Final = 1024 * 1024
-SETTLE: Final = 0.1
-"""Seconds for the first connections: a provider on the same continent takes less."""
-CANCELLING: Final = 64
-"""Cap on cancellations in progress: beyond it they are dropped, and the provider's own deadline ends the call."""
-CANCEL_TIMEOUT: Final = 1.0  # seconds for the reply to a cancellation
-REFUSED_KEPT: Final = 1_024  # unusable addresses remembered, so that each is logged once
-
-
-class Source(Protocol):
-    """Discovery that a client follows: a ServiceDiscovery or Resolver, also of nngkit.aio or nngkit.blocking there."""
-
-    def events(self) -> Any:
-        """Yield the current state, then each change."""
-        ...
-
-    def snapshot(self) -> Mapping[str, frozenset[Provider]]:
-        """Return the providers that can be called, by name."""
-        ...
 
 
 class Client(UnderTrio):
@@ -157,12 +134,8 @@ class Client(UnderTrio):
         self._middleware = (*tracing.client_middleware(), *check_middleware(middleware))
         self._around = chain(self._middleware, self._proceed)
         self._usual = codec is None and hedge is None and attempt_timeout is None and not self._middleware
-        self._largest = recv_max_size
-        self._tls = tls
-        self._trust = chosen(trust, tls)
-        self._rights = Rights(self._trust, "calls", carry="calls")
-        self._prefer = make_preference(prefer, tags, version, suspects)
-        self._fixed = _fixed(name, addresses)
+        preference = make_preference(prefer, tags, version, suspects)
+        self._fixed = fixed_providers(name, addresses)
         self._discovery = discovery
         self._resolver = None
         if discovery is None and addresses is None:
@@ -170,7 +143,7 @@ class Client(UnderTrio):
                 daemons, domain=domain, tls=daemon_tls, trust=trust if daemon_tls is None else None
             )
         self._pool = Pool(
-            preference=self._prefer,
+            preference=preference,
             policy=check_policy(policy),
             failback=failback,
             ejection=ejection,
@@ -180,80 +153,48 @@ class Client(UnderTrio):
         )
         budget = retry_budget or RetryBudget()
         self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size, budget=budget)
-        self._caller.me = None if self._rights.trust is None else self._rights.trust.name
+        self._links = Links(self._caller, trust=chosen(trust, tls), tls=tls, recv_max_size=recv_max_size)
+        self._caller.me = None if self._links.rights.trust is None else self._links.rights.trust.name
         self._background = Background()
-        self._counters = dict.fromkeys(("hedged", "hedge_wins", "cancels_dropped"), 0)
+        self._cancels = Cancels(name, self._background)
+        self._caller.send_later = self._cancels.send_later
         self._requests = 0
-        self._unusable: dict[str, None] = {}
 
     # Lifecycle
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._resync = WakeUp()
-        self._unsent: deque[tuple[Req, bytes]] = deque()
-        self._cancel = WakeUp()
-        self._cancelling = 0
-        self._caller.on_idle = self._resync.wake_soon
-        self._caller.send_later = self._send_later
-        if isinstance(followed := self._discovery or self._resolver, Resolver):
-            self._caller.daemons = followed.answering
+        self._source = self._discovery or self._resolver
+        if isinstance(self._source, Resolver):
+            self._caller.daemons = self._source.answering
         if self._resolver is not None:
             await self._resolver.__aenter__()
         await self._background.open()
-        with self._caller.lock:
-            for provider in self._fixed:
-                self._pool.apply(provider, State.UP)
-        self._connect_wanted()
-        source = self._discovery or self._resolver
-        if source is not None:
-            self._background.start(self._follow, source)
-        self._background.start(self._keep_links)
-        self._background.start(self._send_cancels)
+        self._links.open(self._fixed)
+        if self._source is not None:
+            self._background.start(self._links.follow, self._source)
+        self._background.start(self._links.keep)
+        self._cancels.open()
         try:
-            await self._settle()
+            await self._links.settle()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
 
-    async def _settle(self) -> None:
-        """Wait until the providers known so far are connected, at most SETTLE seconds.
-
-        Without this, the first call would go to the provider that connects first, whatever its lane.
-        """
-        with trio.move_on_after(SETTLE):
-            while True:
-                version = self._caller.changes.version
-                with self._caller.lock:
-                    wanted = self._pool.wanted()
-                    settled = bool(wanted) and all(member.connected for member in wanted)
-                if settled:
-                    return
-                await self._caller.changes.await_(version, SETTLE)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         self._caller.failure = self._background.failure
         self._end()
-        try:
-            await self._background.close(kind, value, traceback)
-        finally:
-            with self._caller.lock:
-                links = [member.link for member in self._pool.members.values() if member.link is not None]
-            for link in links:
-                link.close(0.0)
-            if self._resolver is not None:
-                await self._resolver.__aexit__(None, None, None)
+
+    async def _after_end(self) -> None:
+        self._links.close()
+        if self._resolver is not None:
+            await self._resolver.__aexit__(None, None, None)
 
     async def aclose(self) -> None:
         """Close before the block ends: calls in progress raise Closed. Idempotent."""
         self._end()
-        with self._caller.lock:
-            links = [member.link for member in self._pool.members.values() if member.link is not None]
-        for link in links:
-            link.close(0.0)
+        self._links.close()
         await trio.lowlevel.checkpoint()
 
     def _end(self) -> None:
@@ -319,13 +260,10 @@ class Client(UnderTrio):
                 return data
         if self._middleware:
             return (await self._around(self._outgoing(body, timeout, method, idempotent, hedge, headers))).body
-        call = self._call(body, timeout, method, idempotent)
-        if headers is not None:
-            self._add_headers(call, headers)
-        seconds = self._hedge if hedge is None else hedge
-        if seconds is None or (hedge is None and not call.idempotent):
+        call = self._call(body, timeout, method, idempotent, hedge, headers)
+        if call.hedge is None:
             return await self._caller.request(call)
-        return (await self._hedged(call, seconds))[0]
+        return (await self._caller.hedged_request(call))[0]
 
     async def call(
         self,
@@ -364,10 +302,9 @@ class Client(UnderTrio):
 
         async def proceed(outgoing: ClientCall) -> Reply:
             call = self._made(outgoing)
-            seconds = self._hedge if outgoing.hedge is None else outgoing.hedge
-            if seconds is None or (outgoing.hedge is None and not call.idempotent):
-                return self._reply(call, self._caller.request_blocking(call))
-            return wait(lambda client: client._hedged_reply(call, seconds))
+            if call.hedge is None:
+                return call.reply(self._caller.request_blocking(call))
+            return wait(lambda client: client._reply(call))
 
         outgoing = self._outgoing(body, timeout, method, idempotent, hedge, headers)
         return run_plainly(chain(self._middleware, proceed)(outgoing))
@@ -444,35 +381,27 @@ class Client(UnderTrio):
 
     async def _proceed(self, outgoing: ClientCall) -> Reply:
         """Make a call, within the client's middleware."""
-        call = self._made(outgoing)
-        seconds = self._hedge if outgoing.hedge is None else outgoing.hedge
-        if seconds is None or (outgoing.hedge is None and not call.idempotent):
-            return self._reply(call, await self._caller.request(call))
-        return await self._hedged_reply(call, seconds)
+        return await self._reply(self._made(outgoing))
 
-    async def _hedged_reply(self, call: Call, seconds: float) -> Reply:
-        value, won = await self._hedged(call, seconds)
-        return self._reply(won, value)
+    async def _reply(self, call: Call) -> Reply:
+        if call.hedge is None:
+            return call.reply(await self._caller.request(call))
+        value, won = await self._caller.hedged_request(call)
+        return won.reply(value)
 
     def _made(self, outgoing: ClientCall) -> Call:
-        call = self._call(outgoing.body, outgoing.timeout, outgoing.method, outgoing.idempotent)
-        if outgoing.headers:
-            self._add_headers(call, outgoing.headers)
+        call = self._call(
+            outgoing.body,
+            outgoing.timeout,
+            outgoing.method,
+            outgoing.idempotent,
+            outgoing.hedge,
+            outgoing.headers or None,
+        )
         call.stream = outgoing.stream
         if self._middleware:
             call.told, call.waits = outgoing.attempts, outgoing.waits
         return call
-
-    def _reply(self, call: Call, body: Any) -> Reply:
-        return Reply(body, call.back or {}, "" if call.current is None else call.current.provider.address)
-
-    def _add_headers(self, call: Call, headers: Headers) -> None:
-        found = check_headers(headers)
-        if found and self._codec is None:
-            raise ConfigError("headers", "need a codec: codec='cbor' or 'json', at the server too", headers)
-        if self._codec == "json" and any(isinstance(value, bytes) for value in found.values()):
-            raise ConfigError("headers", "JSON has no bytes: text is needed, or codec='cbor'", headers)
-        call.headers = found or None
 
     @property
     def codec(self) -> Codec | None:
@@ -484,7 +413,15 @@ class Client(UnderTrio):
         """True if `request_blocking` is all of a call that does not ask for more."""
         return self._hedge is None and not self._middleware
 
-    def _call(self, body: Any, timeout: Timeout, method: str, idempotent: bool | None) -> Call:
+    def _call(
+        self,
+        body: Any,
+        timeout: Timeout,
+        method: str,
+        idempotent: bool | None,
+        hedge: float | None = None,
+        headers: Headers | None = None,
+    ) -> Call:
         if self._caller.closed or "_entered" not in self.__dict__:
             self._check_open()
         call = self._new(body, self._timeout if isinstance(timeout, Default) else timeout, idempotent)
@@ -493,6 +430,15 @@ class Client(UnderTrio):
             if self._codec is None:
                 raise ConfigError("method", "needs a codec: codec='cbor' or 'json', at the server too", method)
             call.method = method
+        if hedge is not None or call.idempotent:
+            call.hedge = self._hedge if hedge is None else hedge
+        if headers is not None:
+            found = check_headers(headers)
+            if found and self._codec is None:
+                raise ConfigError("headers", "need a codec: codec='cbor' or 'json', at the server too", headers)
+            if self._codec == "json" and any(isinstance(value, bytes) for value in found.values()):
+                raise ConfigError("headers", "JSON has no bytes: text is needed, or codec='cbor'", headers)
+            call.headers = found or None
         return call
 
     def _new(self, body: Any, seconds: float | None, idempotent: bool | None) -> Call:
@@ -503,28 +449,9 @@ class Client(UnderTrio):
         return call
 
     def _check_open(self) -> None:
-        _ = self._resync  # Closed, with the remedy, before the block
+        _ = self._source  # Closed, with the remedy, before the block
         if self._caller.closed:
             raise self._caller.ended()
-
-    async def _hedged(self, call: Call, delay: float) -> tuple[Any, Call]:
-        """Return the reply's body, and the attempt that got it."""
-        call.idempotent = call.hedged = True
-        both = [call]
-
-        async def second() -> Any:
-            self._counters["hedged"] += 1
-            both.append(call.again())
-            return await self._caller.request(both[1])
-
-        try:
-            value, _, won = await race(lambda: self._caller.request(call), second, delay, self._caller.may_hedge)
-        except NngkitError:
-            call.hedged = False
-            self._caller.count_failed(*both)
-            raise
-        self._counters["hedge_wins"] += won
-        return value, both[won]
 
     # State
 
@@ -559,154 +486,14 @@ class Client(UnderTrio):
                 errors=caller.errors,
                 retried=caller.retried,
                 refused=caller.refused,
-                hedged=self._counters["hedged"],
-                hedge_wins=self._counters["hedge_wins"],
+                hedged=caller.hedged,
+                hedge_wins=caller.hedge_wins,
                 over_budget=caller.over_budget,
                 ejections=caller.ejected,
                 failovers=self._pool.failovers,
                 failbacks=self._pool.failbacks,
-                unusable=len(self._unusable),
-                cancels_dropped=self._counters["cancels_dropped"],
-                denied=dict(self._rights.refusals),
+                unusable=len(self._links.unusable),
+                cancels_dropped=self._cancels.dropped,
+                denied=dict(self._links.rights.refusals),
                 providers=providers,
             )
-
-    # Discovery
-
-    async def _follow(self, source: Source) -> None:
-        """Apply discovery's events for ever."""
-        while True:
-            try:
-                async with aclosing(source.events()) as events:
-                    async for event in events:
-                        if event.name == self.name:
-                            with self._caller.lock:
-                                self._pool.apply(event.provider, event.new)
-                            self._resync.wake()
-                return  # discovery was closed: the last known providers stay
-            except Full:
-                log.warning(
-                    "%s: discovery changes faster than this program reads; starting again",
-                    self.name,
-                    extra={"service": self.name},
-                )
-                self._drop_all_but({provider.key for provider in source.snapshot().get(self.name, ())})
-
-    def _drop_all_but(self, present: Collection[Key]) -> None:
-        """Remove all other providers: the events of their departure were lost."""
-        with self._caller.lock:
-            for member in list(self._pool.members.values()):
-                if member.provider.key not in present:
-                    self._pool.apply(member.provider, State.DOWN)
-        self._resync.wake()
-
-    # Sockets
-
-    async def _keep_links(self) -> None:
-        """Connect to the providers that are wanted; disconnect from those that left, once no call is in progress."""
-        while True:
-            await self._resync.wait()
-            self._connect_wanted()
-            self._caller.changes.notify()
-
-    def _connect_wanted(self) -> None:
-        unneeded: list[Req] = []
-        with self._caller.lock:
-            wanted = self._pool.wanted()
-            missing = [member for member in wanted if member.link is None]
-            keep = set(wanted)
-            for member in list(self._pool.members.values()):
-                if member not in keep and not member.outstanding:
-                    self._pool.connected(member, False)
-                    if member.link is not None:
-                        unneeded.append(member.link)
-                        member.link = None
-                    if member.leaving:
-                        self._pool.forget(member)
-        for link in unneeded:
-            link.close(0.0)
-        for member in missing:
-            self._connect(member)
-
-    def _connect(self, member: Member) -> None:
-        address = member.provider.address
-        link = Req(
-            name=_short(self.name),
-            recv_max_size=self._largest,
-            resend=None,
-            lost="raise",
-            tls=self._tls,
-            trust=self._trust,
-            peers=lambda who: self._rights.require(who, "offer", self.name),
-        )
-        changes, lock, pool = self._caller.changes, self._caller.lock, self._pool
-
-        def peer(event: PeerEvent) -> None:  # on any thread
-            with lock:
-                if member.link is link:
-                    member.joined = max(member.joined, event.time)
-                    pool.connected(member, event.kind == "joined")
-            changes.notify()
-
-        with lock:
-            member.link = link
-        link.on_peer(peer)
-        try:
-            link.dial(address)
-        except NngkitError as error:
-            link.close(0.0)
-            with lock:
-                member.link = None
-                member.move(State.DOWN)
-                pool.forget(member)
-            if address not in self._unusable and len(self._unusable) < REFUSED_KEPT:
-                self._unusable[address] = None
-                log.warning(
-                    "%s: its provider at %s cannot be called: %s",
-                    self.name,
-                    address,
-                    error,
-                    extra={"service": self.name, "peer": address},
-                )
-
-    # Cancellation
-
-    def _send_later(self, link: Req, message: bytes) -> None:
-        """Send a cancellation in the background; on any thread."""
-        if self._cancelling + len(self._unsent) >= CANCELLING:
-            self._counters["cancels_dropped"] += 1
-            return
-        self._unsent.append((link, message))
-        self._cancel.wake_soon()
-
-    async def _send_cancels(self) -> None:
-        while True:
-            while self._unsent:
-                link, message = self._unsent.popleft()
-                self._cancelling += 1
-                self._background.start(self._send_cancel, link, message)
-            await self._cancel.wait()
-
-    async def _send_cancel(self, link: Req, message: bytes) -> None:
-        try:
-            await link.arequest(message, timeout=CANCEL_TIMEOUT)
-        except NngkitError as error:  # it left, or is busy: its own deadline ends the call
-            log.debug("%s: not cancelled: %s", self.name, error)
-        finally:
-            self._cancelling -= 1
-
-
-def _fixed(name: str, addresses: str | Iterable[str] | None) -> tuple[Provider, ...]:
-    if addresses is None:
-        return ()
-    several = (addresses,) if isinstance(addresses, str) else tuple(addresses)
-    if not several:
-        raise ConfigError("addresses", "no address", addresses)
-    try:
-        return tuple(Provider(name, address) for address in dict.fromkeys(several))
-    except ValueError as error:
-        raise ConfigError("addresses", str(error), addresses) from error
-
-
-def _short(text: str, limit: int = 63) -> str:
-    return text.encode()[:limit].decode(errors="ignore")

@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import trio
 
-from nngkit.calls.typed import Contract
 from nngkit.errors import ConfigError
 from nngkit.headers import Headers
 from nngkit.protocols import Pipe
@@ -69,10 +68,8 @@ class Handler:
     """A handler, called the same way whatever its kind. Raises ConfigError.
 
     `streams`: it is a generator. `plain`: it runs in threads. `two`: it takes a Calling; the others get None instead,
-    which costs less. `contract`: the types of its body and reply, see typed.py.
+    which costs less.
     """
-
-    contract: Contract | None = None
 
     def __init__(self, function: Callable[..., Any], limiter: Callable[[], trio.CapacityLimiter]) -> None:
         if not callable(function):
@@ -90,14 +87,8 @@ class Handler:
         if self._async:
             made = self._function(body, calling) if self.two else self._function(body)
             return made if type(made) is CoroutineType else _awaited(made)
-        return self._in_thread(body, calling)
-
-    async def _in_thread(self, body: Any, calling: Calling | None) -> Any:
         function = partial(self._function, body, calling) if self.two else partial(self._function, body)
-        [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=self._limiter())
-        if inspect.isawaitable(result):  # a callable object, or a lambda around a coroutine function
-            return await result
-        return result
+        return _in_thread(function, self._limiter())
 
     async def parts(self, body: Any, calling: Calling | None) -> AsyncGenerator[Any, None]:
         """Yield the parts of a streaming handler."""
@@ -126,10 +117,12 @@ async def call_plainly(function: Callable[[], Any], limiter: trio.CapacityLimite
 
     A thread that is abandoned keeps its place in `limiter` until it returns.
     """
-    if inspect.iscoroutinefunction(target(function)):
-        return await function()
+    return await (function() if inspect.iscoroutinefunction(target(function)) else _in_thread(function, limiter))
+
+
+async def _in_thread(function: Callable[[], Any], limiter: trio.CapacityLimiter) -> Any:
     [result] = await trio.to_thread.run_sync(_boxed, function, abandon_on_cancel=True, limiter=limiter)
-    return await result if isinstance(result, Awaitable) else result
+    return await result if isinstance(result, Awaitable) else result  # of a lambda around a coroutine function
 
 
 async def _awaited(made: Awaitable[Any]) -> Any:

@@ -33,7 +33,13 @@ from nngkit.messages import ANY_TEXT, Fields, Flag, Maps, always
 VERSION: Final = 1
 Codec: TypeAlias = Literal["cbor", "json"]
 
-DENIED: Final = "access denied"
+DENIED: Final = "access denied"  # the kinds of errors for which the handler has not run
+BAD_REQUEST: Final = "bad request"
+BUSY: Final = "busy"
+DRAINING: Final = "draining"
+NO_METHOD: Final = "no method"
+UNHEALTHY: Final = "unhealthy"
+DEADLINE: Final = "deadline"  # also of one that has begun
 MAX_KIND: Final = 64
 MAX_MESSAGE: Final = 1024  # characters of an error's message
 MAX_PARTS: Final = 64

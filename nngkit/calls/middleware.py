@@ -20,10 +20,8 @@ another Reply, raise, or, of a call without a stream, call `proceed` again.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from contextvars import Context
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from types import coroutine
 from typing import Any, Final, TypeAlias
 
 from nngkit.calls.handlers import target
@@ -134,24 +132,3 @@ def run_plainly(running: Coroutine[Any, Any, Reply]) -> Reply:
         return reply
     running.close()
     raise ConfigError("middleware", "in a thread it can await nothing but `proceed`: there is no loop")
-
-
-@coroutine
-def within(context: Context, running: Coroutine[Any, Any, Any], stop: object = None) -> Generator[Any, Any, Any]:
-    """Run a coroutine, each step in `context`, until it yields `stop` or ends; return `stop`, or its result."""
-    resume: Callable[[Any], Any] = running.send
-    value: Any = None
-    try:
-        while True:
-            trap = context.run(resume, value)
-            if stop is not None and trap is stop:
-                return stop
-            try:
-                value = yield trap
-                resume = running.send
-            except BaseException as error:  # the loop's, for the coroutine
-                value, resume = error, running.throw
-    except StopIteration as end:
-        return end.value
-    finally:
-        del value  # an error refers to this frame

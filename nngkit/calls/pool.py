@@ -267,12 +267,16 @@ class Pool:
 
     # Questions
 
+    def present(self) -> list[Member]:
+        """Return the members that are not leaving."""
+        return [member for member in self.members.values() if not member.leaving]
+
     def wanted(self) -> list[Member]:
         """Return the members to connect to: in the order of their lanes, at most `most`, within a lane a subset.
 
         The subset of a lane is by rendezvous hashing: stable while providers come and go, and each client's own.
         """
-        present = [member for member in self.members.values() if not member.leaving]
+        present = self.present()
         if len(present) > self._most:
             present.sort(key=lambda member: (self._preference.rank(member.provider), self._hash(member)))
         return present[: self._most]
@@ -319,8 +323,8 @@ class Pool:
         self._recheck = float("inf")
         groups: dict[Rank, list[Member]] = {}
         ejected: list[Member] = []
-        for member in self.members.values():
-            if member.leaving or not member.connected:
+        for member in self.present():
+            if not member.connected:
                 continue
             if member.health.review(now):
                 self._recheck = min(self._recheck, member.health.until)
@@ -377,7 +381,7 @@ class Pool:
         self._failed = {rank for rank in self._failed if self._active is not None and rank < self._active}
 
     def _may_eject(self) -> bool:
-        connected = [member for member in self.members.values() if member.connected and not member.leaving]
+        connected = [member for member in self.present() if member.connected]
         ejected = sum(member.health.until > 0 for member in connected)
         return len(connected) > 1 and ejected + 1 <= max(1, int(self._ejection.most * len(connected)))
 

@@ -12,8 +12,7 @@
     async def add(body): return body["a"] + body["b"]
 
 As many worker tasks as calls may run at once receive in turn, run the handler and reply, so a call costs no new task;
-one more receives while all run, to queue or refuse calls and to obey cancellations. _running.py has one call,
-_streaming.py the replies in parts.
+one more receives while all run, to queue or refuse calls and to obey cancellations. serving/ has the way of a call.
 
 Leaving: the record is marked as draining, calls in progress end, goodbye is said, and the socket stays open until the
 callers that follow discovery have left, at most LEAVING seconds: closed before they have heard, it would cut the calls
@@ -27,18 +26,17 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 import trio
 
 from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
-from nngkit.calls._running import Running
-from nngkit.calls.handlers import call_plainly, order_to_end
 from nngkit.calls.messages import Codec, check_codec
 from nngkit.calls.middleware import Middleware, check_middleware
-from nngkit.calls.texts import text_of
+from nngkit.calls.serving.health_check import check_health
+from nngkit.calls.serving.running import Running
+from nngkit.calls.texts import short_name
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.provider import PRIORITY, Provider
@@ -165,6 +163,7 @@ class Server(UnderTrio):
             priority = settings.priority if priority is None else priority
             daemon_tls = settings.certificates.beside(daemon_tls, trust)
         discovery = discovery or ()
+        self._concurrency = concurrency
         self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
         self._listen = listen
         self._said = address
@@ -186,20 +185,22 @@ class Server(UnderTrio):
             "weight": weight,
             "tags": tuple(tags),
         }
+        self._recv_max_size = recv_max_size
+        self._background = Background()
         self._running = Running(
             name,
+            self._background,
             codec=check_codec(codec),
             concurrency=concurrency,
             queue=queue,
             limit=recv_max_size,
             info=self._described,
-            stats=self._plain_stats,
             trust=self._trust if isinstance(self._trust, Trust) else None,
             middleware=(*tracing.server_middleware(codec), *check_middleware(middleware)),
         )
+        self._methods = self._running.methods
         if handler is not None:
-            self._running.add("", handler)
-        self._background = Background()
+            self._methods.add("", handler)
         self._service: Service | None = None
         self._began = time.time()
         self._left = False
@@ -220,18 +221,18 @@ class Server(UnderTrio):
             name = handler
 
             def register(function: F) -> F:
-                self._running.add(name, function)
+                self._methods.add(name, function)
                 return function
 
             return register
-        self._running.add(getattr(handler, "__name__", ""), handler)
+        self._methods.add(getattr(handler, "__name__", ""), handler)
         return handler
 
     # Lifecycle
 
     async def __aenter__(self) -> Self:
         self._entering()
-        self._running.check()
+        self._methods.check()
         self._token = trio.lowlevel.current_trio_token()
         self._peers_changed = WakeUp()
         self._terminated = WakeUp()
@@ -239,11 +240,11 @@ class Server(UnderTrio):
         scheme = "tls+tcp" if self._tls is not None or isinstance(self._trust, Trust) else "tcp"
         self._rep = Rep(
             listen=self._listen or f"{scheme}://{host}:0",
-            name=_short(self.name),
-            recv_max_size=self._running.limit,
+            name=short_name(self.name),
+            recv_max_size=self._recv_max_size,
             tls=self._tls,
             trust=self._trust,
-            peers=() if self._running.permits is None else self._running.permits.admit,
+            peers=() if self._methods.permits is None else self._methods.permits.admit,
             linger=1.0,
         )
         try:
@@ -255,7 +256,7 @@ class Server(UnderTrio):
         except BaseException:
             self._rep.close(0.0)
             raise
-        self._running.start(self._rep, self._background)
+        self._running.start(self._rep)
         if self._daemons:
             self._service = Service(
                 self.name,
@@ -267,7 +268,7 @@ class Server(UnderTrio):
                 domain=self._domain,
                 on_question=self._on_question,
                 info=self._info,
-                stats=self._plain_stats,
+                stats=self._running.counters,
                 sigterm=False,
                 **self._record,
             )
@@ -278,23 +279,18 @@ class Server(UnderTrio):
                 await self._background.close(type(error), error, error.__traceback__)
                 raise
         if self._healthy is not None:
-            self._background.start(self._check_health, self._healthy)
+            self._background.start(check_health, self.name, self._healthy, self._health_interval, self._health_changed)
         if self._sigterm:
             self._key = _sigterm.on_sigterm(self._sigterm_came)
             self._background.start(self._leave_on_sigterm)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def _before_end(self) -> None:
         try:
             await self.aclose()
         finally:
-            try:
-                if self._service is not None:
-                    await self._service.__aexit__(None, None, None)
-            finally:
-                await self._background.close(kind, value, traceback)
+            if self._service is not None:
+                await self._service.__aexit__(None, None, None)
 
     async def aclose(self) -> None:
         """Drain, say goodbye and close, before the block ends; also when cancelled. Idempotent.
@@ -329,7 +325,7 @@ class Server(UnderTrio):
 
         Calls in progress continue. With codec None new calls of connected callers are still served.
         """
-        self._running.draining = True
+        self._methods.draining = True
         if self._service is not None:
             self._service.drain()
 
@@ -343,6 +339,11 @@ class Server(UnderTrio):
     def _sigterm_came(self) -> None:
         if not self._terminated.wake_soon():
             _sigterm.gone(self._key)
+
+    def _health_changed(self, why: str) -> None:
+        self._methods.unhealthy = why
+        if self._service is not None and not self._left and not self._methods.draining:
+            self._service.update(draining=bool(why))
 
     async def _leave_on_sigterm(self) -> None:
         await self._terminated.wait()
@@ -385,8 +386,8 @@ class Server(UnderTrio):
         return {
             "name": self.name,
             "address": self._address,
-            "methods": self._running.methods(),
-            "concurrency": self._running.concurrency,
+            "methods": self._methods.names(),
+            "concurrency": self._concurrency,
             "started": self._began,
             **{key: value for key, value in self._record.items() if value and key != "tags"},
             "tags": sorted(self._record["tags"]),
@@ -394,42 +395,4 @@ class Server(UnderTrio):
 
     def _described(self) -> dict[str, Any]:
         """Return what a caller gets; an answer to a question of discovery has no room for schemas."""
-        return {**self._info(), "schemas": self._running.described()}
-
-    def _plain_stats(self) -> dict[str, Any]:
-        counters = self._running.counters()
-        return {**counters, "errors": dict(counters["errors"])}
-
-    # Health
-
-    async def _check_health(self, healthy: Callable[[], Any]) -> None:
-        """Ask `healthy` for ever; drain while it does not return a true value."""
-        was = True
-        of = {"service": self.name}
-        one = trio.CapacityLimiter(1)  # a check that hangs takes one thread, not one more every interval
-        while True:
-            why = ""
-            try:
-                with trio.fail_after(max(self._health_interval, 0.1)):
-                    if not await call_plainly(healthy, one):
-                        why = "it returned a false value"
-            except trio.TooSlowError:
-                why = f"it took longer than {self._health_interval:g} s"
-            except BaseException as error:
-                if order_to_end(error) is not None:
-                    raise
-                why = f"{type(error).__name__}: {text_of(error)}"
-            if bool(why) == was:
-                was = not why
-                if why:
-                    log.warning("%s: not healthy, calls are refused: %s", self.name, why, extra=of)
-                else:
-                    log.info("%s: healthy again", self.name, extra=of)
-                self._running.unhealthy = why
-                if self._service is not None and not self._left and not self._running.draining:
-                    self._service.update(draining=bool(why))
-            await trio.sleep(self._health_interval)
-
-
-def _short(text: str, limit: int = 63) -> str:
-    return text.encode()[:limit].decode(errors="ignore")
+        return {**self._info(), "schemas": self._methods.described()}

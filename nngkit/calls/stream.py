@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from functools import partial
 from types import TracebackType, coroutine
 from typing import Any, Final, Self
 
-from nngkit.calls._caller import Call, Caller
-from nngkit.calls.messages import CancelRequest, ErrorReply, MoreRequest, PartsReply, parse_reply
-from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain, within
+from nngkit.calls.messages import DEADLINE, CancelRequest, ErrorReply, MoreRequest, PartsReply, parse_reply
+from nngkit.calls.middleware import ClientCall, Middleware, Reply, chain
+from nngkit.calls.requesting.call import Call
+from nngkit.calls.requesting.caller import Caller
 from nngkit.errors import BadMessage, Closed, ConfigError, Lost, TimedOut
 
 _TO_READER: Final = object()  # what a middleware's coroutine yields to the reader of the parts, and not to a loop
@@ -62,8 +63,8 @@ class Stream:
                 await _to_reader()
                 if not self._ended:  # left early
                     await self._get_parts()
-            address = self._call.current.provider.address if self._call.current else ""
-            return Reply(None, self.headers, address)
+            self._call.back = self.headers
+            return self._call.reply(None)
 
         self._begin = partial(chain(functions, proceed), call)
         self._context = copy_context()
@@ -116,7 +117,7 @@ class Stream:
         assert self._around is not None
         assert self._context is not None
         around, self._around = self._around, None
-        if await within(self._context, around, _TO_READER) is _TO_READER:
+        if await _within(self._context, around):
             self._around = around
         else:
             self._ended = True
@@ -150,7 +151,7 @@ class Stream:
         left = None if call.seconds is None else max(0.0, call.deadline - time.monotonic())
         done = False
         try:
-            data = await self._ask(call.current.link.arequest, MoreRequest(call.id).encode(caller.codec), left)
+            data = await call.current.link.arequest(MoreRequest(call.id).encode(caller.codec), left)
             done = True
         except (Lost, Closed) as lost:
             done = True
@@ -158,22 +159,22 @@ class Stream:
                 raise caller.ended() from lost
             raise Lost(f"{caller.name}: {address} left before its reply ended", sent=True) from lost
         except TimedOut as late:
-            told = f"{caller.name}: the reply of {address} did not end in {call.seconds} s"
-            raise TimedOut(told, call.seconds) from late
+            raise self._late(address) from late
         finally:
             if not done and call.current.link is not None:  # cancelled, or late
                 caller.send_later(call.current.link, CancelRequest(call.id).encode(caller.codec))
         reply = parse_reply(data, caller.codec, limit=caller.limit, peer=address)
         if isinstance(reply, ErrorReply):
-            if reply.kind == "deadline":
-                raise TimedOut(f"{caller.name}: the reply of {address} did not end in {call.seconds} s", call.seconds)
+            if reply.kind == DEADLINE:
+                raise self._late(address)
             raise reply.exception(address)
         if not isinstance(reply, PartsReply):
             raise BadMessage("call reply", f"unexpected {type(reply).__name__}", address)
         return reply
 
-    async def _ask(self, request: Callable[..., Awaitable[bytes]], message: bytes, seconds: float | None) -> bytes:
-        return await request(message, timeout=seconds)
+    def _late(self, address: str) -> TimedOut:
+        seconds = self._call.seconds
+        return TimedOut(f"{self._caller.name}: the reply of {address} did not end in {seconds} s", seconds)
 
     def _end(self) -> None:
         if self._open and self._call.current is not None:
@@ -184,3 +185,24 @@ class Stream:
 @coroutine
 def _to_reader() -> Generator[Any, Any, None]:
     yield _TO_READER
+
+
+@coroutine
+def _within(context: Context, running: Coroutine[Any, Any, Any]) -> Generator[Any, Any, bool]:
+    """Run a coroutine, each step in `context`, until it yields to the reader; return False if it has ended."""
+    resume: Callable[[Any], Any] = running.send
+    value: Any = None
+    try:
+        while True:
+            trap = context.run(resume, value)
+            if trap is _TO_READER:
+                return True
+            try:
+                value = yield trap
+                resume = running.send
+            except BaseException as error:  # the loop's, for the coroutine
+                value, resume = error, running.throw
+    except StopIteration:
+        return False
+    finally:
+        del value  # an error refers to this frame

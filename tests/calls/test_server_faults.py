@@ -221,7 +221,7 @@ async def test_a_handler_that_raises_closed_keeps_its_worker() -> None:
 async def test_a_server_with_only_stuck_calls_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nngkit.calls._running.STUCK", 0.02)
+    monkeypatch.setattr("nngkit.calls.serving.progress.STUCK", 0.02)
     gate = Gate()
     async with Server("answer", gate, concurrency=1) as server, direct(server) as answer:
         async with trio.open_nursery() as nursery:

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nngkit.calls._changes import under_trio
+from nngkit.calls.requesting.changes import under_trio
 
 Attempt = Callable[[], Awaitable[Any]]
 
 
-async def race(
-    attempt: Attempt, second: Attempt, delay: float, may: Callable[[], bool] = lambda: True
-) -> tuple[Any, bool, bool]:
-    """Return (result, True if the second began, True if it won). Raises the first error if none succeeds.
+async def race(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool]:
+    """Return (result, True if the second won). Raises the first error if none succeeds.
 
     The second begins after `delay` seconds, if `may` returns True then.
     """
-    return await (_under_trio if under_trio() else _under_asyncio)(attempt, second, delay, may)
+    return await (_under_trio if under_trio() else _under_asyncio)(first, second, delay, may)
 
 
-async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool, bool]:
+async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool]:
     import trio
 
     results: list[tuple[Any, bool]] = []
@@ -43,25 +41,20 @@ async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callab
         if results or not running:
             ended.set()
 
-    begun = False
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run, first, False)
         with trio.move_on_after(delay):
             await ended.wait()
         if not ended.is_set() and may():
-            begun = True
             nursery.start_soon(run, second, True)
         await ended.wait()
         nursery.cancel_scope.cancel()
     if not results:
         raise errors[0]
-    value, late = results[0]
-    return value, begun, late
+    return results[0]
 
 
-async def _under_asyncio(
-    first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]
-) -> tuple[Any, bool, bool]:
+async def _under_asyncio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool]:
     import asyncio
 
     async def run(attempt: Attempt) -> Any:
@@ -75,7 +68,7 @@ async def _under_asyncio(
         while True:
             winner = next((task for task in tasks if task.done() and task.exception() is None), None)
             if winner is not None:
-                return winner.result(), len(tasks) > 1, winner is not tasks[0]
+                return winner.result(), winner is not tasks[0]
             waiting = [task for task in tasks if not task.done()]
             if not waiting:
                 failed = next(error for task in tasks if (error := task.exception()) is not None)

@@ -33,16 +33,18 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from nngkit.calls._changes import Changes
-from nngkit.calls._permits import denied
 from nngkit.calls.budget import Balance, RetryBudget
 from nngkit.calls.messages import (
+    BUSY,
+    DEADLINE,
     DENIED,
+    DRAINING,
+    NO_METHOD,
+    UNHEALTHY,
     CallRequest,
     CancelRequest,
     Codec,
     ErrorReply,
-    InfoRequest,
     PartsReply,
     Reply,
     ResultReply,
@@ -50,6 +52,10 @@ from nngkit.calls.messages import (
 )
 from nngkit.calls.middleware import MOST_ATTEMPTS, Attempt, Wait
 from nngkit.calls.pool import Member, Outcome, Pool
+from nngkit.calls.requesting.call import Call
+from nngkit.calls.requesting.changes import Changes
+from nngkit.calls.requesting.hedging import race
+from nngkit.calls.requesting.no_provider import denied, not_connected
 from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
 from nngkit.protocols import Req
 
@@ -58,59 +64,8 @@ ATTEMPTS: Final = 12
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.1  # seconds
 LOOK: Final = 0.1  # seconds between two looks at why no provider is connected, under a trust
-BUSY: Final = "busy"
-NO_METHOD: Final = "no method"
-ELSEWHERE: Final = (BUSY, "draining", "unhealthy", NO_METHOD)
+ELSEWHERE: Final = (BUSY, DRAINING, UNHEALTHY, NO_METHOD)
 """Refusals for which another provider may be different; "no method": one of another version, but not this one later."""
-
-
-class Call:
-    """One call of a program, and its current attempt. A plain class: a call is made in microseconds.
-
-    `seconds`, `deadline`: the timeout, and the time.monotonic() at which it has passed (infinite without one). `tried`:
-    the providers tried in this pass. `current`: the provider asked now, or last; `id`: of the attempt, on the wire.
-    """
-
-    method = ""
-    idempotent = False
-    stream = False
-    hedged = False  # one of the two halves of a hedged call
-    beside = False  # the second of them
-    handler_failed = False
-    attempt_timeout: float | None = None
-    tried: tuple[Member, ...] = ()
-    attempts = 0
-    passes = 0
-    current: Member | None = None
-    link: Any = None
-    id = ""
-    message: Any = b""
-    asks: InfoRequest | None = None  # in place of a call of a handler
-    headers: dict[str, str | bytes] | None = None
-    back: dict[str, str | bytes] | None = None  # the headers of the reply
-    told: list[Attempt] | None = None  # attempts, for the client's middleware
-    waits: list[Wait] | None = None  # periods without a provider, for it too
-    waiting: Wait | None = None  # the last of them, until it ends
-    left: float | None = None
-    shorter = False  # the attempt's timeout is shorter than the call's, and a retry is taken from the budget
-    unbudgeted = False  # it would be shorter, but for the budget
-    began = 0.0
-    pause = 0.0
-    version = 0
-
-    def __init__(self, body: Any, seconds: float | None) -> None:
-        self.body = body
-        self.seconds = seconds
-        self.deadline = float("inf") if seconds is None else time.monotonic() + seconds
-
-    def again(self) -> Call:
-        """Return an equal call for a further attempt beside this one, which avoids the provider of this one."""
-        call = Call(self.body, self.seconds)
-        call.deadline, call.method, call.idempotent = self.deadline, self.method, self.idempotent
-        call.attempt_timeout, call.hedged, call.beside = self.attempt_timeout, True, True
-        call.headers, call.told, call.waits = self.headers, self.told, self.waits
-        call.tried = self.tried if self.current is None else (*self.tried, self.current)
-        return call
 
 
 class Caller:
@@ -140,6 +95,8 @@ class Caller:
         self.refused = 0
         self.retried = 0
         self.ejected = 0
+        self.hedged = 0
+        self.hedge_wins = 0
         self.balance = Balance(budget, time.monotonic())
         self._prefix = os.urandom(8).hex()
         self._count = count(1)
@@ -179,6 +136,26 @@ class Caller:
             done, value = self._replied(call, data)
             if done:
                 return value
+
+    async def hedged_request(self, call: Call) -> tuple[Any, Call]:
+        """Make a call that is hedged; return the reply's body, and the attempt that got it."""
+        call.idempotent = call.hedged = True
+        both = [call]
+
+        async def second() -> Any:
+            self.hedged += 1
+            both.append(call.again())
+            return await self.request(both[1])
+
+        assert call.hedge is not None
+        try:
+            value, won = await race(lambda: self.request(call), second, call.hedge, self.may_hedge)
+        except NngkitError:
+            call.hedged = False
+            self.count_failed(*both)
+            raise
+        self.hedge_wins += won
+        return value, both[won]
 
     # Calls of `Client.request` that end with their first attempt
 
@@ -316,7 +293,7 @@ class Caller:
             call.back = reply.headers
             return True, reply.body if isinstance(reply, ResultReply) else reply
         self._end(call, "error" if reply.ran else "refused")
-        if reply.kind == "deadline":
+        if reply.kind == DEADLINE:
             self.count_failed(call)
             raise TimedOut(f"{self.name}: {address} did not finish in {call.seconds} s", call.seconds)
         self.refused += not reply.ran
@@ -411,7 +388,7 @@ class Caller:
         if self.me is None:
             return
         with self.lock:
-            known = [member for member in self.pool.members.values() if not member.leaving]
+            known = self.pool.present()
         if (error := denied(known, self.me, final=final)) is not None:
             if calls:
                 self.count_failed(*calls)
@@ -423,10 +400,5 @@ class Caller:
 
     def _no_provider(self, call: Call) -> NngkitError:
         with self.lock:
-            known = [member for member in self.pool.members.values() if not member.leaving]
-            missing = self.pool.missing(self.name)
-        if not known:
-            return missing
-        one = len(known) == 1
-        which = f"its provider {known[0].provider.address} is not" if one else f"none of its {len(known)} providers is"
-        return TimedOut(f"{self.name}: {which} connected after {call.seconds} s", call.seconds)
+            known = self.pool.present()
+            return not_connected(self.name, known, call.seconds) if known else self.pool.missing(self.name)

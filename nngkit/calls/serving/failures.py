@@ -1,4 +1,4 @@
-"""Exceptions of handlers as error replies: always encodable, counted by kind, logged once a class.
+"""Exceptions of handlers, and ends of those that were stopped, as error replies: encodable, counted, logged once.
 
 A handler may raise anything: text with bytes of a file name in it, a class whose `str` raises, RemoteError with data
 that the codec cannot carry. None of it may end the worker that has to report it.
@@ -11,8 +11,10 @@ import traceback
 from collections import Counter
 from typing import Final
 
-from nngkit.calls.handlers import cause, order_to_end
-from nngkit.calls.messages import Codec, ErrorReply
+import trio
+
+from nngkit.calls.handlers import Handler, cause, order_to_end
+from nngkit.calls.messages import DEADLINE, Codec, ErrorReply
 from nngkit.calls.texts import text_of
 from nngkit.errors import RemoteError, TooLarge
 from nngkit.headers import check_headers
@@ -27,13 +29,17 @@ OTHER: Final = "other"
 
 
 class Failures:
-    """Error replies of one server, and their counts."""
+    """Error replies of one server, of at most `limit` bytes, and their counts. `ending`: it ends all calls."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, codec: Codec | None = None, limit: int = 0) -> None:
         self._name = name
+        self._codec = codec
+        self._limit = limit
+        self.ending = False
         self._counts: Counter[str] = Counter()
         self._logged: set[type[BaseException]] = set()
         self._data_logged = False
+        self._thread_logged = False
 
     def count(self, kind: str) -> None:
         """Count an error reply."""
@@ -69,12 +75,25 @@ class Failures:
         lines = text_of(error).splitlines()
         return ErrorReply(FAILED, f"{name}: {lines[0]}" if lines else name, True, name)
 
-    def encode(self, error: ErrorReply, codec: Codec, limit: int) -> bytes:
-        """Encode an error reply, without its data and headers if the codec or `limit` does not allow them."""
+    def stopped(self, handler: Handler | None, scope: trio.CancelScope) -> ErrorReply:
+        """Return the reply for a handler that `scope` has stopped; log the first thread that runs on."""
+        if handler is not None and handler.plain and not self._thread_logged:
+            self._thread_logged = True
+            why = "after its call has ended, and takes a slot until it returns; further ones are only counted"
+            log.warning("%s: the thread of a handler runs on %s", self._name, why)
+        if self.ending:
+            return ErrorReply("cancelled", f"{self._name} has left")
+        if trio.current_time() >= scope.deadline:
+            return ErrorReply(DEADLINE, "the handler was stopped at the deadline")
+        return ErrorReply("cancelled", "the caller has given up")
+
+    def encode(self, error: ErrorReply) -> bytes:
+        """Encode an error reply, without its data and headers if the codec or the limit does not allow them."""
+        assert self._codec is not None
         try:
             if error.headers:
                 check_headers(error.headers)
-            return error.encode(codec, limit)
+            return error.encode(self._codec, self._limit)
         except (TypeError, ValueError, TooLarge) as unusable:
             if not self._data_logged:
                 self._data_logged = True
@@ -83,7 +102,12 @@ class Failures:
                     self._name,
                     text_of(unusable),
                 )
-            return ErrorReply(error.kind, error.message, error.ran, error.error).encode(codec)
+            return ErrorReply(error.kind, error.message, error.ran, error.error).encode(self._codec)
+
+    def counted(self, error: ErrorReply) -> bytes:
+        """Count an error reply; return its bytes."""
+        self.count(error.kind)
+        return self.encode(error)
 
 
 def _traceback(error: BaseException) -> str:
