@@ -97,6 +97,11 @@ class Histogram:
                 return min(max(middle, self.least), self.most)
         return 0.0
 
+    def typical(self) -> dict[str, float | None]:
+        """Return mean, p50 and p99 in seconds; None without measurements."""
+        found = {"mean": self.mean, "p50": self.at(0.5), "p99": self.at(0.99)}
+        return {name: value if self.count else None for name, value in found.items()}
+
     def fields(self, *shares: float) -> dict[str, float | None]:
         """Return min, avg, a p for each share (0.999 is p999), and max for JSON; null without measurements."""
         found = {"min": self.least, "avg": self.mean}

@@ -132,7 +132,7 @@ class Client(UnderTrio):
         self._attempt_timeout = attempt_timeout
         self._hedge = hedge
         self._middleware = (*tracing.client_middleware(), *check_middleware(middleware))
-        self._around = chain(self._middleware, self._proceed)
+        self._around = chain(self._middleware, lambda outgoing: self._reply(self._made(outgoing)))
         self._usual = codec is None and hedge is None and attempt_timeout is None and not self._middleware
         preference = make_preference(prefer, tags, version, suspects)
         self._fixed = fixed_providers(name, addresses)
@@ -313,8 +313,7 @@ class Client(UnderTrio):
         self, body: Any, *, timeout: Timeout = DEFAULT, method: str = "", headers: Headers | None = None
     ) -> Stream:
         """Return the parts of a reply as an async iterator; needs a codec. `timeout`: seconds for all of it."""
-        if self._codec is None:
-            raise ConfigError("stream", "needs a codec: codec='cbor' or 'json', at the server too")
+        self._require_codec("stream")
         outgoing = self._outgoing(body, timeout, method, None, None, headers, stream=True)
         if not self._middleware:
             return Stream(self._caller, self._made(outgoing))
@@ -356,8 +355,7 @@ class Client(UnderTrio):
 
         Needs a codec. Raises as `request`.
         """
-        if self._codec is None:
-            raise ConfigError("info", "needs a codec: codec='cbor' or 'json', at the server too")
+        self._require_codec("info")
         call = self._call(None, timeout, "", True)
         call.asks = InfoRequest()
         found: dict[str, Any] = await self._caller.request(call)
@@ -378,10 +376,6 @@ class Client(UnderTrio):
         seconds = self._timeout if isinstance(timeout, Default) else timeout
         given = {} if headers is None else check_headers(headers)
         return ClientCall(self.name, method, body, given, seconds, idempotent, hedge, stream, self._codec)
-
-    async def _proceed(self, outgoing: ClientCall) -> Reply:
-        """Make a call, within the client's middleware."""
-        return await self._reply(self._made(outgoing))
 
     async def _reply(self, call: Call) -> Reply:
         if call.hedge is None:
@@ -427,8 +421,7 @@ class Client(UnderTrio):
         call = self._new(body, self._timeout if isinstance(timeout, Default) else timeout, idempotent)
         self._requests += 1
         if method:
-            if self._codec is None:
-                raise ConfigError("method", "needs a codec: codec='cbor' or 'json', at the server too", method)
+            self._require_codec("method", method)
             call.method = method
         if hedge is not None or call.idempotent:
             call.hedge = self._hedge if hedge is None else hedge
@@ -447,6 +440,10 @@ class Client(UnderTrio):
             call.idempotent = True
             call.attempt_timeout = self._attempt_timeout
         return call
+
+    def _require_codec(self, what: str, value: Any = None) -> None:
+        if self._codec is None:
+            raise ConfigError(what, "needs a codec: codec='cbor' or 'json', at the server too", value)
 
     def _check_open(self) -> None:
         _ = self._source  # Closed, with the remedy, before the block

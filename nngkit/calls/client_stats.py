@@ -88,8 +88,6 @@ def provider_stats(member: Member, now: float) -> ProviderStats:
         outstanding=member.outstanding,
         requests=member.requests,
         outcomes={"reply": member.replies, **member.outcomes},
-        mean=times.mean if times.count else None,
-        p50=times.at(0.5) if times.count else None,
-        p99=times.at(0.99) if times.count else None,
+        **times.typical(),
         times=times.distribution(),
     )

@@ -70,6 +70,14 @@ async def test_handlers_get_the_calling_if_they_take_it() -> None:
         assert await answer.request(1, method="with_default") == 3
 
 
+async def test_the_calling_without_a_codec_has_the_service_and_the_body() -> None:
+    async def seen(body: bytes, calling: Calling) -> bytes:
+        return f"{calling.service} {calling.body!r} {calling.peer is not None}".encode()
+
+    async with Server("answer", seen) as server, direct(server) as answer:
+        assert await answer.request(b"hi") == b"answer b'hi' True"
+
+
 async def test_methods_are_called_by_name() -> None:
     server = Server("calc", codec="cbor")
 

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from sniffio import thread_local as _library
 
@@ -17,6 +19,32 @@ from sniffio import thread_local as _library
 def under_trio() -> bool:
     """Return True in a trio run."""
     return _library.name == "trio"
+
+
+def make_event() -> Any:
+    """Return an event of the running loop."""
+    if under_trio():
+        import trio
+
+        return trio.Event()
+    import asyncio
+
+    return asyncio.Event()
+
+
+async def wait_for(event: Any, seconds: float) -> None:
+    """Wait for an event of the running loop, at most `seconds`."""
+    if under_trio():
+        import trio
+
+        with trio.move_on_after(seconds):
+            await event.wait()
+    else:
+        import asyncio
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+                await event.wait()
 
 
 class Changes:
@@ -34,7 +62,8 @@ class Changes:
             wakes, self._wakes = self._wakes, set()
             self._condition.notify_all()
         for wake in wakes:
-            wake()
+            with suppress(RuntimeError):  # its loop has ended
+                wake()
 
     def wait(self, version: int, seconds: float) -> None:
         """Block until the count differs from `version`, at most `seconds`."""
@@ -45,62 +74,26 @@ class Changes:
 
     async def await_(self, version: int, seconds: float) -> None:
         """Like `wait`, for a task."""
-        if under_trio():
-            await self._under_trio(version, seconds)
-        else:
-            await self._under_asyncio(version, seconds)
-
-    def _register(self, version: int, wake: Callable[[], object]) -> bool:
+        event = make_event()
+        wake = partial(_soon(), event.set)
         with self._condition:
-            if self.version != version:
-                return False
-            self._wakes.add(wake)
-            return True
+            if self.version == version:
+                self._wakes.add(wake)
+            else:
+                seconds = 0.0
+        try:
+            await wait_for(event, seconds)
+        finally:
+            with self._condition:
+                self._wakes.discard(wake)
 
-    def _unregister(self, wake: Callable[[], object]) -> None:
-        with self._condition:
-            self._wakes.discard(wake)
 
-    async def _under_trio(self, version: int, seconds: float) -> None:
+def _soon() -> Callable[..., object]:
+    """Return what calls a function in the running loop, from any thread. It raises RuntimeError once that has ended."""
+    if under_trio():
         import trio
 
-        event = trio.Event()
-        token = trio.lowlevel.current_trio_token()
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    import asyncio
 
-        def wake() -> None:
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(event.set)
-
-        if not self._register(version, wake):
-            await trio.lowlevel.checkpoint()
-            return
-        try:
-            with trio.move_on_after(seconds):
-                await event.wait()
-        finally:
-            self._unregister(wake)
-
-    async def _under_asyncio(self, version: int, seconds: float) -> None:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(done)
-
-        if not self._register(version, wake):
-            await asyncio.sleep(0)
-            return
-        timer = None if seconds == float("inf") else loop.call_later(seconds, done)
-        try:
-            await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._unregister(wake)
+    return asyncio.get_running_loop().call_soon_threadsafe

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nngkit.calls.requesting.changes import under_trio
+from nngkit.calls.requesting.changes import make_event, under_trio, wait_for
 
 Attempt = Callable[[], Awaitable[Any]]
 
@@ -19,16 +19,10 @@ async def race(first: Attempt, second: Attempt, delay: float, may: Callable[[], 
 
     The second begins after `delay` seconds, if `may` returns True then.
     """
-    return await (_under_trio if under_trio() else _under_asyncio)(first, second, delay, may)
-
-
-async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool]:
-    import trio
-
     results: list[tuple[Any, bool]] = []
     errors: list[Exception] = []
     running = 0
-    ended = trio.Event()
+    ended = make_event()
 
     async def run(attempt: Attempt, late: bool) -> None:
         nonlocal running
@@ -37,43 +31,38 @@ async def _under_trio(first: Attempt, second: Attempt, delay: float, may: Callab
             results.append((await attempt(), late))
         except Exception as error:
             errors.append(error)
-        running -= 1
-        if results or not running:
-            ended.set()
+        finally:
+            running -= 1
+            if results or not running:
+                ended.set()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, first, False)
-        with trio.move_on_after(delay):
-            await ended.wait()
+    async def both(start: Callable[..., object]) -> None:
+        start(run, first, False)
+        await wait_for(ended, delay)
         if not ended.is_set() and may():
-            nursery.start_soon(run, second, True)
+            start(run, second, True)
         await ended.wait()
-        nursery.cancel_scope.cancel()
+
+    await (_under_trio if under_trio() else _under_asyncio)(both)
     if not results:
         raise errors[0]
     return results[0]
 
 
-async def _under_asyncio(first: Attempt, second: Attempt, delay: float, may: Callable[[], bool]) -> tuple[Any, bool]:
+async def _under_trio(both: Callable[..., Awaitable[None]]) -> None:
+    import trio
+
+    async with trio.open_nursery() as nursery:
+        await both(nursery.start_soon)
+        nursery.cancel_scope.cancel()
+
+
+async def _under_asyncio(both: Callable[..., Awaitable[None]]) -> None:
     import asyncio
 
-    async def run(attempt: Attempt) -> Any:
-        return await attempt()
-
-    tasks = [asyncio.ensure_future(run(first))]
+    tasks: list[asyncio.Task[None]] = []
     try:
-        done, _ = await asyncio.wait(tasks, timeout=delay)
-        if not done and may():
-            tasks.append(asyncio.ensure_future(run(second)))
-        while True:
-            winner = next((task for task in tasks if task.done() and task.exception() is None), None)
-            if winner is not None:
-                return winner.result(), winner is not tasks[0]
-            waiting = [task for task in tasks if not task.done()]
-            if not waiting:
-                failed = next(error for task in tasks if (error := task.exception()) is not None)
-                raise failed
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await both(lambda run, *arguments: tasks.append(asyncio.ensure_future(run(*arguments))))
     finally:
         for task in tasks:
             task.cancel()

@@ -72,8 +72,6 @@ class Running:
     def counters(self) -> dict[str, Any]:
         """Return the fields of ServerStats that are messages to callers too."""
         progress, permits = self._progress, self.methods.permits
-        times = progress.times
-        known = times.count > 0
         return {
             "requests": progress.requests,
             "replies": progress.replies,
@@ -82,9 +80,7 @@ class Running:
             "queued": self._queued,
             "bad": 0 if self._with_codec is None else self._with_codec.bad,
             "abandoned": max(0, self.methods.threads - progress.in_progress),
-            "mean": times.mean if known else None,
-            "p50": times.at(0.5) if known else None,
-            "p99": times.at(0.99) if known else None,
+            **progress.times.typical(),
             "refused": {} if permits is None else dict(permits.rights.refusals),
         }
 
