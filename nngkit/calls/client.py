@@ -383,18 +383,12 @@ class Client(UnderTrio):
         value, won = await self._caller.hedged_request(call)
         return won.reply(value)
 
-    def _made(self, outgoing: ClientCall) -> Call:
-        call = self._call(
-            outgoing.body,
-            outgoing.timeout,
-            outgoing.method,
-            outgoing.idempotent,
-            outgoing.hedge,
-            outgoing.headers or None,
-        )
-        call.stream = outgoing.stream
+    def _made(self, given: ClientCall) -> Call:
+        headers = given.headers or None
+        call = self._call(given.body, given.timeout, given.method, given.idempotent, given.hedge, headers)
+        call.stream = given.stream
         if self._middleware:
-            call.told, call.waits = outgoing.attempts, outgoing.waits
+            call.told, call.waits = given.attempts, given.waits
         return call
 
     @property

@@ -96,11 +96,8 @@ class Links:
                             self._resync.wake()
                 return  # discovery was closed: the last known providers stay
             except Full:
-                log.warning(
-                    "%s: discovery changes faster than this program reads; starting again",
-                    self._name,
-                    extra={"service": self._name},
-                )
+                text = "%s: discovery changes faster than this program reads; starting again"
+                log.warning(text, self._name, extra={"service": self._name})
                 self._drop_all_but({provider.key for provider in source.snapshot().get(self._name, ())})
 
     def _drop_all_but(self, present: Collection[Key]) -> None:
@@ -170,13 +167,8 @@ class Links:
                 pool.forget(member)
             if address not in self.unusable and len(self.unusable) < REFUSED_KEPT:
                 self.unusable[address] = None
-                log.warning(
-                    "%s: its provider at %s cannot be called: %s",
-                    self._name,
-                    address,
-                    error,
-                    extra={"service": self._name, "peer": address},
-                )
+                of = {"service": self._name, "peer": address}
+                log.warning("%s: its provider at %s cannot be called: %s", self._name, address, error, extra=of)
 
 
 def fixed_providers(name: str, addresses: str | Iterable[str] | None) -> tuple[Provider, ...]:

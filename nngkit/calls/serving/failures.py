@@ -97,11 +97,8 @@ class Failures:
         except (TypeError, ValueError, TooLarge) as unusable:
             if not self._data_logged:
                 self._data_logged = True
-                log.warning(
-                    "%s: data and headers of an error are left out, as of all further ones of this kind: %s",
-                    self._name,
-                    text_of(unusable),
-                )
+                text = "%s: data and headers of an error are left out, as of all further ones of this kind: %s"
+                log.warning(text, self._name, text_of(unusable))
             return ErrorReply(error.kind, error.message, error.ran, error.error).encode(self._codec)
 
     def counted(self, error: ErrorReply) -> bytes:

@@ -144,13 +144,7 @@ class Streams:
     by_id: dict[str, _Streaming] = field(default_factory=dict)
 
     async def run(
-        self,
-        request: Request,
-        call: CallRequest,
-        method: Method,
-        body: Any,
-        calling: Calling | None,
-        deadline: float,
+        self, request: Request, call: CallRequest, method: Method, body: Any, calling: Calling | None, deadline: float
     ) -> None:
         """Run the handler of a call to its end; its caller fetches the parts meanwhile, and after it."""
         streaming = _Streaming(request.pipe, {} if calling is None else calling.reply_headers)

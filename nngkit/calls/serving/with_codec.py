@@ -125,19 +125,18 @@ class WithCodec:
     def _accept_call(self, worker: Worker, request: Request, call: CallRequest) -> Coroutine[Any, Any, object] | None:
         progress, queue = self.progress, self.queue
         progress.requests += 1
-        refusal = self.methods.refusal(call, request)
-        if refusal is None:
-            if call.id in self.workers.scopes or call.id in self.streams.by_id or call.id in queue:
-                refusal = ErrorReply(BAD_REQUEST, f"the call {call.id} is in progress", ran=False)
-            else:
-                deadline = float("inf") if call.timeout is None else time.monotonic() + call.timeout
-                if progress.in_progress < progress.concurrency:
-                    return self._run(worker, request, call, deadline)
-                if len(queue) < self.most_queued:
-                    queue[call.id] = request, call, deadline
-                    return None
-                refusal = ErrorReply(BUSY, f"{progress.in_progress} calls run and {len(queue)} wait", ran=False)
-        return self._refuse(request, refusal)
+        if (refusal := self.methods.refusal(call, request)) is not None:
+            return self._refuse(request, refusal)
+        if call.id in self.workers.scopes or call.id in self.streams.by_id or call.id in queue:
+            return self._refuse(request, ErrorReply(BAD_REQUEST, f"the call {call.id} is in progress", ran=False))
+        deadline = float("inf") if call.timeout is None else time.monotonic() + call.timeout
+        if progress.in_progress < progress.concurrency:
+            return self._run(worker, request, call, deadline)
+        if len(queue) < self.most_queued:
+            queue[call.id] = request, call, deadline
+            return None
+        busy = f"{progress.in_progress} calls run and {len(queue)} wait"
+        return self._refuse(request, ErrorReply(BUSY, busy, ran=False))
 
     def _refuse(self, request: Request, error: ErrorReply) -> Coroutine[Any, Any, bool]:
         return self.replies.send(request, self.failures.counted(error))
@@ -181,15 +180,9 @@ class WithCodec:
             return
         calling: Calling | None = None
         if handler.two or method.around is not None:
+            given = call.headers or {}
             calling = Calling(
-                call.method,
-                call.id,
-                deadline,
-                request.pipe,
-                call.headers or {},
-                service=self.name,
-                body=body,
-                stream=call.stream,
+                call.method, call.id, deadline, request.pipe, given, {}, self.name, body, stream=call.stream
             )
         if call.stream and handler.streams:
             await self.streams.run(request, call, method, body, calling, deadline)
