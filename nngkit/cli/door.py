@@ -133,6 +133,16 @@ def make(
     return Door(name, routes, ready=ready, metrics=text, beyond=beyond, events=events), metrics.watch
 
 
+def feed_of(name: str, routes: Mapping[str, Route], sections: Sequence[Section]) -> Feed:
+    """Return the events of a command: `sections`, and the routes that have no table there. Its task is `run`."""
+    from nngkit.web.door import section
+    from nngkit.web.status import Feed
+
+    special = {table for each in sections for table in each.tables}
+    others = [section(path, each) for path, each in routes.items() if path.removeprefix("v1/") not in special]
+    return Feed(name, [*sections, *others])
+
+
 @asynccontextmanager
 async def opened(
     name: str,
@@ -153,14 +163,10 @@ async def opened(
     from nngkit.web.server import serve
 
     check_place(arguments.http)
-    from nngkit.web.door import section
-    from nngkit.web.status import Feed, page_site
+    from nngkit.web.status import page_site
 
     known = routes()
-    shown = list(sections())
-    special = {table for section in shown for table in section.tables}
-    shown += [section(path, each) for path, each in known.items() if path.removeprefix("v1/") not in special]
-    feed = Feed(name, shown)
+    feed = feed_of(name, known, sections())
     door, add = make(name, known, watch=[*watch, feed], ready=ready, beyond=page_site(), events=feed)
     host, port = arguments.http
     started = _Started(trio.Event())

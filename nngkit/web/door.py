@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import partial
@@ -56,21 +56,26 @@ LINE: Final[Mapping[str, Schema]] = {"text/plain": TEXT}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A JSON value, made when it is asked for. `schema`: its JSON Schema."""
+    """A JSON value, made when it is asked for. `schema`: its JSON Schema. `refresh` is awaited before, if given."""
 
     summary: str
     value: Callable[[], object]
     schema: Schema = field(default_factory=lambda: OBJECT)
+    refresh: Callable[[], Awaitable[object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list. `rows` returns all of it, `fields` makes JSON of a row; `schema`: the JSON Schema of that."""
+    """A list. `rows` returns all of it, `fields` makes JSON of a row; `schema`: the JSON Schema of that.
+
+    `refresh` is awaited before, if given.
+    """
 
     summary: str
     rows: Callable[[], Sequence[Any]]
     fields: Callable[[Any], object]
     schema: Schema = field(default_factory=lambda: OBJECT)
+    refresh: Callable[[], Awaitable[object]] | None = None
 
 
 Route = Value | Rows
@@ -112,6 +117,12 @@ class Door(Site):
 
     async def respond(self, request: Request) -> Response | Streamed:
         """Return the response to a request; that of /v1/events is a stream."""
+        route = self._routes.get(request.path[1:])
+        if route is not None and route.refresh is not None and request.method in ("GET", "HEAD"):
+            try:
+                await route.refresh()
+            except (NngkitError, OSError) as error:
+                return _failed(error)
         if self._events is None or request.path != "/v1/events":
             return await super().respond(request)
         if request.method not in ("GET", "HEAD"):
@@ -149,7 +160,7 @@ class Door(Site):
             try:
                 body = self._kept(name, *page)
             except (NngkitError, OSError) as error:
-                return refusal(503, f"{type(error).__name__}: {error}")
+                return _failed(error)
             kind = PROMETHEUS if name == "metrics" else kind
         date = ("Date", formatdate(usegmt=True))  # `nngkit doctor` compares clocks
         headers = (("Content-Type", kind), ("Cache-Control", "no-store"), date, *COMMON_HEADERS)
@@ -177,6 +188,10 @@ class Door(Site):
         rows = route.rows()
         page = [route.fields(row) for row in rows[offset : offset + limit]]
         return json.dumps({"total": len(rows), "offset": offset, "rows": page}).encode()
+
+
+def _failed(error: Exception) -> Response:
+    return refusal(503, f"{type(error).__name__}: {error}")
 
 
 def _page(query: str) -> tuple[int, int] | str:

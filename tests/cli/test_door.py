@@ -8,10 +8,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -59,6 +60,16 @@ def daemon(*arguments: str, **variables: str) -> Iterator[tuple[str, subprocess.
             process.kill()
 
 
+def assert_holds(url: str, described: dict[str, Any]) -> None:
+    """Assert that each JSON value of a door is as its OpenAPI tells."""
+    for path, operations in described["paths"].items():
+        content = operations["get"]["responses"]["200"]["content"]
+        if "application/json" in content:
+            status, found = fetch(url.rstrip("/") + path)
+            assert status == 200, (path, found)
+            jsonschema.validate(json.loads(found), content["application/json"]["schema"])
+
+
 DISCOVERD = ("discoverd", "--listen", ANY, "--query", ANY, "--deadline", "0.1", "--interval", "0.1", "--no-history")
 
 
@@ -101,8 +112,8 @@ def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) 
         assert status == 200
         names = {family.name for family in text_string_to_metric_families(text.decode())}
         assert {metric, "nngkit_protocols_pool_members", "nngkit_web_server_open", "process_open_fds"} <= names
-        assert fetch(url + state)[0] == 200
         described: dict[str, Any] = json.loads(fetch(f"{url}openapi.json")[1])
+        assert f"/{state}" in described["paths"]
         asked = conforming(url.rstrip("/"), described, examples=5)
         assert asked == {("GET", path) for path in described["paths"]} - {("GET", path) for path in STREAMED}
         for path in (each for each in described["paths"].keys() - STREAMED if each.startswith("/v1/")):
@@ -110,13 +121,103 @@ def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) 
             row = answer["properties"].get("rows", {}).get("items", answer)
             assert row["additionalProperties"] is False, "each field is described"
         assert fetch(f"{url}other")[0] == 404
-        left_open = state if name == "doc" else "v1/events"  # as by a page; documents have one of their own
-        with urllib.request.urlopen(url + left_open, timeout=20) as events:
+        assert_holds(url, described)
+        with urllib.request.urlopen(f"{url}v1/events", timeout=20) as events:  # as by a page
             assert events.readline()
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 143
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+def told(events: Any, table: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Read events until the rows of a table are as `check` wants them; return them."""
+    rows: dict[str, Any] = {}
+    until = time.monotonic() + 20
+    while not check(rows):
+        assert time.monotonic() < until, rows
+        line = events.readline()
+        assert line, "the stream has ended"
+        part = json.loads(line[6:]).get(table, {}) if line.startswith(b"data: ") else {}
+        rows |= part.get("set", {})
+        for key in part.get("gone", ()):
+            del rows[key]
+    return rows
+
+
+def rows_of(url: str, path: str) -> list[dict[str, Any]]:
+    status, found = fetch(f"{url}v1/{path}")
+    assert status == 200, found
+    rows: list[dict[str, Any]] = json.loads(found)["rows"]
+    return rows
+
+
+@pytest.mark.slow
+def test_any_node_of_a_cluster_tells_its_tree_voters_term_and_jobs(tmp_path: Path) -> None:
+    host_arguments = ("host", "render", "--listen", f"ipc://{tmp_path}/host", "--token", "t", "--id", "a")
+    joined = ("join", "render", "--dial", f"ipc://{tmp_path}/host", "--token", "t", "--id", "b", "--slots", "1")
+    work = ("--kind", "wait", "--exec", "cat > /dev/null; sleep 30", "--drain-timeout", "0.1")
+    submitted = command("submit", "render", "--dial", f"ipc://{tmp_path}/host", "--token", "t", "--kind", "wait")
+    with contextlib.ExitStack() as opened:
+        url, host = opened.enter_context(daemon(*host_arguments))
+        member, _ = opened.enter_context(daemon(*joined, *work))
+        eventually_ready(member)
+        jobs = [
+            opened.enter_context(Popen([*submitted, payload], cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL))
+            for payload in ("one", "two")
+        ]
+        try:
+            with urllib.request.urlopen(f"{member}v1/events", timeout=20) as events:
+                queued = told(events, "jobs", lambda rows: rows.get("wait", {}).get("waiting") == 1)
+                assert queued["wait"]["running"] == 1
+            for door in (url, member):
+                assert_holds(door, json.loads(fetch(f"{door}openapi.json")[1]))
+                tree = {row["id"]: row["parent"] for row in rows_of(door, "members")}
+                assert (tree["a"], tree["b"]) == ("", "a")
+                assert [row["id"] for row in rows_of(door, "voters")] == ["a"]
+                waits = {row["kind"]: (row["waiting"], row["running"]) for row in rows_of(door, "jobs")}
+                assert waits == {"": (1, 1), "wait": (1, 1)}
+                cluster = json.loads(fetch(f"{door}v1/cluster")[1])
+                assert (cluster["host"], cluster["grants"]) == ("a", True)
+                assert cluster["term"] == json.loads(fetch(f"{door}v1/node")[1])["term"] > 0
+            host.kill()
+            host.wait(20)
+            until = time.monotonic() + 20
+            while (answer := fetch(f"{member}v1/cluster"))[0] != 503:
+                assert time.monotonic() < until, answer
+            assert b"TimedOut: " in answer[1]
+        finally:
+            for job in jobs:
+                job.kill()
+
+
+@pytest.mark.slow
+def test_documents_that_are_opened_edits_and_peers_that_come_and_go_are_events(tmp_path: Path) -> None:
+    served = ("doc", "serve", str(tmp_path / "docs"), "--listen", "ws://127.0.0.1:0", "--no-token", "--no-page")
+    with daemon(*served) as (url, process):
+        assert process.stdout is not None
+        join = process.stdout.readline().split("'")[1]
+        (tmp_path / "minutes.txt").write_text("one")
+        with urllib.request.urlopen(f"{url}v1/events", timeout=20) as events:
+            done = nngkit("doc", "import", str(tmp_path / "minutes.txt"), "--join", join)
+            assert done.returncode == 0, done.stderr
+            opened = told(events, "documents", lambda rows: rows.get("minutes", {}).get("edits", 0) > 0)
+            follow = command("doc", "cat", "minutes", "--follow", "--name", "Ada", "--join", join)
+            with Popen(follow, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL) as reader:
+                try:
+                    came = told(events, "peers", lambda rows: "Ada" in [row["name"] for row in rows.values()])
+                    (tmp_path / "minutes.txt").write_text("one and two")
+                    nngkit("doc", "import", str(tmp_path / "minutes.txt"), "--join", join)
+                    told(events, "documents", lambda rows: rows.get("minutes", {}).get("edits_per_second", 0) > 0)
+                    assert_holds(url, json.loads(fetch(f"{url}openapi.json")[1]))
+                    (found,) = rows_of(url, "documents")
+                    assert found["document"] == "minutes"
+                    assert found["edits"] > opened["minutes"]["edits"]
+                    assert "Ada" in [row["name"] for row in rows_of(url, "peers")]
+                finally:
+                    reader.kill()
+            gone = {key for key, row in came.items() if row["name"] == "Ada"}
+            told(events, "peers", lambda rows: not gone & rows.keys())
 
 
 @pytest.mark.slow

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
 from nngkit.cli import door, options
 from nngkit.cli.cluster.node_options import (
@@ -32,18 +31,11 @@ from nngkit.cli.cluster.node_options import (
     renamed,
     work_slots,
 )
-from nngkit.cli.streams.output import picked
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tokens import joining
 from nngkit.errors import ConfigError
 
-if TYPE_CHECKING:  # --help loads no event loop
-    from nngkit.cluster import Endpoint, Host
-    from nngkit.web.door import Route
-    from nngkit.web.status import Section
-
 NAME: Final = "nngkit host"
-TREE: Final = 5.0  # seconds between two readings of the tree, which has up to 100,000 nodes
 EPILOG: Final = """\
 SIGINT and SIGTERM drain: jobs in progress end, within --drain-timeout, then the node leaves; a second signal ends it at
 once. --exec is described by `nngkit join --help`. The token is proven, and not sent; messages are plain but on
@@ -167,73 +159,4 @@ async def _run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
         lines = NodeLines(arguments.cluster, arguments.json)
         peers = settings["discovery"] if settings["voters"] is None else ()  # a voter has its own address
         watch = [] if recorder is None else [recorder]
-
-        def beside(node: Endpoint) -> AbstractAsyncContextManager[object]:
-            routes = partial(_routes, node)
-            ready, sections = partial(_unready, node), partial(_sections, node)
-            return door.opened(NAME, arguments, routes, watch=[node, *watch], ready=ready, sections=sections)
-
-        return await run_node(arguments, make, lines, lambda text: say(NAME, text), peers=peers, beside=beside)
-
-
-def _unready(node: Endpoint) -> str | None:
-    return "it has no way to a host" if node.role == "joining" else None
-
-
-def _sections(node: Endpoint) -> list[Section]:
-    from msgspec import structs
-
-    from nngkit.web.status import Section
-    from nngkit.web.status.sections import poll
-
-    async def members() -> dict[str, object]:
-        return {member.id: structs.asdict(member) for member in (await node.tree()).members}
-
-    async def jobs() -> dict[str, object]:
-        return {one.kind: structs.asdict(one) for one in (await node.status()).jobs if one.kind}
-
-    return [
-        Section({"members": "Nodes of the cluster in their tree."}, partial(poll, members, every=TREE)),
-        Section({"jobs": "Jobs by kind, at the host."}, partial(poll, jobs)),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """A node and its place: ids of its host, its parent, the nodes from the host to it, and its children."""
-
-    id: str
-    cluster: str
-    role: Literal["host", "member", "joining"]
-    term: int
-    host: str | None
-    parent: str | None
-    path: tuple[str, ...]
-    children: tuple[str, ...]
-    members: int
-    depth: int
-    busy: int
-    refused: dict[str, int]
-
-
-def _routes(node: Endpoint) -> dict[str, Route]:
-    from nngkit.cluster.shell.stats import JobStats
-    from nngkit.web.door import Rows, Value
-
-    def state() -> dict[str, Any]:
-        own = picked(node, "id cluster role term host parent path children refused")
-        return asdict(NodeState(**own, **picked(node.stats, "members depth busy")))
-
-    return {
-        "v1/node": Value(
-            "This node and its place in the cluster.",
-            state,
-            door.state_schema(NodeState),
-        ),
-        "v1/jobs": Rows(
-            "Jobs by kind, at the host.",
-            lambda: node.stats.jobs,
-            asdict,
-            door.state_schema(JobStats),
-        ),
-    }
+        return await run_node(arguments, make, lines, partial(say, NAME), name=NAME, peers=peers, watch=watch)

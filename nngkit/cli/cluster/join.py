@@ -16,6 +16,7 @@ import argparse
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from nngkit.cli import door
 from nngkit.cli.cluster.node_options import (
     add_cluster,
     add_listening,
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_cluster(parser)
     add_listening(parser, required=False)
+    door.add_http(parser)
     add_work(parser)
 
 
@@ -55,6 +57,7 @@ def check(arguments: argparse.Namespace) -> None:
     work_slots(arguments)
     listening_settings(arguments)
     joining_settings(arguments, *(() if arguments.listen is None else (arguments.listen,)))
+    door.check_http(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     arguments.slots = work_slots(arguments)
+    door.check_http(arguments)
     if arguments.verbose:
         logging.getLogger("nngkit.cluster").setLevel(logging.INFO)
     with renamed():
@@ -91,4 +95,4 @@ async def _run(arguments: argparse.Namespace) -> int:
             node.on_gap(lines.gap)
 
     peers = (*settings["dial"], *settings["daemons"], *settings["discovery"])
-    return await run_node(arguments, make, lines, tell, listen_to_messages, peers=peers)
+    return await run_node(arguments, make, lines, tell, listen_to_messages, name=NAME, peers=peers)

@@ -21,6 +21,7 @@ from nngkit.protocols.own_host import is_everywhere, own_host
 
 if TYPE_CHECKING:
     from nngkit.cluster import Endpoint
+    from nngkit.telemetry.metrics import Watchable
 
 PATIENCE: Final = 5.0  # seconds without a host until that is said
 
@@ -32,14 +33,15 @@ async def run_node(
     say: Callable[[str], None],
     prepare: Callable[[Endpoint], None] = lambda node: None,
     *,
+    name: str,
     peers: Iterable[str],
-    beside: Callable[[Endpoint], AbstractAsyncContextManager[object]] = lambda node: nullcontext(),
+    watch: Iterable[Watchable] = (),
 ) -> int:
     """Run the node of `make` until it is told to end; return the exit code.
 
     SIGINT and SIGTERM drain it: jobs in progress end, within `--drain-timeout`; a second signal ends it at once.
     `prepare` registers handlers before it begins. `peers`: addresses towards which it seeks its own, if it has to.
-    `beside`: what is open while the node is.
+    `name`: the command, and `watch`: what has metrics beside the node, for `--http`.
     """
     chooses = arguments.listen is not None and arguments.advertise is None and is_everywhere(arguments.listen)
     # it may wait for names: signals end that wait, and the node then finds the same
@@ -58,7 +60,7 @@ async def run_node(
         if arguments.verbose:
             node.on_client_added(lines.added)
             node.on_client_removed(lines.removed)
-        async with node, beside(node):
+        async with node, _door(name, arguments, node, watch):
             lines.begin(node, arguments.listen)
             notify.ready("runs")
             await life.run(node, signals)
@@ -67,6 +69,16 @@ async def run_node(
     if life.failure is not None:
         raise life.failure
     return life.code
+
+
+def _door(
+    name: str, arguments: argparse.Namespace, node: Endpoint, watch: Iterable[Watchable]
+) -> AbstractAsyncContextManager[None]:
+    if arguments.http is None:
+        return nullcontext()
+    from nngkit.cli.cluster import node_door  # loads the server
+
+    return node_door.opened(name, arguments, node, watch)
 
 
 class _Life:

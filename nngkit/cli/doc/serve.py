@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -44,6 +45,7 @@ from nngkit.protocols import TLS
 from nngkit.trust import OPEN, Trust, chosen
 
 if TYPE_CHECKING:
+    from nngkit.web.door import Route
     from nngkit.web.site import Site
 
 NAME: Final = "nngkit doc serve"
@@ -131,7 +133,7 @@ async def _page(
     host, port = arguments.https or arguments.http or HTTP
     shown = None if arguments.https is None else tls or chosen(None)
     shown = None if shown is OPEN else shown
-    site, add = _door(peer, page, (host, port), tell=arguments.http is not None)
+    site, add = _door(peer, page, (host, port), nursery, tell=arguments.http is not None)
     server = await nursery.start(
         lambda task_status: serve_site(
             site, host=host, port=port, names=arguments.http_name, tls=shown, task_status=task_status
@@ -167,32 +169,23 @@ def _shown(peer: DocumentPeer) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherPeer:
-    """A connected peer. `round_trip`: seconds."""
-
-    name: str | None
-    address: str | None
-    round_trip: float
-
-
-@dataclass(frozen=True, slots=True)
 class DocumentsState:
-    """State of a server of documents."""
+    """State of a server of documents. `stream`: the one of its own edits."""
 
-    documents: tuple[str, ...]
-    peers: tuple[OtherPeer, ...]
+    stream: str
+    addresses: tuple[str, ...]
     counters: PeerStats
 
 
 def _door(
-    peer: DocumentPeer, page: Site | None, http: tuple[str, int], *, tell: bool
+    peer: DocumentPeer, page: Site | None, http: tuple[str, int], nursery: trio.Nursery, *, tell: bool
 ) -> tuple[Site, Callable[[Any], object]]:
-    """Return the page with the door, or alone where other machines can reach it."""
-    from nngkit.web.door import Value
+    """Return the page with the door, or alone where other machines can reach it.
 
-    def state() -> dict[str, Any]:
-        others = tuple(OtherPeer(each.name, each.address, each.round_trip) for each in peer.peers)
-        return asdict(DocumentsState(tuple(sorted(_shown(peer))), others, peer.stats))
+    Without it, the status page is there.
+    """
+    from nngkit.web.door import Rows, Value
+    from nngkit.web.status import documents, page_site
 
     try:
         door.check_place(http)
@@ -200,8 +193,29 @@ def _door(
         if page is None:
             raise
         return page, lambda server: None
-    routes = {"v1/documents": Value("Open documents, peers and counters.", state, door.state_schema(DocumentsState))}
-    return door.make(NAME, routes, watch=[peer], beyond=page, tell=tell)
+
+    def state() -> dict[str, Any]:
+        return asdict(DocumentsState(str(peer.me), tuple(peer.addresses), peer.stats))
+
+    routes: dict[str, Route] = {
+        "v1/documents": Rows(
+            "Open documents: edits in each, and peers that have it open.",
+            lambda: documents.document_rows(peer, _shown(peer)),
+            asdict,
+            door.state_schema(documents.OpenDocument),
+        ),
+        "v1/peers": Rows(
+            "Peers of which a message came within the last three seconds.",
+            lambda: documents.peer_rows(peer),
+            asdict,
+            door.state_schema(documents.OtherPeer),
+        ),
+        "v1/peer": Value("This peer, and its counters.", state, door.state_schema(DocumentsState)),
+    }
+    events = door.feed_of(NAME, routes, documents.sections(peer, partial(_shown, peer)))
+    nursery.start_soon(events.run)
+    beyond = page_site() if page is None else page
+    return door.make(NAME, routes, watch=[peer, events], beyond=beyond, events=events, tell=tell)
 
 
 def _report(peer: DocumentPeer, url: str | None, token: str | None, arguments: argparse.Namespace) -> None:

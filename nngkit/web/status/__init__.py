@@ -6,6 +6,7 @@
     feed.py        GET /v1/events: the tables of a daemon, to many pages
     sections.py    tables that are read again and again
     services.py    tables of a view of services
+    documents.py   tables of a document peer
     page/          what the browser loads: HTML, CSS and JavaScript, served as it is
 
 One page serves all daemons: it shows the tables that `/v1/events` names. table.py is pure.
