@@ -2,15 +2,18 @@
 
 ::
 
-    python benchmarks/gateway.py [--seconds 5] [--rounds 3] [--connections 32] [--streams 1000] [--events 100] [--json]
+    python benchmarks/gateway.py [--seconds 5] [--rounds 3] [--connections 32] [--streams 1000] [--events 100]
+        [--stalled 32] [--json]
 
 Calls: what is measured runs on the first core: `nngkit gateway`, and a FastAPI application under uvicorn (asyncio, h11)
 that calls the same service by nngkit.aio.Client. On the second core are the service, its daemon, and the HTTP clients:
 connections that are kept, one request at a time on each. The contenders take turns; CPU is of the contender alone.
 
 Streams: a publisher sends `--events` messages a second; `--streams` clients follow them through one gateway on the
-first core, publisher and clients are on the second. Printed: which part of all events has come, the gateway's CPU, and
-how old an event is when its client reads it.
+first core, publisher and clients are on the second. Beside them `--stalled` clients follow as many messages of BULK
+bytes and never read: the gateway has to cut them off. Printed: which part of all events has come, the gateway's CPU,
+how old an event is when its client reads it, how many of the stalled were cut off, and the gateway's memory before the
+clients, at the end, and at most.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ MEASURED, OTHERS = CORES[0], CORES[-1]
 TICKS = os.sysconf("SC_CLK_TCK")
 BOUND = 60.0  # seconds for a process to start, or an answer to come
 BODY = b'{"n":21}'
+BULK = 8192  # bytes: at 100 a second the queue of a client that does not read is full within a second
 CONTENDERS = ("nngkit gateway", "FastAPI, uvicorn")
 
 SERVICE = """
@@ -76,7 +80,7 @@ PUBLISHER = """
 import sys, time, trio
 from nngkit.fanout import Publisher
 async def main():
-    rate = float(sys.argv[1])
+    rate, bulk = float(sys.argv[1]), b"x" * int(sys.argv[2])
     async with Publisher("tcp://127.0.0.1:0") as publisher:
         print(publisher.address, flush=True)
         began, sent = trio.current_time(), 0
@@ -84,6 +88,7 @@ async def main():
             sent += 1
             await trio.sleep_until(began + sent / rate)
             publisher.publish("load.x", b"%d" % time.time_ns())
+            publisher.publish("bulk", bulk)
 trio.run(main)
 """
 
@@ -114,6 +119,11 @@ def cpu_of(pid: int) -> float:
 def rss_of(pid: int) -> float:
     """Return the resident memory of a process, in MiB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def most_rss_of(pid: int) -> float:
+    """Return the most resident memory that a process has had, in MiB."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 2**10
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
@@ -225,19 +235,39 @@ def calls(seconds: float, rounds: int, connections: int) -> dict[str, dict[str, 
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
-def streams(seconds: float, count: int, rate: float) -> dict[str, float]:
+def is_cut(client: socket.socket) -> bool:
+    """Return True if the stream of a client that has read nothing ends after what the kernel has kept for it."""
+    client.settimeout(1.0)
+    end = time.monotonic() + 1.0  # one that was not cut off would go on
+    with contextlib.suppress(TimeoutError):
+        while time.monotonic() < end:
+            try:
+                if not client.recv(1 << 20):
+                    return True
+            except ConnectionError:
+                return True
+    return False
+
+
+def follower(port: int, topic: str) -> socket.socket:
+    """Return a connection that asks for the events of a topic."""
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(f"GET /sub?topic={topic} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    return client
+
+
+def streams(seconds: float, count: int, rate: float, stalled: int) -> dict[str, float]:
     """Follow a publisher on many streams; return what has come and what it cost."""
-    with running(on_core(OTHERS, sys.executable, "-c", PUBLISHER, str(rate))) as publisher:
+    with running(on_core(OTHERS, sys.executable, "-c", PUBLISHER, str(rate), str(BULK))) as publisher:
         command = [sys.executable, "-m", "nngkit", "gateway", "--http", "127.0.0.1:0", "--subscribe", publisher]
         process = on_core(MEASURED, *command)
         with running(process) as url:
             port = int(url.rpartition(":")[2].strip("/"))
             selector = selectors.EpollSelector()
-            request = f"GET /sub?topic=load. HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+            rss_before = rss_of(process.pid)
+            idle = [follower(port, "bulk") for _ in range(stalled)]
             for _ in range(count):
-                client = socket.create_connection(("127.0.0.1", port))
-                client.sendall(request)
-                selector.register(client, selectors.EVENT_READ)
+                selector.register(follower(port, "load."), selectors.EVENT_READ)
             ages: list[float] = []
             seen = gaps = reads = 0
             for period in (seconds / 2, seconds):  # the first one warms up
@@ -264,7 +294,11 @@ def streams(seconds: float, count: int, rate: float) -> dict[str, float]:
                 "cpu": spent / lasted,
                 "age_p50_ms": statistics.median(ages) * 1e3,
                 "age_p99_ms": statistics.quantiles(ages, n=100)[98] * 1e3,
+                "stalled": stalled,
+                "stalled_cut": sum(map(is_cut, idle)),
+                "rss_before_mib": rss_before,
                 "rss_mib": rss_of(process.pid),
+                "rss_most_mib": most_rss_of(process.pid),
             }
 
 
@@ -275,13 +309,14 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--events", type=float, default=100.0)
+    parser.add_argument("--stalled", type=int, default=32)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, given.streams + 256)), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, given.streams + given.stalled + 256)), hard))
     os.sched_setaffinity(0, {OTHERS})
     figures: dict[str, Any] = calls(given.seconds, given.rounds, given.connections)
-    figures["streams"] = streams(given.seconds, given.streams, given.events)
+    figures["streams"] = streams(given.seconds, given.streams, given.events, given.stalled)
     if given.json:
         print(json.dumps(figures))
         return

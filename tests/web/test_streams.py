@@ -124,11 +124,17 @@ async def test_a_name_is_refused_that_the_protocol_or_the_gateway_does_not_take(
     async with served(gateway(streams=tmp_path / "own")) as home:
         for path, status in [
             ("/streams/__ds/subscriptions/1", 501),
+            ("/streams/__ds/subscriptions/1/streams/events%2Fa", 501),
+            ("/streams/%5F_ds", 501),
             ("/streams/a%2Fb", 400),
             ("/streams/" + "/".join("abcdefghi"), 404),
             ("/topics/weather", 404),
         ]:
             assert (await home.ask("PUT", path, **TEXT)).status == status, path
+        for method in ("GET", "HEAD", "POST", "DELETE"):
+            assert (await home.ask(method, "/streams/__ds/jwks.json")).status == 501, method
+        fork = {"Stream_Forked_From": "/streams/__ds/wake"}
+        assert (await home.ask("PUT", "/streams/fork", **fork)).status == 501
         reply = await home.ask("PATCH", "/streams/a")
         assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD, PUT, POST, DELETE")
 

@@ -159,10 +159,10 @@ def _name(request: Request) -> str:
 def _named(segments: list[str]) -> str:
     """Return the name of a stream at a path. Raises Problem."""
     names = [decoded(each) for each in segments]
+    if names[0] == RESERVED:  # before all else: what follows may have any form
+        raise Problem(501, "not-implemented", "subscriptions are not spoken here", ran=False)
     if not 1 <= len(names) <= DEPTH or not all(names) or any("/" in each for each in names):
         raise bad(f"the name of a stream has 1 to {DEPTH} segments that can be printed, without %2F")
-    if names[0] == RESERVED:
-        raise Problem(501, "not-implemented", "subscriptions are not spoken here", ran=False)
     return "/".join(names)
 
 
