@@ -14,8 +14,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+import trio
+import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
+from nngkit.cli.cluster.node_door import Answers
+from nngkit.errors import TimedOut
 from tests.cli.commands import ROOT, assert_fails, command, environment, nngkit, valid
 from tests.preloaded import Popen
 from tests.web.conformance import STREAMED, conforming
@@ -150,6 +154,37 @@ def rows_of(url: str, path: str) -> list[dict[str, Any]]:
     assert status == 200, found
     rows: list[dict[str, Any]] = json.loads(found)["rows"]
     return rows
+
+
+async def test_the_host_of_a_cluster_is_asked_once_for_all_clients_and_a_failure_is_an_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked: list[float] = []
+    fails = False
+
+    async def ask() -> int:
+        asked.append(trio.current_time())
+        await trio.sleep(0.5)
+        if fails:
+            raise TimedOut("no host")
+        return len(asked)
+
+    async def want(expected: int | None) -> None:
+        if expected is None:
+            with pytest.raises(TimedOut):
+                await answers.refresh()
+        else:
+            assert await answers.refresh() == expected
+
+    answers = Answers(ask, 1.0)
+    for expected, times in ((1, 1), (None, 2), (3, 3)):
+        fails = expected is None
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(want, expected)
+        await want(expected)
+        assert len(asked) == times
+        await trio.sleep(1.0)
 
 
 @pytest.mark.slow

@@ -85,6 +85,29 @@ def test_an_error_of_a_route_is_an_answer() -> None:
     assert (response.status, response.body) == (503, b"NotFound: no consumer of this name\n")
 
 
+async def test_a_route_is_refreshed_before_it_is_read() -> None:
+    state: list[int] = []
+
+    async def refresh() -> None:
+        await trio.lowlevel.checkpoint()
+        if state:
+            raise NotFound("no host")
+        state.append(1)
+
+    door = Door("d", {"v1/state": Rows("State.", lambda: state, lambda row: {"row": row}, refresh=refresh)})
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(partial(serve, door))
+
+        def talk() -> None:
+            with asking(server.port) as ask:
+                assert ask("/v1/state", "POST")[0] == 405
+                assert ask("/v1/state?limit=1") == (200, b'{"total": 1, "offset": 0, "rows": [{"row": 1}]}')
+                assert ask("/v1/state") == (503, b"NotFound: no host\n")
+
+        await trio.to_thread.run_sync(talk)
+        nursery.cancel_scope.cancel()
+
+
 def test_an_answer_is_made_once_a_second_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made, now = [], 100.0
     monkeypatch.setattr("nngkit.web.door.time.monotonic", lambda: now)
