@@ -22,8 +22,8 @@ both sides state the same one (nanomsg, sp-websocket-mapping-01)::
 `_ws_machine.py` parses what follows the handshake (its docstring says what a signal handler may interrupt),
 `_ws_frames.py` has the frames, `_ws_handshake.py` the HTTP of both sides.
 
-Pure: no socket, no clock, no thread; random bytes come from ``mask``. Raises BadMessage and TooLarge of
-``nngkit.errors``.
+Pure: no socket, no clock, no thread; random bytes come from ``mask``. Raises BadMessage, TooLarge and
+AccessDenied of ``nngkit.errors``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from base64 import b64encode
 
 from wsproto.connection import ConnectionType
 
-from nngkit.errors import BadMessage
+from nngkit.errors import AccessDenied, BadMessage
 from nngkit.protocols._wire.ws_frames import MASKED
 from nngkit.protocols._wire.ws_handshake import (
+    ALERT,
     ANY_HOST,
     Refusal,
     Request,
@@ -154,13 +155,15 @@ class ClientMachine(Machine):
         try:
             start = bytes(self._parts[0][:7]) if self._parts else b""
             if not b"HTTP/1.".startswith(start):
-                raise Refusal(400, "not HTTP")
+                raise Refusal(400, "the listener speaks TLS" if start[:2] == ALERT else "not HTTP")
             split = self._split_head()
             if split is None:
                 return False
             judge_response(split[0], self._asked, self._key, self._subprotocol)
-        except Refusal as refused:
-            error = BadMessage("WebSocket handshake", refused.why)
+        except (Refusal, AccessDenied) as refused:
+            error: Exception = refused
+            if isinstance(refused, Refusal):
+                error = BadMessage("WebSocket handshake", refused.why)
             # no calls from here
             self._parts = []
             self._have = 0

@@ -42,6 +42,7 @@ from nngkit.errors import ConfigError, TimedOut
 from nngkit.headers import Headers, check_headers
 from nngkit.protocols import DEFAULT, TLS, Default, Timeout
 from nngkit.trust import Choice, chosen
+from nngkit.trust.standing import told
 
 T = TypeVar("T")
 
@@ -155,6 +156,7 @@ class Client(UnderTrio):
         self._caller = Caller(name, self._pool, codec=self._codec, limit=recv_max_size, budget=budget)
         self._links = Links(self._caller, trust=chosen(trust, tls), tls=tls, recv_max_size=recv_max_size)
         self._caller.me = None if self._links.rights.trust is None else self._links.rights.trust.name
+        self._caller.daemons = () if self._resolver is None else self._resolver.daemons
         self._background = Background()
         self._cancels = Cancels(name, self._background)
         self._caller.send_later = self._cancels.send_later
@@ -166,7 +168,7 @@ class Client(UnderTrio):
         self._entering()
         self._source = self._discovery or self._resolver
         if isinstance(self._source, Resolver):
-            self._caller.daemons = self._source.answering
+            self._caller.answering = self._source.answering
         if self._resolver is not None:
             await self._resolver.__aenter__()
         await self._background.open()
@@ -461,7 +463,8 @@ class Client(UnderTrio):
             if not usable:
                 self._caller.check_denied(final=left <= 0)
             if left <= 0:
-                raise TimedOut(f"{self.name}: {usable} of {n} providers connected in {timeout} s", timeout)
+                why = told([member.provider.address for member in self._pool.members.values()])
+                raise TimedOut(f"{self.name}: {usable} of {n} providers connected in {timeout} s{why}", timeout)
             await self._caller.changes.await_(version, self._caller.pause(left))
 
     @property

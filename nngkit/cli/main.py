@@ -15,6 +15,7 @@ from importlib import import_module
 from nngkit import __version__
 from nngkit.cli.commands import COMMANDS, PROGRAMS, STAND_INS, module_of
 from nngkit.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code, only
+from nngkit.cli.refused import explained
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import ConfigError, NngkitError
 
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from nngkit.cli.option_errors import named
 
             reason = named(reason, "URL")
-        say(_whole(command, arguments[1:]), str(reason))
+        say(_whole(command, arguments[1:]), explained(reason))
         code = exit_code(reason)
     except OSError as error:  # TimedOut is caught above: this is a full disk or a closed output
         say(where, f"cannot write the output: {error.strerror or error}")

@@ -38,6 +38,7 @@ from nngkit.headers import Headers
 from nngkit.protocols import TLS, PeerEvent, Req
 from nngkit.redial import SilentServer
 from nngkit.trust import Choice, chosen
+from nngkit.trust.standing import told
 
 log = logging.getLogger("nngkit.discovery")
 
@@ -256,8 +257,9 @@ class DaemonClient(UnderTrio):
             return await self._server.request(body, seconds)
         except TimedOut as late:
             if not self._met:
-                raise Unreachable(self.address, f"no discovery daemon answered within {seconds:g} s") from late
-            raise TimedOut(f"{self.address}: no answer in {seconds:g} s", seconds) from late
+                why = f"no discovery daemon answered within {seconds:g} s{told([self.address])}"
+                raise Unreachable(self.address, why) from late
+            raise TimedOut(f"{self.address}: no answer in {seconds:g} s{told([self.address])}", seconds) from late
 
     def _unexpected(self, reply: object) -> BadMessage:
         return BadMessage("daemon reply", f"unexpected {type(reply).__name__}", self.address)

@@ -233,7 +233,7 @@ class PeerHost:
                             done.add(peer)
                             return
                     except EditRefused as error:  # further local edits cannot change that
-                        refused[peer] = error
+                        refused[peer] = EditRefused(self.exchange.shown(peer), error.why)
                         return
                     except NngkitError as error:
                         log.debug("%s did not confirm %s: %s", peer, document.name, error)
@@ -270,6 +270,7 @@ class PeerHost:
         known = self.open_documents[document.name]
         replica = known.copy.replica
         since = replica.catch_up(trio.current_time())
+        self.exchange.ask_anew(document.name)
         try:
             self.exchange.wake(document.name)
             with trio.move_on_after(float("inf") if timeout is None else timeout):
@@ -280,6 +281,8 @@ class PeerHost:
                     self.check_open()
                     if not status:
                         self.check_denied()
+                    if True not in status and (denied := self.exchange.refusal_of(document.name)) is not None:
+                        raise denied.again()
                     await known.changed.wait()
             status = replica.catch_up_status(since, trio.current_time())
         finally:
@@ -290,7 +293,7 @@ class PeerHost:
             why = f"none of the {len(status)} reachable peers has the document"
         else:
             why = f"{status.count(None)} of {len(status)} reachable peers have not sent everything"
-        raise TimedOut(f"{document.name}: {why} after {timeout} s", timeout)
+        raise TimedOut(f"{document.name}: {why} after {timeout} s{self.exchange.refusals()}", timeout)
 
     async def save_version(self, document: Document, name: str) -> Saved:
         """Store the current content under `name`; on disk when this returns. Raises ConfigError, Broken."""
@@ -355,14 +358,16 @@ class PeerHost:
 
     def edit_refused(self, copy: LocalCopy, peer: EditStream, why: str) -> None:
         """Record that a peer refuses a local edit, and wake the waiters."""
-        self.record_refusal(str(peer), f"our edit of {copy.name}", f"{peer} refuses {why}")
+        shown = self.exchange.shown(peer)
+        self.record_refusal(shown, f"our edit of {copy.name}", f"{shown} refuses {why}")
         if (known := self.open_documents.get(copy.name)) is not None:
             known.changed.wake()
 
     def refusals_of(self, document: Document) -> tuple[EditRefused, ...]:
         """Return the refusals of local edits by present peers."""
         known = self.open_documents[document.name].copy.replica.refusals
-        return tuple(EditRefused(str(peer), f"edit {one.seq}: {one.why}") for peer, one in known.items())
+        shown = self.exchange.shown
+        return tuple(EditRefused(shown(peer), f"edit {one.seq}: {one.why}") for peer, one in known.items())
 
     def peer_opened(self, peer: EditStream, docs: set[str]) -> None:
         """Publish the known awareness states for a peer that has just opened `docs`."""

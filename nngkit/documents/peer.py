@@ -316,7 +316,7 @@ class DocumentPeer(UnderTrio):
                 await trio.lowlevel.checkpoint()
             return
         there = len(exchange.members.present())
-        raise TimedOut(f"{there} of {n} peers are present after {timeout} s", timeout)
+        raise TimedOut(f"{there} of {n} peers are present after {timeout} s{exchange.refusals()}", timeout)
 
     def dial(self, address: str) -> None:
         """Dial another BUS address; it is reconnected when lost. Raises ConfigError, also with a token: `join` then."""

@@ -36,6 +36,7 @@ from nngkit.protocols import TLS, Bus, PeerEvent, Pipe, Stats
 from nngkit.redial import log_heard, log_silent
 from nngkit.trust import Choice, Rights, Trust, chosen
 from nngkit.trust.rights import own_id
+from nngkit.trust.standing import told
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -234,7 +235,7 @@ class Mesh(UnderTrio):
                         return event
                 if self._bus.closed:
                     raise self._ended()
-        raise TimedOut(f"{self!r}: nothing received in {timeout} s", timeout)
+        raise TimedOut(f"{self!r}: nothing received in {timeout} s{told(self._bus.dialed)}", timeout)
 
     def __aiter__(self) -> AsyncGenerator[MeshMessage, None]:
         """Yield the messages of other nodes, in each origin's order."""

@@ -14,7 +14,7 @@ Realms and policies need the extra: `pip install 'nngkit[trust]'`. The use of a 
 `names`        names of peers, patterns, what a peer may call itself. Pure
 `policy`       rights of names. Pure
 `passes`       pass files; `trust`: a pass with its policy, read again when they change
-`refusals`     codes of refusals. Pure
+`refusals`     codes of refusals, and what helps. Pure; `standing`: those of this process, for errors and logs
 `rights`       what the peers of a room may do, and call themselves
 `choice`       the trust of a room or socket, NNGKIT_TRUST, OPEN
 `realm`        signs passes; `signing`: policies; `folder`: the files of a realm

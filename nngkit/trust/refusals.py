@@ -19,6 +19,7 @@ import re
 from typing import Final
 
 DAMAGED: Final = "damaged"
+ANY_TOPIC: Final = "any topic"  # in place of a target
 _CODES: Final = (
     ("right", r"right: "),
     ("binding", r"binding: "),
@@ -27,10 +28,20 @@ _CODES: Final = (
     ("not-yet", r".*certificate is not yet valid"),
     ("no-pass", r"certificate refused: the peer presented none|.*refused by the peer: it requires one"),
     ("other-realm", r"other-realm: |.*(local issuer certificate|self-signed certificate|the authority of ours)"),
-    ("plain", r".*does not speak TLS|.*is not an SP hello"),
+    ("plain", r".*does not speak TLS|.*the listener speaks TLS|.*is not an SP hello"),
     ("version", r".*no common version"),
 )
-_RIGHT: Final = re.compile(r"right: (\S+) may not (\w+) (.*)")
+ADVICE: Final = {  # what helps against a refusal, by its code
+    "no-pass": "it needs a pass of this realm",
+    "other-realm": "both need a pass of the same realm, or the address is wrong",
+    "expired": "renew the pass, or set the clock that is wrong",
+    "not-yet": "set the clock that is wrong",
+    "revoked": "take it out of `revoked` in the policy, or issue a pass with another serial number",
+    "binding": "issue it a pass: nngkit trust pass NAME",
+    "plain": "have it listen at tls+tcp:// or wss:// with a pass",
+    "version": "its TLS is too old for a pass",
+}
+_RIGHT: Final = re.compile(r"(?:right: (\S+) may not|(\S+): it may not) (\w+) (.+?)(?: \(at |; |: a role of |$)")
 
 
 def code_of(reason: str) -> str:
@@ -38,10 +49,35 @@ def code_of(reason: str) -> str:
     return next((code for code, pattern in _CODES if re.match(pattern, reason)), DAMAGED)
 
 
+def is_refusal(reason: str) -> bool:
+    """Return True if a handshake that ends so fails again until a pass, a policy or an address is another one."""
+    if reason.endswith("is not an SP hello"):
+        return ": 15 03 " in reason  # an alert of TLS
+    return code_of(reason) != DAMAGED
+
+
+def heard(reason: str) -> bool:
+    """Return True if the peer has said it, not this side."""
+    return "refused by the peer" in reason or reason.startswith("bad ")
+
+
+def advice(reason: str, *, shown: bool, theirs: bool) -> str:
+    """Return what helps a dialer against a refusal, "" if nothing is known.
+
+    ``shown``: it has shown a pass; ``theirs``: the listener refuses it, not it the listener.
+    """
+    code = code_of(reason)
+    if theirs and not shown and code in ("no-pass", "other-realm"):
+        return "show a pass of its realm: --trust FILE, or NNGKIT_TRUST=FILE"
+    if theirs and code == "plain":
+        return "dial tls+tcp:// or wss://, with a pass of its realm"
+    return missing_line(reason) or ADVICE.get(code, "")
+
+
 def missing_line(reason: str) -> str:
-    """Return the line of the policy that a refusal by a right lacks, as `call = ["pay"]`; "" if it is none."""
-    found = _RIGHT.fullmatch(reason)
-    if found is None or found[2] == "speak":
+    """Return the line that a policy lacks, by a text that has a refusal by a right: "" if it has none."""
+    found = _RIGHT.search(reason)
+    if found is None or found[3] == "speak":
         return ""
-    target = found[3].replace("\\", "\\\\").replace('"', '\\"')
-    return f'a role of {found[1]} needs {found[2]} = ["{target}"]'
+    target = "TOPIC" if found[4] == ANY_TOPIC else found[4].replace("\\", "\\\\").replace('"', '\\"')
+    return f'a role of {found[1] or found[2]} needs {found[3]} = ["{target}"]'

@@ -25,6 +25,7 @@ from nngkit.log_lines import LogLines
 from nngkit.trust.choice import Choice
 from nngkit.trust.names import owns, uid
 from nngkit.trust.policy import Policy
+from nngkit.trust.refusals import ANY_TOPIC
 from nngkit.trust.trust import Decision, Trust
 
 log = logging.getLogger("nngkit.trust")
@@ -120,8 +121,8 @@ class Rights:
     def require_topics(self, name: str | None, right: str) -> None:
         """Raise AccessDenied if ``right`` is granted on no topic at all."""
         if not self.topics(name, right):
-            self._refuse(RIGHT, name, f"{right} any topic", self._missing(name, right, "topic"))
-            deny(RIGHT, name, f"{right} any topic")
+            self._refuse(RIGHT, name, f"{right} {ANY_TOPIC}", self._missing(name, right, "topic"))
+            deny(RIGHT, name, f"{right} {ANY_TOPIC}")
 
     @staticmethod
     def _missing(name: str | None, right: str, target: str) -> str:

@@ -52,6 +52,7 @@ from nngkit.protocols._shm.link import Link
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
 from nngkit.protocols._wire.tls_layer import RECORD, Certificate, Layer, trouble
+from nngkit.protocols._wire.ws_handshake import refusal as web_refusal
 from nngkit.protocols.routing import PRIORITY
 from nngkit.protocols.sp import LENGTHS, Machine, refusal
 
@@ -114,6 +115,7 @@ class Connection(Owner):
         self._where = f"{address.scheme}://{there or 'unknown'}" if address.ported else url
         self.stage = SHAKING
         self.fault: str | NngkitError | None = None
+        self.heard = False  # `fault` is a refusal by the peer
         self.crashed = False
         self.host: str | None = None  # of an accepted peer, if that is not this machine
         self.since = time.monotonic()
@@ -322,11 +324,19 @@ class Connection(Owner):
         try:
             self.peer = self._state.identity.of(self.address, self.stream, self.tls, self._where)
         except AccessDenied as denied:
-            told = self.dialer is None and not self.address.web  # in place of the hello: `close` sends it
-            self.machine.to_send = [refusal(str(denied))] if told else []
+            self.machine.to_send = []
+            if self.dialer is None:
+                self._tell(str(denied))
             self.fault = denied
             return False
         return True
+
+    def _tell(self, why: str) -> None:
+        """Say in place of the hello why a peer is refused; `close` sends it. Strangers of the web hear nothing."""
+        if not self.address.web:
+            self.machine.to_send = [refusal(why)]
+        elif self.tls is not None and not self.tls.guests:
+            self.machine.to_send = [web_refusal(403, why)]
 
     def _handshake(self) -> None:
         machine, wrong = self.machine, None
@@ -339,6 +349,7 @@ class Connection(Owner):
         if machine.to_send:
             self.write(now=True)
         if wrong is not None:
+            self.heard = isinstance(wrong, AccessDenied)
             self.fault = wrong
             return
         if self.fault is not None:

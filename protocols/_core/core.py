@@ -54,6 +54,8 @@ from nngkit.protocols._waiting.faults import internal
 from nngkit.protocols._waiting.waiters import wake_all
 from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.protocols.routing import PRIORITY
+from nngkit.trust.refusals import heard, is_refusal
+from nngkit.trust.standing import Refusal
 
 log = logging.getLogger("nngkit.protocols")
 
@@ -244,6 +246,10 @@ class Core:
         more = f"; and {len(problems) - REASONS} more" if len(problems) > REASONS else ""
         return "".join(f"; {problem}" for problem in problems[:REASONS]) + more
 
+    def refusals(self) -> str:
+        """Return what its dialers are refused for, for an error message; "" if nothing is."""
+        return "".join(f"; {one.refusal}" for one in list(self._dialers) if one.refusal is not None)
+
     # ------------------------------------------------------------------ joining
 
     def complete_handshake(self, connection: Connection) -> None:
@@ -287,6 +293,8 @@ class Core:
                 self.guard.joined(pipe)
                 state.events.append(PeerEvent("joined", pipe, time.monotonic()))
                 self.outbox.after_write(connection)  # waiting messages are shared with it
+                if connection.dialer is not None:
+                    connection.dialer.no_refusal()
                 joined = True
             else:
                 self.lose(connection)
@@ -360,7 +368,7 @@ class Core:
         if connection.link is not None:
             connection.link.close()
         if connection.dialer is not None and (state.reason is None or state.lingers):
-            connection.dialer.lost(joined=joined)
+            connection.dialer.lost(joined=joined, refusal=None if joined else self._refusal(connection))
         elif isinstance(connection.listener, Listener) and (
             not joined or isinstance(fault, NngkitError) or connection.machine.begun
         ):
@@ -387,6 +395,14 @@ class Core:
             self.inbox.count_fault(fault)
         if self.outbox.lanes is not None:
             self.outbox.resume_waiting()  # peers of the next lane
+
+    def _refusal(self, connection: Connection) -> Refusal | None:
+        """Return what a dialer is told that one side refuses the other; None of another end."""
+        fault, trust = connection.fault, self.state.identity.trust
+        if not isinstance(fault, NngkitError) or not is_refusal(why := str(fault)):
+            return None
+        theirs = connection.heard or heard(why)
+        return Refusal(connection.address.url, "" if trust is None else trust.name, why, theirs)
 
     def disconnect(self, pipe: Pipe) -> bool:
         """Cut one connection; return False if it had ended."""

@@ -3,6 +3,10 @@
 ::
 
     look up the name (`_resolver.py`) -> attempts at its addresses (`_race.py`) -> connected, or a pause and a new try
+
+A dialer that is refused pauses as long as it has been refused already, less a random part. So it is not refused for
+longer than twice the time for which it would have to be, and a stranger asks 3 times a minute at last. It tries at once
+when what it shows has changed.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ from nngkit.protocols._nng.streams import close
 from nngkit.protocols._nng.tls import Security, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.race import Race, interleaved, limit_of
+from nngkit.trust import standing
+from nngkit.trust.standing import Refusal
 
 log = logging.getLogger("nngkit.protocols")
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
 REASONS: Final = 4  # failed addresses that ``problem`` names
+REFUSED: Final = 30.0  # seconds between two tries of a dialer that is refused, at most
+LOOK: Final = 0.5  # seconds between two looks whether its certificate or its policy is another one meanwhile
 
 
 class Dialer:
@@ -60,6 +68,10 @@ class Dialer:
         self._pause = min(SHORTEST, longest)
         self._lock = threading.Lock()
         self._closed = False
+        self.refusal: Refusal | None = None  # that stands
+        self._shows_anew = False  # what the present try shows was not refused yet
+        self._refused_with: object = None  # OpenSSL's settings: others if files have changed
+        self._due = 0.0  # time of the next try
         self._numbers = known("dial", address) if address.ported else None
         self._tries = 0  # since it was last connected
         self._race: Race | None = None
@@ -91,6 +103,8 @@ class Dialer:
         if self._closed:
             return
         self._tries += 1
+        if self.refusal is not None and (shown := self._shown()) is not self._refused_with:
+            self._shows_anew, self._refused_with = self._refused_with is not None, shown
         if self._meet is not None:
             self._connect(self._meet)
         elif not self.address.ported:
@@ -145,6 +159,7 @@ class Dialer:
                 return
             self._race = None
             self.problem = "; ".join(self._failures[:REASONS])
+        self.no_refusal()
         self._retry()
 
     def _failed(self, index: int, reason: str) -> None:
@@ -183,6 +198,7 @@ class Dialer:
             stream, descriptor, link = meet(self.address)
         except (NngkitError, OSError):
             self.problem = "no listener"
+            self.no_refusal()
             self._retry()
         else:
             self.problem = ""
@@ -204,11 +220,41 @@ class Dialer:
             if not self._closed:
                 self._schedule(self._begin, pause)
 
-    def lost(self, *, joined: bool) -> None:
+    def lost(self, *, joined: bool, refusal: Refusal | None = None) -> None:
         """Try again, as the connection has ended. ``joined``: it had joined, so the pauses start from the shortest."""
         if joined:
             self._pause = min(SHORTEST, self._longest)
-        self._retry()
+        if refusal is None:
+            self._retry()
+            return
+        now = time.monotonic()
+        since = standing.note(refusal, anew=self._shows_anew)
+        self.refusal, self._shows_anew = refusal, False
+        pause = min(REFUSED, max(SHORTEST, now - since)) * random.uniform(0.5, 1.0)
+        self._due = now + pause
+        with self._lock:
+            if not self._closed:
+                self._schedule(self._begin_if_due, min(pause, LOOK))
+
+    def no_refusal(self) -> None:
+        """Note that no refusal stands: a connection has joined, or nothing listens."""
+        if self.refusal is not None:
+            self.refusal = None
+            standing.forget(self.address.url)
+
+    def _begin_if_due(self) -> None:
+        """Begin the try after a refusal, or wait on. On the alarm thread."""
+        left = self._due - time.monotonic()
+        if left > 0.0 and self._shown() is self._refused_with:
+            with self._lock:
+                if not self._closed:
+                    self._schedule(self._begin_if_due, min(left, LOOK))
+            return
+        self._begin()
+
+    def _shown(self) -> object:
+        """Return the settings by which a connection shows a certificate now, None without TLS. Reads files."""
+        return None if self.contexts is None else self.contexts.now()
 
     def close(self) -> None:
         """Stop trying. Called again, it continues where a signal handler that raised interrupted it."""

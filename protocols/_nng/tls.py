@@ -114,10 +114,22 @@ Security = TLS | Trust | Guests
 
 
 class Contexts:
-    """Makes the TLS of the connections of one listener or dialer. ``make``: OpenSSL's settings for each."""
+    """Makes the TLS of the connections of one listener or dialer. ``make``: OpenSSL's settings for each.
 
-    def __init__(self, make: Callable[[], ssl.SSLContext], name: str | None, *, server: bool, guests: bool) -> None:
+    ``trust``: whose files ``now`` reads again first.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], ssl.SSLContext],
+        name: str | None,
+        *,
+        server: bool,
+        guests: bool,
+        trust: Trust | None = None,
+    ) -> None:
         self._make = make
+        self._trust = trust
         self._name = name
         self._server = server
         self._guests = guests
@@ -125,6 +137,12 @@ class Contexts:
     def layer(self) -> Layer:
         """Return the TLS of a new connection."""
         return Layer(self._make(), server=self._server, name=self._name, guests=self._guests)
+
+    def now(self) -> ssl.SSLContext:
+        """Return the settings of a new connection: another object than before if what it is made of has changed."""
+        if self._trust is not None:
+            self._trust.refresh(now=True)
+        return self._make()
 
 
 class _Contexts:
@@ -174,7 +192,8 @@ def contexts(security: Security | None, address: Address, what: str) -> Contexts
     if by is None:
         raise ConfigError(what, f"{address.url}: needs tls=TLS(...), or trust=", address.url)
     if isinstance(by, Trust):
-        return Contexts(partial(by.context, server=server, asks=not guests), None, server=server, guests=guests)
+        make = partial(by.context, server=server, asks=not guests)
+        return Contexts(make, None, server=server, guests=guests, trust=by)
     by = replace(by, ca=None) if guests else by
     name = None if server else by.server_name or address.host.partition("%")[0]
     return Contexts(by.contexts(server=server), name, server=server, guests=guests)

@@ -111,7 +111,7 @@ class Receiver(Generic[Item]):
                 if out:
                     return
                 if not woken and not inbox.poll(most, out):
-                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+                    raise self._late(seconds)
                 if out:
                     return
         finally:
@@ -139,7 +139,7 @@ class Receiver(Generic[Item]):
             woken = True
             while inbox.idle() or not inbox.poll(most, out):
                 if not woken:
-                    raise TimedOut(f"{self!r}: nothing received in {seconds} s{self._hint()}", seconds)
+                    raise self._late(seconds)
                 poller.watch_for(waiter)
                 woken = await waiter.wait(deadline)
             self._burst = self._most_burst
@@ -151,6 +151,10 @@ class Receiver(Generic[Item]):
         if self._sharing.lazy:
             out[:] = map(plain, out)
         return out
+
+    def _late(self, seconds: float | None) -> TimedOut:
+        why = self._hint() + self._core.refusals()
+        return TimedOut(f"{self!r}: nothing received in {seconds} s{why}", seconds)
 
     def _hint(self) -> str:
         """Return the reason why nothing can be received, for an error message; "" if there is none."""

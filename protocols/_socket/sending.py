@@ -13,7 +13,7 @@ from typing import Any
 
 from nngkit.errors import Full, TimedOut
 from nngkit.protocols._core.connection import SMALL, Connection
-from nngkit.protocols._core.core import Outbox
+from nngkit.protocols._core.core import Core, Outbox
 from nngkit.protocols._core.send_queue import YIELD_EVERY
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.library import Payload, as_bytes, size_of
@@ -48,6 +48,7 @@ class Sender:
     """
 
     _state: State[Connection]
+    _core: Core
     _outbox: Outbox
     _sharing: Sharing
     _send_timeout: float | None
@@ -276,7 +277,7 @@ class Sender:
                     continue
                 if outbox.add(body):
                     return
-                raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+                raise TimedOut(f"{self!r}: no room to send in {seconds} s{self._core.refusals()}", seconds)
         finally:
             outbox.waiters.discard(waiter)
 
@@ -291,7 +292,7 @@ class Sender:
                 if outbox.add(body):
                     break
                 if not woken:
-                    raise TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+                    raise TimedOut(f"{self!r}: no room to send in {seconds} s{self._core.refusals()}", seconds)
         finally:
             outbox.waiters.discard(waiter)
         self._sends = 0
@@ -326,7 +327,7 @@ class Sender:
                 if outbox.when_full == "raise":
                     raise Full(f"{self!r}: the send queue is full")
                 if deadline is not None and time.monotonic() >= deadline:
-                    late = TimedOut(f"{self!r}: no room to send in {seconds} s", seconds)
+                    late = TimedOut(f"{self!r}: no room to send in {seconds} s{self._core.refusals()}", seconds)
                     late.sent = done
                     raise late
                 yield deadline
@@ -344,7 +345,7 @@ class Sender:
                 if batcher is None or batcher.flush():
                     return
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise TimedOut(f"{self!r}: not flushed in {seconds} s", seconds)
+                    raise TimedOut(f"{self!r}: not flushed in {seconds} s{self._core.refusals()}", seconds)
                 yield deadline
         finally:
             if batcher is not None:

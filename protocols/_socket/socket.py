@@ -461,7 +461,9 @@ class Socket:
         )
 
     def _last_cut(self) -> str:
-        """Return the text about the last cut for an error message; "" if there was none."""
+        """Return the text about refusals that stand, or the last cut, for an error message; "" if there was none."""
+        if told := self._core.refusals():
+            return told
         cuts = self.cuts
         return f"; {cuts[-1].address} was cut: {cuts[-1].reason}" if cuts else ""
 

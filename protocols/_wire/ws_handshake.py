@@ -21,10 +21,13 @@ from typing import Final
 import h11
 from wsproto.utilities import generate_accept_token
 
-from nngkit.errors import ConfigError
+from nngkit.errors import AccessDenied, ConfigError
 
 NAMELESS: Final = b"GET  HTTP/1.1\r\n"  # NNG's request for an address without a path
 ANY_HOST: Final = frozenset(("", "*", "0.0.0.0", "::"))  # a listener on one of these accepts every host
+ALERT: Final = b"\x15\x03"  # how TLS ends what is no handshake of TLS
+WHY: Final = "Nngkit-Refused"  # field of a response that tells a member why it is refused
+MOST_WHY: Final = 500  # bytes of its text
 MOST_HEAD: Final = 16 * 1024  # bytes of a request or response; browsers send under 8 KiB, cookies included
 
 REASONS: Final = {
@@ -113,9 +116,10 @@ def acceptance(token: bytes, subprotocol: str) -> bytes:
     )
 
 
-def refusal(status: int) -> bytes:
-    """Return the response of HTTP ``status``, one of REASONS."""
-    more = {
+def refusal(status: int, why: str = "") -> bytes:
+    """Return the response of HTTP ``status``, one of REASONS. ``why``: for a member that is refused."""
+    more = [f"{WHY}: {' '.join(why.encode('ascii', 'replace').decode().split())[:MOST_WHY]}"] if why else []
+    more += {
         405: ["Allow: GET"],
         426: ["Upgrade: websocket", "Sec-WebSocket-Version: 13"],
     }.get(status, [])
@@ -145,7 +149,7 @@ def ask(subprotocol: str, path: str, host: str, key: bytes) -> tuple[h11.Request
 
 
 def judge_response(head: bytes, asked: h11.Request, key: bytes, subprotocol: str) -> None:
-    """Check the listener's response to ``asked``. Raises Refusal."""
+    """Check the listener's response to ``asked``. Raises Refusal, AccessDenied if the listener refuses our name."""
     http = h11.Connection(h11.CLIENT)
     http.send(asked)
     http.send(h11.EndOfMessage())
@@ -154,6 +158,8 @@ def judge_response(head: bytes, asked: h11.Request, key: bytes, subprotocol: str
         event = http.next_event()
     except h11.RemoteProtocolError as error:
         raise Refusal(400, str(error)) from None
+    if isinstance(event, h11.Response) and (why := _Fields(event.headers).one(WHY.lower())):
+        raise AccessDenied(why)
     if not isinstance(event, (h11.InformationalResponse, h11.Response)) or event.status_code != 101:
         raise Refusal(400, f"the listener answered {head[9:].splitlines()[0].decode('latin-1')}")
     fields = _Fields(event.headers)

@@ -56,8 +56,9 @@ from nngkit.calls.requesting.call import Call
 from nngkit.calls.requesting.changes import Changes
 from nngkit.calls.requesting.hedging import race
 from nngkit.calls.requesting.no_provider import denied, not_connected
-from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, TimedOut, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, Closed, Lost, NngkitError, ServiceNotFound, TimedOut, TooLarge
 from nngkit.protocols import Req
+from nngkit.trust.standing import told
 
 ATTEMPTS: Final = 12
 """Cap on the attempts of one call: with the pauses between them, over 0.5 s, longer than a provider takes to return."""
@@ -72,8 +73,8 @@ class Caller:
     """Makes calls with a pool, which it locks. Any thread may use it.
 
     `closed`: no further calls; `failure`: what has ended the client. `on_idle` is called, on any thread, when a member
-    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. `daemons` returns
-    those that answer. They are set before the first call.
+    that leaves has no call in progress. `send_later` sends a message without waiting for its reply. `daemons`: those
+    that are asked for providers; `answering` returns those of them that answer. They are set before the first call.
     """
 
     def __init__(self, name: str, pool: Pool, *, codec: Codec | None, limit: int, budget: RetryBudget) -> None:
@@ -86,9 +87,10 @@ class Caller:
         self.closed = False
         self.failure: Exception | None = None
         self.me: str | None = None  # our name under a trust
+        self.daemons: tuple[str, ...] = ()
         self.on_idle: Callable[[], object] = lambda: None
         self.send_later: Callable[[Req, bytes], object] = lambda link, message: None
-        self.daemons: Callable[[], tuple[str, ...]] = tuple
+        self.answering: Callable[[], tuple[str, ...]] = tuple
         self.failed = 0
         self.errors = 0
         self.over_budget = 0
@@ -240,7 +242,7 @@ class Caller:
         return True
 
     def _end_wait(self, wait: Wait, chosen: Member, now: float) -> None:
-        wait.ended, wait.daemons = now, self.daemons()
+        wait.ended, wait.daemons = now, self.answering()
         wait.provider, wait.reason = chosen.provider.address, self.pool.reason(chosen)
 
     def _encode(self, call: Call, codec: Codec) -> None:
@@ -400,5 +402,8 @@ class Caller:
 
     def _no_provider(self, call: Call) -> NngkitError:
         with self.lock:
-            known = self.pool.present()
-            return not_connected(self.name, known, call.seconds) if known else self.pool.missing(self.name)
+            known, missing = self.pool.present(), self.pool.missing(self.name)
+        if known:
+            return not_connected(self.name, known, call.seconds, told(member.provider.address for member in known))
+        why = told(self.daemons)
+        return ServiceNotFound(missing.name, f"{missing.why}{why}".removeprefix("; ")) if why else missing

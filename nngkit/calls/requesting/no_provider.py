@@ -11,11 +11,11 @@ from nngkit.errors import AccessDenied, TimedOut
 REFUSALS: Final = ("right: ", "binding: ", "revoked: ", "expired: ", "other-realm: ", "certificate refused")
 
 
-def not_connected(name: str, known: Sequence[Member], seconds: float | None) -> TimedOut:
+def not_connected(name: str, known: Sequence[Member], seconds: float | None, why: str) -> TimedOut:
     """Return the error of a call of which no provider that is known was connected within `seconds`."""
     one = len(known) == 1
     which = f"its provider {known[0].provider.address} is not" if one else f"none of its {len(known)} providers is"
-    return TimedOut(f"{name}: {which} connected after {seconds} s", seconds)
+    return TimedOut(f"{name}: {which} connected after {seconds} s{why}", seconds)
 
 
 def refusal_of(member: Member) -> str:

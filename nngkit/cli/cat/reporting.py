@@ -26,6 +26,7 @@ from nngkit.cli.cat.hints import hinting, hints
 from nngkit.cli.cat.running import interruptible, output, say_exactly
 from nngkit.cli.exit_codes import exit_code
 from nngkit.cli.option_errors import named
+from nngkit.cli.refused import explained
 from nngkit.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(
                 if stopped.stage == "recv":  # no further request: a normal end
                     return _shortfall(conversation, say)
                 error = stopped.error
-                say(str(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
+                say(explained(named(error, stopped.stage) if isinstance(error, ConfigError) else error))
                 code = _code(stopped, conversation)
             except KeyboardInterrupt:
                 code = interruption.code
@@ -94,7 +95,7 @@ def _shortfall(conversation: Conversation, say: Callable[[str], None]) -> int:
 
 def _no_peer(plan: Plan, say: Callable[[str], None]) -> int:
     """Report that no peer ever connected; return the exit code."""
-    say(str(Unreachable(" ".join(url for _, url in plan.addresses), "no peer connected")))
+    say(explained(Unreachable(" ".join(url for _, url in plan.addresses), "no peer connected")))
     return 3
 
 

@@ -24,6 +24,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
+from nngkit.cli.refused import explained
 from nngkit.cli.streams.output import as_json, as_text, json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
@@ -252,12 +253,12 @@ class _Calls:
 
         self.code = self.code or exit_code(error)
         if self._arguments.json:
-            fields: dict[str, Any] = {"ok": False, "error": str(error), "kind": type(error).__name__}
+            fields: dict[str, Any] = {"ok": False, "error": explained(error), "kind": type(error).__name__}
             if isinstance(error, RemoteError):
                 fields |= {"kind": error.kind, "data": as_json(error.data)}
             await self._write(json_line(fields).encode("utf-8", "backslashreplace") + b"\n")
         else:
-            say(NAME, str(error))
+            say(NAME, explained(error))
 
 
 def _value(body: bytes) -> Any:

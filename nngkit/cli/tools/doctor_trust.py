@@ -25,7 +25,7 @@ from nngkit.cli.streams.output import utc
 from nngkit.errors import AccessDenied, ConfigError
 from nngkit.trust import Trust, passes
 from nngkit.trust.policy import RIGHTS
-from nngkit.trust.refusals import code_of, missing_line
+from nngkit.trust.refusals import ADVICE, code_of, missing_line
 
 REFUSED: Final = b"\0NO\0"  # in place of a greeting, then a length (u16) and the reason
 _ALERTS: Final = (
@@ -37,15 +37,6 @@ _ALERTS: Final = (
     ("WRONG_VERSION_NUMBER", "plain", "does not speak TLS"),
     ("RECORD_LAYER", "plain", "does not speak TLS"),
 )
-_ADVICE: Final = {
-    "other-realm": "give a pass of its realm, or check the address",
-    "expired": "renew the pass, or set the clock that is wrong",
-    "not-yet": "set the clock that is wrong",
-    "revoked": "take it out of `revoked` in the policy, or issue a pass with another serial number",
-    "binding": "issue it a pass: nngkit trust pass NAME",
-    "plain": "have it listen at tls+tcp:// or wss:// with a pass",
-    "version": "its TLS is too old for a pass",
-}
 
 
 def examine(address: Address, pass_path: str, mine: str | None, timeout: float) -> Diagnosis:
@@ -66,7 +57,7 @@ def examine(address: Address, pass_path: str, mine: str | None, timeout: float) 
     if seen.tls is not None:
         findings.append(_no_handshake(seen.tls, trust, address, timeout))
     elif refused:
-        advice = missing_line(refused) or _ADVICE.get(code_of(refused))
+        advice = missing_line(refused) or ADVICE.get(code_of(refused))
         findings.append(problem(code_of(refused), f"it refuses {trust.name}: {refused}", advice))
     else:
         last = diagnose(seen, mine)
@@ -90,7 +81,7 @@ def _who(trust: Trust, shown: dict[str, Any]) -> Finding:
         name = trust.name_of(uris, str(shown.get("serialNumber", "")).lower())
     except AccessDenied as denied:
         code = code_of(str(denied))
-        return problem(code, f"{trust.name} does not let it in: {denied}", _ADVICE.get(code))
+        return problem(code, f"{trust.name} does not let it in: {denied}", ADVICE.get(code))
     until = utc(ssl.cert_time_to_seconds(shown["notAfter"]))
     return Finding(
         "ok", "who", f"{name} of {trust.realm} is there, until {until}, serial {shown['serialNumber'].lower()}"
@@ -109,11 +100,11 @@ def _no_handshake(trouble: TlsTrouble, trust: Trust, address: Address, timeout: 
             what += f": {passes.clocks(certificate)}" if certificate else ""
         elif trouble.verify not in UNKNOWN_AUTHORITY:
             code = "damaged"
-        return problem(code, what, _ADVICE.get(code))
+        return problem(code, what, ADVICE.get(code))
     own = passes.clocks(ssl.PEM_cert_to_DER_cert(trust.own.chain))
     for alert, code, text in _ALERTS:
         if alert in trouble.reason:
-            return problem(code, f"it {text.format(me=trust.name, ours=own)}", _ADVICE.get(code))
+            return problem(code, f"it {text.format(me=trust.name, ours=own)}", ADVICE.get(code))
     return problem("damaged", f"the TLS handshake fails: {trouble.text}", None)
 
 
@@ -128,7 +119,7 @@ def _rights(trust: Trust) -> Finding:
     ]
     said = f"by version {policy.version} of the policy"
     if policy.is_revoked(trust.name, trust.own.serial):
-        return problem("revoked", f"{trust.name} is revoked {said}", _ADVICE["revoked"])
+        return problem("revoked", f"{trust.name} is revoked {said}", ADVICE["revoked"])
     if not granted:
         return Finding("warning", "may", f"{trust.name} may do nothing {said}", "give it a role")
     return Finding("ok", "may", f"{trust.name} may {'; '.join(granted)} ({said})")

@@ -23,6 +23,7 @@ from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import TLS, Bus, Message, PeerEvent, Pipe
 from nngkit.protocols.own_host import count_addresses
 from nngkit.trust import Choice
+from nngkit.trust.standing import told
 
 log = logging.getLogger("nngkit.cluster")
 
@@ -153,7 +154,7 @@ class SocketTransport:
         if self._dialing.pop(socket, None) is not None:
             with suppress(Closed):
                 await socket.aclose()
-            self._sink.dial_failed(address, f"not connected in {self._dial_timeout:g} s")
+            self._sink.dial_failed(address, f"not connected in {self._dial_timeout:g} s{told([address])}")
 
     def _peer_changed(self, socket: _Links, event: PeerEvent) -> None:
         with suppress(trio.RunFinishedError):

@@ -57,6 +57,7 @@ from nngkit.redial import SilentPeers
 from nngkit.trust import Choice
 from nngkit.trust.guests import Guest, check_guest, is_for, signed
 from nngkit.trust.names import ANYONE
+from nngkit.trust.standing import told
 
 log = logging.getLogger("nngkit.documents")
 
@@ -95,6 +96,7 @@ class Exchange:
         self.round_trips = RoundTrips()
         self.counts = Counter[str]()
         self.denied: dict[str, AccessDenied] = {}  # by the address that refused to be joined
+        self._refusing: dict[tuple[EditStream, str], AccessDenied] = {}  # requests for a document, by present peer
         self.activity = trio.Event()  # set and replaced whenever something happened
         self._host = host
         self._rng = rng
@@ -283,6 +285,24 @@ class Exchange:
             self._dialed.add(address)
             self.bus.dial(address)
 
+    def shown(self, peer: EditStream) -> str:
+        """Return the name of a peer under a trust; its stream if that is not known."""
+        return (None if self._rights is None else self._rights.owner(peer.origin)) or str(peer)
+
+    def ask_anew(self, doc: str) -> None:
+        """Forget who refuses a document: it is asked for again."""
+        self._refusing = {each: why for each, why in self._refusing.items() if each[1] != doc}
+
+    def refusal_of(self, doc: str) -> AccessDenied | None:
+        """Return why a document is refused if all present peers that can be asked refuse it to this one."""
+        asked = [member.stream for member in self.members.present() if member.repair]
+        found = [self._refusing[peer, doc] for peer in asked if (peer, doc) in self._refusing]
+        return found[0] if found and len(found) == len(asked) else None
+
+    def refusals(self) -> str:
+        """Return what an error adds if addresses that are dialed or joined refuse this process, or it them."""
+        return told(self._dialed | self._joined)
+
     # ------------------------------------------------------------------ documents
 
     def add(self, copy: LocalCopy, client: int) -> None:
@@ -365,6 +385,7 @@ class Exchange:
 
     def _forget(self, member: Member) -> None:
         self._repair_client.remove_peer(member.stream)
+        self._refusing = {each: why for each, why in self._refusing.items() if each[0] != member.stream}
         self.round_trips.forget(member.stream)
         for name, copy in self._copies.items():
             copy.replica.left(member.stream)
@@ -395,7 +416,8 @@ class Exchange:
         if askable:
             self._repair_client.add_peer(member.stream, member.repair)
         for copy in self._copies.values():
-            self._meet(copy, member, askable)
+            if self._meet(copy, member, askable) and copy.replica.catches_up:
+                self.wake(copy.name)  # a peer whose heartbeats do not name the document is asked too
         refused = {
             one.doc: RefusedEdit(EditStream(one.origin, one.epoch), one.seq, shown(one.why))
             for one in reversed(heartbeat.about.refused)
@@ -601,12 +623,18 @@ class Exchange:
             copy.unknown_document(question, trio.current_time())
         except NngkitError as error:
             self.counts["failed"] += 1
+            peer, why = str(question.peer), str(error)
+            if isinstance(error, AccessDenied):
+                why = why.removeprefix(f"{peer}: ")
+                peer = self.shown(question.peer)
+                self._refusing[question.peer, copy.name] = AccessDenied(f"{peer} refuses {copy.name}: {why}")
             if isinstance(error, BadMessage | TooLarge | AccessDenied):
-                self._host.record_refusal(str(question.peer), "answer", str(error))
+                self._host.record_refusal(peer, "answer", why)
             else:
                 log.debug("no answer from %s: %s", question.peer, error)
             copy.failed(question, trio.current_time())
         else:
+            self._refusing.pop((question.peer, copy.name), None)
             denied = self._denied(copy, question, reply)
             for updates, why in denied:
                 self._refused(str(question.peer), why.partition(":")[0], why)

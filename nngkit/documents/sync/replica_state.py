@@ -289,6 +289,11 @@ class ReplicaState:
         self._catching.append(now)
         return now
 
+    @property
+    def catches_up(self) -> bool:
+        """True between `catch_up` and its end."""
+        return bool(self._catching)
+
     def catch_up_ended(self, since: float) -> None:
         """End a `catch_up`."""
         self._catching.remove(since)

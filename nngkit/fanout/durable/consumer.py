@@ -41,6 +41,7 @@ from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS, Req
 from nngkit.redial import SilentServer
 from nngkit.trust import Choice, Trust, chosen
+from nngkit.trust.standing import told
 
 log: Final = logging.getLogger("nngkit.fanout")
 
@@ -338,7 +339,8 @@ class Consumer(UnderTrio):
             except (Lost, TimedOut) as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
                 if deadline is not None and trio.current_time() + pause >= deadline:
-                    raise TimedOut(f"consumer {self.name}: no reply from the server in {limit} s", limit) from error
+                    late = f"consumer {self.name}: no reply from the server in {limit} s{told(self._req.dialed)}"
+                    raise TimedOut(late, limit) from error
             self._stats = replace(self._stats, retries=self._stats.retries + 1)
             await trio.sleep(pause)
         raise AssertionError("unreachable")

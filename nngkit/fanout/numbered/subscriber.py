@@ -60,6 +60,7 @@ from nngkit.protocols import TLS, Pattern, Req, Sub, Topics
 from nngkit.redial import SilentPeers, SilentServer
 from nngkit.trust import Choice, Trust, chosen
 from nngkit.trust.rights import own_id
+from nngkit.trust.standing import told
 
 log = logging.getLogger("nngkit.fanout")
 
@@ -239,7 +240,7 @@ class Subscriber(UnderTrio):
                 await self._wake.wait()
                 if (event := self._next()) is not None:
                     return event
-        raise TimedOut(f"{self!r}: no event in {timeout} s", timeout)
+        raise TimedOut(f"{self!r}: no event in {timeout} s{self._refused()}", timeout)
 
     def _next(self) -> Unread | Synchronized | None:
         """Return the next event, None if there is none. Raises SlowSubscriber, Closed, the error of a task."""
@@ -311,8 +312,11 @@ class Subscriber(UnderTrio):
             if not self._open:
                 raise self._background.ended("the subscriber is closed")
             if trio.current_time() >= deadline:
-                raise TimedOut(f"{found} of {n} publishers are connected after {timeout} s", timeout)
+                raise TimedOut(f"{found} of {n} publishers are connected after {timeout} s{self._refused()}", timeout)
             await trio.sleep(0.005)
+
+    def _refused(self) -> str:
+        return told(url for sub in self._subs for url in sub.dialed)
 
     def __repr__(self) -> str:
         return f"<Subscriber {self.id}>"
