@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli import options
 from nngkit.cli.streams import notify
@@ -230,6 +232,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         handshake_timeout=5.0,
         idle_timeout=5.0,
     ) as rep:
+        signal.signal(signal.SIGTERM, _end)
         out(f"issuer at {rep.address}")
         sys.stdout.flush()
         notify.ready(f"issuer at {rep.address}")
@@ -260,6 +263,12 @@ def _serve(arguments: argparse.Namespace) -> int:
                     if pipe.id in held:
                         held[pipe.id][1].reply(NOTHING)
                     held[pipe.id] = until, request
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """End at a signal: the first process of a container is not ended by one that it does not handle."""
+    notify.stopping()
+    raise SystemExit(128 + number)
 
 
 def _may(arguments: argparse.Namespace, policy: Policy) -> int:
