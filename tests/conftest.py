@@ -255,6 +255,8 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     else:
         del report.wasxfail  # otherwise the summary counts it as an xfail
+    if "no machine booted: " in reason:  # forbidden by the kernel or a sandbox: no package mends that; -rs prints why
+        return
     report.outcome = "failed"
     report.longrepr = f"not run, and NNGKIT_CI=1 allows no skips: {reason or 'no reason given'}"
 
