@@ -277,6 +277,14 @@ def nothing_left_running() -> Generator[None]:
     assert not left, f"left running: {', '.join(left)}"
 
 
+@pytest.fixture(autouse=True)
+def nothing_refused() -> None:
+    """Forget the refusals of earlier tests in this process, which errors of commands would name."""
+    if (standing := sys.modules.get("nngkit.trust.standing")) is not None:
+        for refusal in standing.standing():
+            standing.forget(refusal.address)
+
+
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
     """Return True for threads that outlive a test on purpose.
 
