@@ -108,6 +108,7 @@ def expressions() -> list[str]:
     return [each.replace("$__rate_interval", "1m").replace("$job", "nngkit") for each in found]
 
 
+@pytest.mark.slow
 @promtools
 def test_each_alert_fires_and_stays_quiet() -> None:
     rules = PROMETHEUS / "nngkit.rules.yml"

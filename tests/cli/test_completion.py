@@ -140,6 +140,7 @@ def test_a_begun_line_is_completed(shell: str, line: str, offered: set[str], tmp
     assert BY[shell](line, tmp_path) == offered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", INSTALLED[1:])
 def test_files_are_offered_for_file_options(shell: str, tmp_path: Path) -> None:
     (tmp_path / "certificate.pem").touch()

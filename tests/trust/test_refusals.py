@@ -66,6 +66,7 @@ def test_a_refused_stranger_hears_the_alert_of_tls_and_no_more(farm: OneRealm, s
     assert "render" not in str(late.value)
 
 
+@pytest.mark.slow
 async def test_errors_of_rooms_have_the_refusals_of_their_addresses(farm: OneRealm, strangers: OneRealm) -> None:
     trust = strangers.trust("desk.ada")
     with Rep(listen=ANY, trust=farm.trust("hub")) as rep:

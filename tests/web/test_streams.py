@@ -92,6 +92,7 @@ def test_a_fork_reads_what_its_source_had_and_then_its_own(steps: list[tuple[int
 # ---- streams of its own ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_streams_are_the_same_after_a_restart(tmp_path: Path) -> None:
     numbered = {**TEXT, "Producer_Id": "p", "Producer_Epoch": "0", "Producer_Seq": "0"}
     async with served(gateway(streams=tmp_path / "own")) as home:
