@@ -71,7 +71,8 @@ def assert_holds(url: str, described: dict[str, Any]) -> None:
         if "application/json" in content:
             status, found = fetch(url.rstrip("/") + path)
             assert status == 200, (path, found)
-            jsonschema.validate(json.loads(found), content["application/json"]["schema"])
+            schema = {**content["application/json"]["schema"], "components": described["components"]}
+            jsonschema.validate(json.loads(found), schema)
 
 
 DISCOVERD = ("discoverd", "--listen", ANY, "--query", ANY, "--deadline", "0.1", "--interval", "0.1", "--no-history")
