@@ -94,7 +94,8 @@ def test_it_says_why_the_listener_refuses_and_which_line_is_missing(realm: OneRe
         assert found["exit"] == 1
         other = tmp_path / "other.pass"
         passes.write(other, Realm.new("farm").issue("desk.ada"))
-        assert doctor(pull.address, other)["other-realm"][1] == "both need a pass of the same realm, or the address is wrong"
+        helps = doctor(pull.address, other)["other-realm"][1]
+        assert helps == "both need a pass of the same realm, or the address is wrong"
         realm.folder.revoke("desk.ada")
         hub.refresh(now=True)
         assert doctor(pull.address, realm.file("desk.ada"))["revoked"][0].startswith("desk.ada is revoked by version 2")
