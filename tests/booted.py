@@ -30,6 +30,7 @@ from tests.cli.commands import ROOT
 
 LIMIT: Final = 60.0
 """Seconds for booting, and for a command."""
+FORBIDDEN: Final = ("Operation not permitted", "Permission denied", "permission denied", "Read-only file system")
 _JOURNAL: Final = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
 _TARGETS: Final = {
     "sysinit": f"Wants={_JOURNAL[0]}",
@@ -39,7 +40,10 @@ _TARGETS: Final = {
 
 
 class Booted:
-    """The machine. `folder` is an empty folder for what is needed to boot it."""
+    """The machine. `folder` is an empty folder for what is needed to boot it.
+
+    Entering it raises PermissionError where the kernel or a sandbox forbids it, RuntimeError if it fails otherwise.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,7 +54,10 @@ class Booted:
         files, copy, told = (self._folder / name for name in ("files", "copy", "told"))
         _stage(files)
         copy.mkdir()
-        self._cgroup.mkdir()
+        try:
+            self._cgroup.mkdir()
+        except OSError as error:
+            raise PermissionError(f"no machine booted: {error}") from error
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified, open(self._folder / "log", "wb") as log:
                 notified.bind(str(told))
@@ -80,7 +87,9 @@ class Booted:
             with contextlib.suppress(TimeoutError):
                 heard = notified.recv(4096)
             if self._process.poll() is not None or monotonic() > limit:
-                raise RuntimeError(f"no machine booted: {(self._folder / 'log').read_text()}")
+                told = (self._folder / "log").read_text()
+                forbidden = any(each in told for each in FORBIDDEN)
+                raise (PermissionError if forbidden else RuntimeError)(f"no machine booted: {told}")
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
@@ -110,7 +119,7 @@ def _cgroups() -> Path:
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":
             return Path(place)
-    raise RuntimeError("no cgroups of version 2 are mounted")
+    raise PermissionError("no machine booted: no cgroups of version 2 are mounted")
 
 
 def _stage(files: Path) -> None:

@@ -3,13 +3,13 @@
 ::
 
     pure     provider  messages  queries  watch  domains      values, and their encoding
-             questions  question_messages  question_round     questions to services: values, encoding, state of one
-             registry (liveness, round_evaluation,            state of the services that one daemon sees
-             provider_table)
+             questions/ (values, messages, round)             questions to services: values, encoding, state of one
+             registry/ (registry, table, liveness,            state of the services that one daemon sees;
+             evaluation, merged_view, resolution)             services merged from several daemons
              lanes                                            choice of a provider
-             merged_view  resolution                          services merged from several daemons
              settings                                         settings from environment variables
     shells   service_discovery (survey_runner)                runs surveys, and resolves names
+             questions/ (asking, answering, tracing)          asks, answers, and spans of both
              service                                          answers surveys for one provider
              daemon                                           surveys periodically, answers callers
              history                                          keeps the changes in a file
