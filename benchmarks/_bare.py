@@ -2,6 +2,9 @@
 
 Many requests of an event loop in three steps: bytes that are echoed in order, without framing (`Pending`); REQ of SP
 by hand, before nngkit's Rep, with frames and ids (`Framed`); and the least that keeps what a Req promises (`Promised`).
+
+Messages one way are length and body: a blocking sender, whose send buffer on a Unix socket is as large as nngkit's, and
+a receiver that leaves the waiting for all of a body to the system.
 """
 
 from __future__ import annotations
@@ -21,24 +24,52 @@ import trio
 from _hostile import attack
 
 from _child import report
-from _numbered import ask_all, ask_in_flight, ask_in_flight_asyncio
+from _numbered import ask_all, ask_in_flight, ask_in_flight_asyncio, receive_all, send_all
 
 MOST = 1 << 16
 HELLO = b"\0SP\0\0\x30\0\0"  # of REQ, as long as the peer's
 TIMEOUT = 60.0  # seconds of a request
+ROOM = 1 << 20  # bytes of a Unix socket's send buffer
 _length = struct.Struct(">Q").unpack_from
 
 
-def reply(task: dict[str, Any]) -> None:
+def _accept(task: dict[str, Any]) -> socket.socket:
     tcp = task["transport"] == "tcp"
     at: Any = ("127.0.0.1", 0) if tcp else task["url"].partition("://")[2]
     with socket.create_server(at, family=socket.AF_INET if tcp else socket.AF_UNIX) as server:
         report(url=f"tcp://127.0.0.1:{server.getsockname()[1]}" if tcp else task["url"])
         sock, _ = server.accept()
-        if tcp:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-        while request := sock.recv(MOST):
-            sock.sendall(request)
+    if tcp:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+    return sock
+
+
+def reply(task: dict[str, Any]) -> None:
+    sock = _accept(task)
+    while request := sock.recv(MOST):
+        sock.sendall(request)
+
+
+def pull(task: dict[str, Any]) -> None:
+    sock = _accept(task) if task["listens"] else _connect(task)
+
+    def receive() -> bytes:
+        (size,) = _length(sock.recv(8, socket.MSG_WAITALL))
+        return sock.recv(size, socket.MSG_WAITALL)
+
+    receive_all(receive, task)
+
+
+def push(task: dict[str, Any]) -> None:
+    sock = _accept(task) if task["listens"] else _connect(task)
+    if task["transport"] == "ipc":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+
+    def send(body: bytes) -> None:
+        sock.sendall(len(body).to_bytes(8, "big"), socket.MSG_MORE)
+        sock.sendall(body)
+
+    send_all(send, task)
 
 
 def reply_attacked(task: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ OTHERS = {
     "pyzmq": ("_zmq:pull", "_zmq:push"),
     "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
     "C, 64 posted": ("_floor:ring", "_floor:push"),
+    "Python's sockets": ("_bare:pull", "_bare:push"),
 }
 TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
 SHARED = ("Zenoh, shared memory", *TCP["Zenoh"])  # Zenoh's default on one machine: no TCP

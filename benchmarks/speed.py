@@ -111,6 +111,7 @@ def sized(transport: str, size: int, least: float, aim: float) -> Group:
         large.group(transport, size),
         Promise(f"{name}, of pyzmq, which copies", "nngkit", "pyzmq", least, aim),
         Promise(f"{name}, of python-nng", "nngkit", "python-nng"),
+        Promise(f"{name}, of Python's sockets", "nngkit", "Python's sockets"),
         name=name,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import platform
 import select
 import signal
 import threading
@@ -20,7 +21,7 @@ from nngkit.testing import Background, Wire
 from tests.protocols.alarms import alarms_raise
 from tests.protocols.raw_peer import PAIR0, RawPeer
 from tests.protocols.soaking import forget_peak, peak, resident
-from tests.protocols.wires import WAIT
+from tests.protocols.wires import WAIT, said
 
 MIB = 1 << 20
 
@@ -183,3 +184,31 @@ def test_a_unix_socket_takes_a_large_message_that_its_default_buffer_does_not(so
         pair.send(patterned(1, 300 << 10), timeout=WAIT)
         assert pair.drain(timeout=WAIT)
         assert peer.recv() == patterned(1, 300 << 10)
+
+
+PAGES = """
+import resource, sys, threading
+from nngkit.protocols import Pull, Push
+
+def send(push):
+    for _ in range(300):
+        push.send(body, timeout=20)
+
+body = b"x" * (1 << 20)
+with Pull(listen="ipc://" + sys.argv[1]) as pull, Push(dial=pull.address) as push:
+    sending = threading.Thread(target=send, args=(push,))
+    sending.start()
+    for _ in range(100):
+        pull.recv(timeout=20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(200):
+        pull.recv(timeout=20)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 200)
+    sending.join(20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
+def test_the_memory_of_large_messages_is_used_again(tmp_path: Path) -> None:
+    """In a process of its own: one that has freed a larger block keeps more anyway."""
+    assert float(said(PAGES, str(tmp_path / "s"))) < 8  # page faults a message, of its 256 pages
