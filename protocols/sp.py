@@ -105,8 +105,8 @@ LARGE: Final = 16 * 1024  # bytes from which a body is received in place: below,
 # bytes that must arrive before memory for a larger body is taken: a length alone must not cost that much
 IN_PLACE: Final = 16 * MIB
 PIECES: Final = 1024  # chunks of a message after which they are joined: a Python object costs 33 bytes and a pointer
-# bytes of a block from which glibc learns to keep the memory of bodies: it may keep twice as much
-MOST_KEPT: Final = 16 * MIB
+KEPT: Final = MIB // 2  # bytes of a body whose memory is kept from the beginning: up to 2 MiB in all
+MOST_KEPT: Final = 16 * MIB  # bytes of the largest block for it: up to 32 MiB in all
 APART: Final = 32 * 1024  # bytes from which a body is a buffer of its own in a write, and is not copied
 RUN: Final = 32  # frames of equal length taken in one step; more is no faster, and fewer fit into small queues
 BLOCK: Final = 64  # messages taken singly before the next try for a run, which costs as much as four
@@ -126,28 +126,28 @@ _WORD = struct.Struct(">I")
 _blank: Any = pythonapi.PyBytes_FromStringAndSize  # returns bytes of a given size with undefined content
 _blank.restype, _blank.argtypes = py_object, (c_char_p, c_ssize_t)
 _BODY: Final = bytes.__basicsize__ - 1  # offset of the content in a bytes object
-_kept = 0  # bytes up to which the memory of bodies is kept
+_kept = 0  # bytes of a body up to which memory is kept
+
+
+def _keep(size: int) -> None:
+    """Let memory of received bytes stay in the process, for bodies of up to ``size`` bytes: the next ones get it.
+
+    glibc gives freed memory at the end of its heap back to the system, from 128 KiB on, so a third of the CPU that
+    1 KiB or 1 MiB took was page faults. How much it keeps, it learns from the largest block that was mapped and freed
+    (M_MMAP_THRESHOLD in mallopt(3)): twice that. No page of the block here is touched.
+    """
+    global _kept
+    _kept = size
+    _blank(None, min(2 * size, MOST_KEPT))
+
+
+_keep(KEPT)
 
 
 def blank_bytes(size: int) -> tuple[bytes, int]:
     """Return a bytes object of ``size`` with undefined content, and the address to fill before it is shared."""
     body: bytes = _blank(None, size)
     return body, id(body) + _BODY
-
-
-def _body_of(size: int) -> bytes:
-    """Return a body to fill, whose memory the next one gets.
-
-    glibc gives freed memory at the end of its heap back to the system, and page faults were a third of the CPU that a
-    body of 1 MiB took. How much it keeps, it learns from the largest block that was mapped and freed (M_MMAP_THRESHOLD
-    in mallopt(3)): here one for eight bodies in flight, of which no page is touched.
-    """
-    global _kept
-    if size > _kept:
-        _kept = 2 * size
-        _blank(None, min(4 * size, MOST_KEPT))
-    body: bytes = _blank(None, size)
-    return body
 
 
 def hello(protocol: int) -> bytes:
@@ -418,7 +418,9 @@ class Machine:
             elif self._in_place and size > IN_PLACE and end - pos < IN_PLACE:
                 need = IN_PLACE  # so much must have arrived before memory is taken for all of it
             elif self._in_place and size >= LARGE:
-                body, filled = _body_of(size), end - start
+                if size > _kept:
+                    _keep(2 * size)
+                body, filled = _blank(None, size), end - start
                 memmove(id(body) + _BODY, data[start:], filled)
                 pos = end
             else:
