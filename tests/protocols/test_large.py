@@ -194,12 +194,12 @@ path, size = sys.argv[1], int(sys.argv[2])
 in_one = (1 << 20) // size
 
 def send(push):
-    for _ in range(152):
+    for _ in range(150):
         push.send_many([body] * in_one, timeout=20)
 
 def receive(pull, count):
     while count > 0:
-        count -= len(pull.recv_many(in_one, timeout=20))
+        count -= len(pull.recv_many(min(in_one, count), timeout=20))
 
 body = b"x" * size
 with Pull(listen="ipc://" + path) as pull, Push(dial=pull.address) as push:
