@@ -42,6 +42,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from nngkit.errors import AccessDenied, BadMessage, TooLarge
+from nngkit.trust.refusals import ALERT, spoken
 
 __all__ = [
     "BUS",
@@ -349,6 +350,8 @@ class Machine:
             self.count += 1
             most -= 1
         if self._have < self._need:
+            if not self.open:
+                self._check_alert()
             return
         data, pos = self._data, self._pos
         if self._parts:
@@ -454,11 +457,18 @@ class Machine:
         """
         raise NotImplementedError
 
+    def _check_alert(self) -> None:
+        """Look whether TLS has answered our hello: its alert is shorter than a hello, and nothing follows."""
+        first = b"".join((self._data[self._pos :], *self._parts))
+        if first.startswith(ALERT):
+            raise BadMessage("hello", f"the peer speaks {spoken(first)}")
+
     def _check_hello(self, data: bytes) -> None:
         if data[:4] == REFUSED:
             raise AccessDenied(data[6 : 6 + int.from_bytes(data[4:6], "big")].decode(errors="replace"))
         if data[:4] != b"\0SP\0" or data[6:8] != b"\0\0":
-            raise BadMessage("hello", f"{data[:8].hex(' ')} is not an SP hello")
+            what = spoken(data)
+            raise BadMessage("hello", f"the peer speaks {what}" if what else f"{data[:8].hex(' ')} is not an SP hello")
         protocol = int.from_bytes(data[4:6], "big")
         if protocol != self._peer:
             theirs = NAMES.get(protocol, f"protocol {protocol}")

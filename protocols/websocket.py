@@ -35,7 +35,6 @@ from wsproto.connection import ConnectionType
 from nngkit.errors import AccessDenied, BadMessage
 from nngkit.protocols._wire.ws_frames import MASKED
 from nngkit.protocols._wire.ws_handshake import (
-    ALERT,
     ANY_HOST,
     Refusal,
     Request,
@@ -48,6 +47,7 @@ from nngkit.protocols._wire.ws_handshake import (
 )
 from nngkit.protocols._wire.ws_machine import Machine, Mask
 from nngkit.protocols.sp import APART, HEADROOM
+from nngkit.trust.refusals import spoken
 
 __all__ = ["ClientMachine", "Machine", "Request", "ServerMachine"]
 
@@ -76,7 +76,7 @@ class ServerMachine(Machine):
     def _handshake(self) -> bool:
         try:
             if self._parts and self._parts[0][0] <= 0x20:  # SP or TLS, which have no end of line to wait for
-                raise Refusal(400, "not HTTP")
+                raise _other(self._parts[0])
             split = self._split_head()
             if split is None:
                 return False
@@ -155,7 +155,7 @@ class ClientMachine(Machine):
         try:
             start = bytes(self._parts[0][:7]) if self._parts else b""
             if not b"HTTP/1.".startswith(start):
-                raise Refusal(400, "the listener speaks TLS" if start[:2] == ALERT else "not HTTP")
+                raise _other(start)
             split = self._split_head()
             if split is None:
                 return False
@@ -179,3 +179,9 @@ class ClientMachine(Machine):
         self._more = have > 0
         self.open = True
         return True
+
+
+def _other(first: bytes | bytearray) -> Refusal:
+    """Return the refusal of a peer that does not speak HTTP."""
+    what = spoken(bytes(first[:8]))
+    return Refusal(400, f"the peer speaks {what}" if what else "not HTTP")

@@ -43,7 +43,7 @@ class Refusal:
         first, second = (self.address, me) if self.theirs else (me, self.address)
         code = code_of(self.reason)
         named = self.reason if self.reason.startswith(f"{code}: ") else f"{code}: {self.reason}"
-        helps = advice(self.reason, shown=bool(self.me), theirs=self.theirs)
+        helps = advice(self.reason, self.address, shown=bool(self.me), theirs=self.theirs)
         return f"{first} refuses {second}: {named}{f': {helps}' if helps else ''}"
 
 

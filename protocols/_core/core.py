@@ -392,6 +392,8 @@ class Core:
             if hasattr(fault, "peer"):
                 fault.peer = where
             self.guard.cut(where, str(fault))
+            if not joined and connection.dialer is None:
+                self.guard.not_understood(connection.url, where, str(fault))
             self.inbox.count_fault(fault)
         if self.outbox.lanes is not None:
             self.outbox.resume_waiting()  # peers of the next lane

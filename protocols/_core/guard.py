@@ -14,17 +14,21 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from nngkit.log_lines import LogLines
 from nngkit.protocols._core.connection import SHAKING, Connection
 from nngkit.protocols._core.inbox import Inbox
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.state import State
 from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.trust.refusals import listened
 from nngkit.trust.trust import PERIOD
 
 log = logging.getLogger("nngkit.protocols")
 
 CUTS: Final = 64  # cuts kept
 STRANGER: Final = 0.5  # of the time for a handshake, for peers of other hosts that connect to us
+
+_lines = LogLines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,12 @@ class Guard:
         self.cut_ever += 1
         self.cuts.append(Cut(where, why, time.monotonic()))
         log.info("%s: cut: %s", where, why)
+
+    def not_understood(self, bound: str, where: str, why: str) -> None:
+        """Log that a peer speaks something else than the listener at ``bound``, if that is why its handshake failed."""
+        text = listened(why, bound, where.partition("://")[2])
+        if text and (line := _lines.add(text, time.monotonic(), f"{bound} {why}")) is not None:
+            log.warning("%s", line)
 
     # ------------------------------------------------------------------ numbers of connections, under the lock
 

@@ -18,8 +18,13 @@ import ssl
 from typing import Any, Final, NamedTuple
 
 from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError
+from nngkit.trust.refusals import ALERT, spoken
 
 RECORD: Final = 16 * 1024  # bytes of plaintext in one record at most
+FIRST: Final = 8  # bytes of a peer that are kept until the handshake is complete
+# What a listener says to a peer that does not speak TLS, as OpenSSL says nothing: a fatal alert, protocol_version
+NO_TLS: Final = ALERT + b"\x03\0\2\2\x46"
+PLAIN: Final = ("SP", "HTTP")
 
 _ALERTS: Final = {  # of the peer, about our certificate
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires one",
@@ -52,15 +57,17 @@ class Certificate(NamedTuple):
 class Layer:
     """TLS of one connection.
 
-    ``open``: the handshake is complete. ``guests``: the listener asks for no certificate. ``fed``: number of
-    receptions. ``parts``: plaintext that the machine does not have yet; ``whole``: bytes that the last reception
-    brought, still in the buffer of receptions, as they may be one whole message.
+    ``open``: the handshake is complete; ``first``: what the peer sent first in it. ``guests``: the listener asks for no
+    certificate. ``fed``: number of receptions. ``parts``: plaintext that the machine does not have yet; ``whole``:
+    bytes that the last reception brought, still in the buffer of receptions, as they may be one whole message.
     ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were.
     """
 
     __slots__ = (
+        "_server",
         "_tls",
         "fed",
+        "first",
         "guests",
         "incoming",
         "length",
@@ -81,12 +88,14 @@ class Layer:
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, name: str | None, guests: bool = False) -> None:
         self.guests = guests
+        self._server = server
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server, server_hostname=name)
         plain: Any = self._tls._sslobj  # type: ignore[attr-defined]
         self.read, self.write, self.pending = plain.read, plain.write, plain.pending
         self.open = False
         self.fed = 0
+        self.first = b""
         self.parts: list[bytes] = []
         self.whole: int | None = None
         self.taking = False  # a read was begun, and its result is not noted
@@ -109,8 +118,10 @@ class Layer:
 
     def feed(self, data: Any) -> None:
         """Add received bytes."""
+        first = self.first if self.open else (self.first + bytes(data[:FIRST]))[:FIRST]
         for _ in map(self.incoming.write, (data,)):
             # no calls from here: see the module docstring
+            self.first = first
             self.fed += 1
             self.whole = None
 
@@ -121,7 +132,7 @@ class Layer:
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError as error:
-            raise trouble(error, shaking=True) from None
+            raise trouble(error, shaking=True, first=self.first) from None
         self.open = True
 
     def end(self, last: bytes) -> None:
@@ -134,6 +145,8 @@ class Layer:
         except ssl.SSLError:
             pass  # the peer has not closed yet, or the stream is damaged
         self.staged = self.outgoing.read()
+        if not self.staged and not self.open and self._server and spoken(self.first) in PLAIN:
+            self.staged = NO_TLS
         self.length = len(self.staged)
         self.sent = 0
 
@@ -149,8 +162,8 @@ class Layer:
         return Certificate(True, common[0] if common else None, of["DNS"], of["URI"], of["IP Address"], *life)
 
 
-def trouble(error: ssl.SSLError, *, shaking: bool) -> NngkitError:
-    """Return the error that an error of OpenSSL means."""
+def trouble(error: ssl.SSLError, *, shaking: bool, first: bytes = b"") -> NngkitError:
+    """Return the error that an error of OpenSSL means; ``first``: bytes that the peer has sent in its handshake."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AccessDenied(f"certificate refused: {error.verify_message.rstrip('.')}")
@@ -161,6 +174,8 @@ def trouble(error: ssl.SSLError, *, shaking: bool) -> NngkitError:
     if reason in _VERSIONS:
         return Broken("TLS handshake failed: no common version; the default is 1.3, TLS(tls12=True) admits 1.2")
     if shaking and reason in _NO_TLS:
-        return Broken("TLS handshake failed: the peer does not speak TLS")
+        what = spoken(first)
+        said = f"speaks {what} without TLS" if what in PLAIN else "does not speak TLS"
+        return Broken(f"TLS handshake failed: the peer {said}")
     said = reason.lower().replace("_", " ") or str(error)
     return Broken(f"TLS handshake failed: {said}") if shaking else BadMessage("tls", said)

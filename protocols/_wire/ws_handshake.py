@@ -25,7 +25,6 @@ from nngkit.errors import AccessDenied, ConfigError
 
 NAMELESS: Final = b"GET  HTTP/1.1\r\n"  # NNG's request for an address without a path
 ANY_HOST: Final = frozenset(("", "*", "0.0.0.0", "::"))  # a listener on one of these accepts every host
-ALERT: Final = b"\x15\x03"  # how TLS ends what is no handshake of TLS
 WHY: Final = "Nngkit-Refused"  # field of a response that tells a member why it is refused
 MOST_WHY: Final = 500  # bytes of its text
 MOST_HEAD: Final = 16 * 1024  # bytes of a request or response; browsers send under 8 KiB, cookies included

@@ -83,6 +83,17 @@ def test_a_wrong_hello_is_refused_once_it_is_complete(at: int, bit: int) -> None
         assert (out, machine.open, machine.count) == ([], False, 0)
 
 
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_an_alert_of_tls_which_is_shorter_than_a_hello_is_refused_at_once(cut: int) -> None:
+    alert = b"\x15\x03\x03\0\2\2\x46"
+    machine = Machine(PULL)
+    machine.feed(alert[:1])
+    machine.take([])
+    machine.feed(alert[1 : 1 + cut])
+    with pytest.raises(BadMessage, match="bad hello: the peer speaks TLS"):
+        machine.take([])
+
+
 def test_an_unknown_protocol_is_refused_by_its_number() -> None:
     machine = Machine(REQ)
     machine.feed(hello(4711))

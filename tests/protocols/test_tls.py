@@ -56,7 +56,7 @@ UNKNOWN = "certificate refused: unable to get local issuer certificate"
 UNTRUSTED = "certificate refused by the peer: it does not know the authority of ours"
 MISNAMED = "certificate refused by the peer: ours is not valid, or not for the name it expects"
 UNTIMELY = "certificate refused by the peer: ours is out of its time"
-NO_TLS = "TLS handshake failed: the peer does not speak TLS"
+NO_TLS = "TLS handshake failed: the peer speaks {} without TLS"
 
 
 def has_cut(ours: Pull | Push, times: int) -> bool:
@@ -227,14 +227,14 @@ def test_admit_decides_by_identity(transport: str, identity: Identity) -> None:
         assert (pull.stats.joined, pull.stats.received) == (1, 1)
 
 
-@pytest.mark.parametrize(("listens", "dials"), [("tls+tcp", "tcp"), ("wss", "ws")])
-def test_a_client_without_tls_is_refused(listens: str, dials: str, identity: Identity) -> None:
+@pytest.mark.parametrize(("listens", "dials", "speaks"), [("tls+tcp", "tcp", "SP"), ("wss", "ws", "HTTP")])
+def test_a_client_without_tls_is_refused(listens: str, dials: str, speaks: str, identity: Identity) -> None:
     with (
         Pull(listen=ADDRESSES[listens], tls=identity("server", ca=None)) as pull,
         Push(dial=pull.address.replace(listens, dials), reconnect=0.02) as push,
     ):
         eventually(lambda: pull.stats.cut >= 3)
-        assert {one.reason for one in pull.cuts} == {NO_TLS}
+        assert {one.reason for one in pull.cuts} == {NO_TLS.format(speaks)}
         assert (push.stats.joined, pull.stats.joined) == (0, 0)
 
 

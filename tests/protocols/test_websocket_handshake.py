@@ -115,8 +115,8 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "a body": (request_of(Content_Length="5"), 400, "body"),
     "a line that is none": (b"GET\r\n\r\n", 400, "illegal request line"),
     "an empty line": (b"\r\n\r\n", 400, "not HTTP"),
-    "a hello of SP": (b"\0SP\0\0\x50\0\0", 400, "not HTTP"),
-    "a hello of TLS": (b"\x16\x03\x01", 400, "not HTTP"),
+    "a hello of SP": (b"\0SP\0\0\x50\0\0", 400, "not HTTP|the peer speaks SP"),  # cut into bytes, or whole
+    "a hello of TLS": (b"\x16\x03\x01", 400, "not HTTP|the peer speaks TLS"),
     "a head without an end": (request_of()[:-2] + b"X: " + bytes([65]) * 16384, 431, "16384 bytes"),
     "a large head": (request_of(X="x" * 16384), 431, "16384 bytes"),
 }
@@ -188,7 +188,7 @@ def test_a_client_is_open_when_its_request_was_accepted(size: int) -> None:
         (answer_of(Sec_WebSocket_Extensions="permessage-deflate"), "extension"),
         (b"HTTP/1.1 nonsense\r\n\r\n", "illegal status line"),
         (b"HTTP/1.", "never complete"),
-        (b"\0SP\0\0\x50\0\0", "not HTTP"),
+        (b"\0SP\0\0\x50\0\0", "not HTTP|the peer speaks SP"),
         (b"SSH-2.0-", "not HTTP"),
         (answer_of(X="x" * 16384), "16384 bytes"),
     ],

@@ -20,7 +20,7 @@ from nngkit.trust import passes
 from nngkit.trust.realm import Realm, new_key, pem
 
 HELLO: Final = b"\0SP\0\0\x51\0\0"  # of a PULL; what a peer is comes before what it says
-ALERT: Final = 2 * b"\x15\x03\x03\0\2\2\x46"  # of TLS, fatal, twice: longer than a hello
+ALERT: Final = b"\x15\x03\x03\0\2\2\x46"  # of TLS, fatal: protocol_version
 DAY: Final = timedelta(days=1)
 
 

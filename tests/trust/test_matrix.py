@@ -131,8 +131,8 @@ NO_RIGHT: Final = r"right: desk\.eve may not .*", "closed"
 TWO_URIS: Final = "binding: the certificate has 2 URIs.*", "closed"
 NO_URI: Final = "binding: the certificate has no URIs.*", "closed"
 NO_VERSION: Final = "TLS handshake failed: no common version.*"
-NO_TLS: Final = "TLS handshake failed: the peer does not speak TLS", "closed"
-NO_HELLO: Final = "bad hello: .* is not an SP hello"
+NO_TLS: Final = "TLS handshake failed: the peer speaks SP without TLS", "closed"
+NO_HELLO: Final = "bad hello: the peer speaks TLS"
 VERSIONS: Final = (NO_VERSION, "TLSV1_ALERT_PROTOCOL_VERSION"), (NO_VERSION, "UNSUPPORTED_PROTOCOL")
 
 CASES: Final[dict[str, Case]] = {
@@ -323,9 +323,11 @@ def check(this: Case, heard: Heard, caplog: pytest.LogCaptureFixture, way: str, 
     for data in heard.data:
         if plain:  # the hello says what the room is, and is sent at once where there is no TLS
             assert data == b"" or (data[:4], len(data)) == (HELLO[:4], 8)
-        elif this.peer is speaks_plainly and way == "listens":
+        elif this.peer is speaks_plainly and way == "dials":
+            assert data == ALERT
+        elif this.peer is speaks_plainly:
             assert data[:3] == b"\x16\x03\x01"  # of TLS: the first word of a handshake
-        elif way == "dials" and there == "closed" and this.peer is not speaks_plainly:
+        elif way == "dials" and there == "closed":
             assert data in {refusal(reason) for reason in reasons}
         else:
             assert data == b""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trio
@@ -18,9 +21,11 @@ from nngkit.discovery import DaemonClient
 from nngkit.documents import DocumentPeer
 from nngkit.errors import AccessDenied, EditRefused, NngkitError, TimedOut, Unreachable
 from nngkit.protocols import Pull, Push, Rep, Req
-from nngkit.testing import eventually
-from nngkit.trust import Realm
+from nngkit.testing import aeventually, eventually
+from nngkit.trust import OPEN, Realm
 from nngkit.trust.refusals import missing_line
+from nngkit.web.door import Door
+from nngkit.web.server import serve
 from tests.trust.one_realm import OneRealm
 
 WAIT = 15.0
@@ -80,6 +85,62 @@ async def test_errors_of_rooms_have_the_refusals_of_their_addresses(farm: OneRea
         async with DocumentPeer(join=[rep.address], trust=trust) as peer:
             with pytest.raises(TimedOut, match=refused):
                 await peer.open("minutes").joined(timeout=0.5)
+
+
+# What both ends say, by what listens and what dials: the code and the advice of the dialer's error, the listener's line
+SHOWN = "with a pass of its realm (--trust FILE, or NNGKIT_TRUST=FILE)"
+MISTAKES = {
+    ("tcp", "tls+tcp"): ("plain", "have it listen at tls+tcp:// with a pass", "TLS, not SP: have it dial tcp://"),
+    ("tcp", "ws"): ("transport", "dial tcp://HOST", "HTTP, not SP: have it dial tcp://"),
+    ("tcp", "wss"): ("plain", "have it listen at wss:// with a pass", "TLS, not SP: have it dial tcp://"),
+    ("ws", "tcp"): ("transport", "dial ws://HOST, with the path", "SP, not HTTP: have it dial ws://"),
+    ("ws", "tls+tcp"): ("plain", "have it listen at tls+tcp:// with a pass", "TLS, not HTTP: have it dial ws://"),
+    ("ws", "wss"): ("plain", "have it listen at wss:// with a pass", "TLS, not HTTP: have it dial ws://"),
+    ("tls+tcp", "tcp"): ("plain", f"dial tls+tcp://HOST, {SHOWN}", "SP, not TLS: have it dial tls+tcp://"),
+    ("tls+tcp", "ws"): ("plain", f"dial wss://HOST/jobs, {SHOWN}", "HTTP, not TLS: have it dial tls+tcp://"),
+    ("tls+tcp", "wss"): ("transport", "dial tls+tcp://HOST", "HTTP, not SP: have it dial tls+tcp://"),
+    ("wss", "tcp"): ("plain", f"dial tls+tcp://HOST, {SHOWN}", "SP, not TLS: have it dial wss://"),
+    ("wss", "ws"): ("plain", f"dial wss://HOST/jobs, {SHOWN}", "HTTP, not TLS: have it dial wss://"),
+    ("wss", "tls+tcp"): ("transport", "dial wss://HOST, with the path", "SP, not HTTP: have it dial wss://"),
+}
+
+
+@pytest.mark.parametrize(("listens", "dials"), MISTAKES, ids=lambda scheme: scheme)
+def test_both_ends_say_what_the_other_speaks_and_what_to_do(
+    farm: OneRealm, listens: str, dials: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, helps, listener = MISTAKES[listens, dials]
+    paths = {"ws": "/jobs", "wss": "/jobs"}
+    hub, ada = (
+        farm.trust(name) if scheme in ("tls+tcp", "wss") else OPEN
+        for name, scheme in (("hub", listens), ("desk.ada", dials))
+    )
+    with Pull(listen=f"{listens}://127.0.0.1:0{paths.get(listens, '')}", trust=hub) as pull:
+        host = urlsplit(pull.address).netloc
+        with Push(dial=f"{dials}://{host}{paths.get(dials, '')}", trust=ada) as push:
+            eventually(lambda: push.cuts and pull.cuts, WAIT)
+            with pytest.raises(TimedOut) as late:
+                push.wait_for_peers(1, 0.01)
+    assert f": {code}: " in str(late.value)
+    assert f": {helps.replace('HOST', host)}" in str(late.value)
+    (line,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    assert line.startswith(f"{pull.address}: 127.0.0.1:")
+    assert f" speaks {listener}" in line
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says"),
+    [("tcp", "bad hello: the peer speaks HTTP"), ("tls+tcp", "TLS handshake failed: the peer speaks HTTP without TLS")],
+)
+async def test_a_dialer_of_a_page_is_told_that_it_is_one(farm: OneRealm, scheme: str, says: str) -> None:
+    async with trio.open_nursery() as nursery:
+        server = await nursery.start(partial(serve, Door("nngkit test", {}), port=0))
+        trust = OPEN if scheme == "tcp" else farm.trust("desk.ada")
+        async with Push(dial=f"{scheme}://{urlsplit(server.url).netloc}", trust=trust) as push:
+            await aeventually(lambda: push.cuts)
+            with pytest.raises(TimedOut, match=f"{says}: .*, or (dial )?another port"):
+                await push.await_for_peers(1, 0.01)
+        nursery.cancel_scope.cancel()
 
 
 def test_the_refusal_is_forgotten_once_the_address_lets_in(farm: OneRealm, strangers: OneRealm) -> None:

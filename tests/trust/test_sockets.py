@@ -115,7 +115,7 @@ def test_a_plain_peer_is_refused(own: Callable[..., Trust]) -> None:
         Push(dial=pull.address.replace("tls+", ""), reconnect=0.02) as push,
     ):
         eventually(lambda: pull.stats.cut >= 2)
-        assert reasons(pull) == {"TLS handshake failed: the peer does not speak TLS"}
+        assert reasons(pull) == {"TLS handshake failed: the peer speaks SP without TLS"}
         assert push.stats.joined == 0
 
 
