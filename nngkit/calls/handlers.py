@@ -173,6 +173,9 @@ def takes_two(function: Callable[..., Any]) -> bool:
     positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     if not positional:
         raise ConfigError("handler", f"{function!r} takes no argument; it needs one for the body", function)
+    alone = [each.name for each in parameters if each.kind is kinds.KEYWORD_ONLY and each.default is kinds.empty]
+    if alone:
+        raise ConfigError("handler", f"{function!r} takes {alone[0]!r} by name, which nothing gives", function)
     required = [each for each in positional if each.default is kinds.empty]
     if len(required) > 2:
         raise ConfigError(

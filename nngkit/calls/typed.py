@@ -23,7 +23,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+import math
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -33,25 +43,30 @@ import msgspec
 
 from nngkit import envelope
 from nngkit.calls.messages import Codec
+from nngkit.calls.texts import text_of
 from nngkit.errors import BadMessage, ConfigError
 
 log = logging.getLogger("nngkit.calls")
 
 _NATIVE: Final[dict[Codec, tuple[type, ...]]] = {"cbor": (bytes, bytearray), "json": ()}
-_STREAMS: Final = (AsyncIterator, AsyncIterable, Iterator, Iterable, Generator)
+_STREAMS: Final = (AsyncIterator, AsyncIterable, AsyncGenerator, Iterator, Iterable, Generator)
 _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
 AROUND: Final = 6  # levels of maps around a schema, in the reply to "info"
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Types of one method, None where there is none. `stream`: `reply` is that of its parts; `doc`: one line."""
+    """Types of one method, None where there is none. `stream`: `reply` is that of its parts; `doc`: one line.
+
+    `names`: the body's in an interface; `default`: its default there.
+    """
 
     body: Any = None
     reply: Any = None
     stream: bool = False
     doc: str = ""
     names: tuple[str, ...] = ()
+    default: Any = inspect.Parameter.empty
     native: tuple[type, ...] = field(default=(), kw_only=True)
 
     def read_body(self, value: Any) -> Any:
@@ -68,7 +83,7 @@ class Contract:
             raise BadMessage("call reply", str(error), peer) from error
 
     def write(self, value: Any) -> Any:
-        """Return a value as what a codec carries. Raises TypeError."""
+        """Return a value as what a codec carries. Raises TypeError, ValueError; RecursionError for a cycle."""
         return msgspec.to_builtins(value, builtin_types=self.native, str_keys=True)
 
     def check_body(self, value: Any) -> Any:
@@ -87,15 +102,17 @@ class Contract:
             found["stream"] = True
         for name in ("body", "reply"):
             if (kind := getattr(self, name)) is not None:
-                found[name] = msgspec.json.schema(kind)
+                found[name] = _without_infinities(msgspec.json.schema(kind))
         return found
 
 
 def _read(value: Any, kind: Any, native: tuple[type, ...]) -> Any:
     try:
-        return msgspec.convert(value, kind, builtin_types=native)
+        return msgspec.convert(value, kind, builtin_types=native, str_keys=True)
     except msgspec.ValidationError as error:
         raise ValueError(_words(str(error))) from None
+    except Exception as error:  # of a class's own check, which msgspec passes on unless it is a ValueError or TypeError
+        raise ValueError(f"{type(error).__name__}: {text_of(error)}") from error
 
 
 def _words(text: str) -> str:
@@ -103,8 +120,21 @@ def _words(text: str) -> str:
     what, _, place = text.partition(" - at `")
     what = what.replace("`", "")
     what = what[:1].lower() + what[1:]
-    where = place.rstrip("`").removeprefix("$").removeprefix(".")
+    key, _, place = place.rstrip("`").rpartition("` in `")
+    where = place.removeprefix("$").removeprefix(".")
+    if key:
+        what = f"{key}: {what}"
     return f"field {where}: {what}" if where else what
+
+
+def _without_infinities(schema: Any) -> Any:
+    """Return a JSON Schema without the defaults and limits that JSON has no number for."""
+    if isinstance(schema, list):
+        return [_without_infinities(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    finite = {name: each for name, each in schema.items() if not isinstance(each, float) or math.isfinite(each)}
+    return {name: _without_infinities(each) for name, each in finite.items()}
 
 
 def contract_of(function: Callable[..., Any], codec: Codec | None, stream: bool) -> Contract | None:
@@ -159,14 +189,21 @@ def _kind(kind: Any) -> Any:
         return None
     try:
         envelope.encode(msgspec.json.schema(kind), depth=AROUND)
+    except NameError as error:  # of a field whose type is imported for type checkers only
+        log.warning("%r is not checked, as a field cannot be resolved: %s", kind, error)
+        return None
     except (TypeError, ValueError, RecursionError):
         return None
     return kind
 
 
+def _streams(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in _STREAMS
+
+
 def _item(kind: Any) -> Any:
     arguments = get_args(kind)
-    return arguments[0] if arguments and issubclass(get_origin(kind) or object, _STREAMS) else None
+    return arguments[0] if arguments and _streams(kind) else None
 
 
 def interface_methods(interface: Callable[..., Any], codec: Codec | None) -> dict[str, Contract]:
@@ -177,7 +214,8 @@ def interface_methods(interface: Callable[..., Any], codec: Codec | None) -> dic
     for name, function in inspect.getmembers(interface, inspect.isfunction):
         if name.startswith("_"):
             continue
-        names = tuple(_parameters(function))[1:]
+        parameters = dict(list(inspect.signature(function).parameters.items())[1:])
+        names = tuple(parameters)
         if len(names) > 1:
             raise ConfigError(
                 f"{getattr(interface, '__name__', interface)}.{name}",
@@ -186,11 +224,12 @@ def interface_methods(interface: Callable[..., Any], codec: Codec | None) -> dic
             )
         result = _hint(function, "return")
         stream = inspect.isasyncgenfunction(function) or (
-            not inspect.iscoroutinefunction(function) and _item(result) is not None
+            not inspect.iscoroutinefunction(function) and _streams(result)
         )
         body = _kind(_hint(function, names[0])) if names else None
         reply = _kind(_item(result) if stream else result)
-        methods[name] = Contract(body, reply, stream, names=names, native=_NATIVE[codec])
+        default = parameters[names[0]].default if names else inspect.Parameter.empty
+        methods[name] = Contract(body, reply, stream, names=names, default=default, native=_NATIVE[codec])
     if not methods:
         raise ConfigError("typed", f"{interface!r} has no methods", interface)
     return methods
@@ -217,9 +256,11 @@ class Typed:
 
 
 def _begin(make: Callable[..., Any], method: str, contract: Contract, *given: Any, **named: Any) -> Any:
-    if len(given) + len(named) != len(contract.names) or not named.keys() <= set(contract.names):
-        raise TypeError(f"{method}() takes {', '.join(contract.names) or 'no argument'}")
     body = [*given, *named.values()]
+    if not body and contract.default is not inspect.Parameter.empty:
+        body = [contract.default]
+    if len(body) != len(contract.names) or not named.keys() <= set(contract.names):
+        raise TypeError(f"{method}() takes {', '.join(contract.names) or 'no argument'}")
     return make(contract.check_body(body[0]) if body else None, method, contract)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import pytest
@@ -49,6 +50,7 @@ class Shapes(Protocol):
 class PlainShapes(Protocol):
     def largest(self, body: list[Shape]) -> Shape | None: ...
     def points(self, shape: Shape) -> Iterator[Point]: ...
+    def names(self, body: list[Shape]) -> list[str]: ...
 
 
 async def largest(body: list[Shape]) -> Shape | None:
@@ -113,6 +115,82 @@ async def test_a_body_that_does_not_fit_is_one_answer_with_the_place_and_no_hand
         assert server.stats.requests == 4
 
 
+@dataclass
+class Share:
+    part: int
+
+    def __post_init__(self) -> None:
+        assert self.part <= 100, "over 100 %"
+
+
+async def test_a_class_that_refuses_a_body_in_its_own_way_refuses_that_call_and_no_other() -> None:
+    async def part(body: Share) -> int:
+        return body.part
+
+    async def shared(body: None) -> dict[str, int]:
+        return {"part": 101}
+
+    class Shares(Protocol):
+        async def shared(self) -> Share: ...
+
+    server = Server("answer", part, discovery=(), codec="cbor")
+    server.method(shared)
+    async with server, direct(server, codec="cbor") as client:
+        with pytest.raises(RemoteError, match="AssertionError: over 100 %") as told:
+            await client.request({"part": 101})
+        assert (told.value.kind, told.value.ran) == ("bad request", False)
+        with pytest.raises(BadMessage, match="AssertionError: over 100 %"):
+            await client.typed(Shares).shared()
+        assert await client.request({"part": 100}) == 100
+
+
+async def test_a_reply_that_no_encoder_can_end_is_an_error_of_that_call_alone() -> None:
+    async def cycle(body: None) -> list[Any]:
+        found: list[Any] = []
+        found.append(found)
+        return found
+
+    async with Server("answer", cycle, discovery=(), codec="cbor") as server, direct(server, codec="cbor") as client:
+        for _ in range(2):
+            with pytest.raises(RemoteError, match="the reply cannot be encoded: maximum recursion depth"):
+                await client.request(None)
+
+
+class Limits(msgspec.Struct):
+    most: float = math.inf
+    names: Annotated[list[str], msgspec.Meta(description="x" * 2000)] = []
+
+
+@pytest.mark.parametrize("codec", ["cbor", "json"])
+async def test_a_description_has_no_numbers_that_json_lacks_and_one_over_the_limit_is_an_error(codec: Codec) -> None:
+    async def limit(body: Limits) -> None: ...
+
+    async with Server("answer", limit, discovery=(), codec=codec) as server, direct(server, codec=codec) as client:
+        schema = (await client.info())["schemas"][""]["body"]["$defs"]["Limits"]
+        assert schema["properties"]["most"] == {"type": "number"}
+    server = Server("answer", limit, discovery=(), codec=codec, recv_max_size=1024)
+    async with server, direct(server, codec=codec) as client:
+        with pytest.raises(RemoteError, match="over the limit of 1024") as told:
+            await client.info()
+        assert told.value.kind == "too large"
+
+
+async def test_keys_that_are_numbers_are_numbers_again() -> None:
+    class Names(Protocol):
+        async def swapped(self, body: dict[int, str] = {1: "a"}) -> dict[float, int]: ...  # noqa: B006
+
+    async def swapped(body: dict[int, str]) -> dict[float, int]:
+        return {key + 0.5: key for key in body}
+
+    server = Server("answer", discovery=(), codec="json")
+    server.method(swapped)
+    async with server, direct(server, codec="json") as client:
+        assert await client.typed(Names).swapped({7: "b"}) == {7.5: 7}
+        assert await client.typed(Names).swapped() == {1.5: 1}  # the interface's default
+        with pytest.raises(RemoteError, match="swapped: key: expected int, got str"):
+            await client.request({"a": "b"}, method="swapped")
+
+
 async def test_a_reply_that_does_not_fit_is_a_bad_message() -> None:
     class Lies(Protocol):
         async def version(self) -> int: ...
@@ -162,6 +240,19 @@ def test_an_annotation_that_cannot_be_resolved_is_said_once(caplog: pytest.LogCa
     assert line.endswith("'body' is not checked, as it cannot be resolved: name 'Missing' is not defined")
 
 
+def test_a_field_that_cannot_be_resolved_leaves_its_class_unchecked(caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass
+    class Hidden:
+        at: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    async def handler(body): ...  # type: ignore[no-untyped-def]
+
+    handler.__annotations__["body"] = Hidden
+    Server("answer", handler, discovery=(), codec="cbor")
+    [line] = caplog.messages
+    assert line.endswith("is not checked, as a field cannot be resolved: name 'Missing' is not defined")
+
+
 def test_an_unusable_interface_is_refused() -> None:
     class Two(Protocol):
         async def add(self, a: int, b: int) -> int: ...
@@ -204,9 +295,13 @@ def test_typed_methods_without_a_loop() -> None:
     def plain_largest(body: list[Shape]) -> Shape | None:
         return max(body, key=lambda each: len(each.points), default=None)
 
+    def names(body: list[Shape]) -> list[str]:
+        return [shape.name for shape in body]
+
     server = served(kind=nngkit.blocking.Server)
     server.method("largest")(plain_largest)
     server.method("points")(plain_points)
+    server.method("names")(names)
     with (
         server,
         nngkit.blocking.Client("answer", addresses=server.address, codec="cbor", timeout=WAIT) as client,
@@ -214,4 +309,5 @@ def test_typed_methods_without_a_loop() -> None:
         shapes = client.typed(PlainShapes)
         assert shapes.largest([SMALL, LARGE]) == LARGE
         assert list(shapes.points(LARGE)) == LARGE.points
-        assert client.info()["methods"] == ["largest", "points"]
+        assert shapes.names([SMALL, LARGE]) == ["small", "large"]
+        assert client.info()["methods"] == ["largest", "names", "points"]

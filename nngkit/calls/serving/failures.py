@@ -16,7 +16,7 @@ import trio
 from nngkit.calls.handlers import Handler, cause, order_to_end
 from nngkit.calls.messages import DEADLINE, Codec, ErrorReply
 from nngkit.calls.texts import text_of
-from nngkit.errors import RemoteError, TooLarge
+from nngkit.errors import RemoteError
 from nngkit.headers import check_headers
 
 log = logging.getLogger("nngkit.calls")
@@ -94,7 +94,7 @@ class Failures:
             if error.headers:
                 check_headers(error.headers)
             return error.encode(self._codec, self._limit)
-        except (TypeError, ValueError, TooLarge) as unusable:
+        except Exception as unusable:  # a cycle, a map that another thread changes
             if not self._data_logged:
                 self._data_logged = True
                 text = "%s: data and headers of an error are left out, as of all further ones of this kind: %s"

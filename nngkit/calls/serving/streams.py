@@ -24,6 +24,7 @@ from nngkit.calls.serving.failures import Failures
 from nngkit.calls.serving.methods import Method
 from nngkit.calls.serving.progress import Progress
 from nngkit.calls.serving.replies import Replies
+from nngkit.calls.texts import text_of
 from nngkit.errors import Closed, TooLarge
 from nngkit.headers import check_headers
 from nngkit.protocols import Pipe, Request
@@ -208,8 +209,8 @@ class Streams:
     async def _send_parts(self, request: Request, streaming: _Streaming) -> None:
         try:
             data = await streaming.reply(self.codec, self.limit)
-        except (TypeError, ValueError) as error:
-            data = self.failures.reply(TypeError(f"a part cannot be encoded: {error}"))
+        except Exception as error:  # of any class: see WithCodec
+            data = self.failures.reply(TypeError(f"a part cannot be encoded: {text_of(error)}"))
             streaming.end(data)
             streaming.drained.set()
         if isinstance(data, ErrorReply):

@@ -34,6 +34,7 @@ from nngkit.calls.serving.progress import Progress, Worker
 from nngkit.calls.serving.replies import Replies
 from nngkit.calls.serving.streams import Streams
 from nngkit.calls.serving.workers import BURST, Workers, go_on
+from nngkit.calls.texts import text_of
 from nngkit.calls.typed import Contract
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.headers import check_headers
@@ -117,10 +118,13 @@ class WithCodec:
                 return self.streams.more(request, number)
             case CancelRequest(number):
                 self._cancel(number)
-                reply: DoneReply | ResultReply = DoneReply()
+                reply = DoneReply().encode(self.codec)
             case _:
-                reply = ResultReply(self.questions[type(asked)]())
-        return self.replies.send(request, reply.encode(self.codec))
+                try:
+                    reply = ResultReply(self.questions[type(asked)]()).encode(self.codec, self.limit)
+                except Exception as unusable:
+                    reply = self._unusable(unusable)
+        return self.replies.send(request, reply)
 
     def _accept_call(self, worker: Worker, request: Request, call: CallRequest) -> Coroutine[Any, Any, object] | None:
         progress, queue = self.progress, self.queue
@@ -219,9 +223,16 @@ class WithCodec:
                 value = contract.write(value)
             result = PartsReply((value,), True, back) if call.stream else ResultReply(value, back)
             data = result.encode(self.codec, self.limit)
-        except TooLarge as large:
-            return self.failures.counted(ErrorReply("too large", f"the reply: {large}"))
-        except (TypeError, ValueError) as unusable:
-            return self.failures.counted(self.failures.reply(TypeError(f"the reply cannot be encoded: {unusable}")))
+        except Exception as unusable:
+            return self._unusable(unusable)
         self.progress.replies += 1
         return data
+
+    def _unusable(self, error: Exception) -> bytes:
+        """Return the bytes of the error that a reply cannot be sent.
+
+        It may be of any class: a cycle, or a map that another thread changes, ends the encoder in its own way.
+        """
+        if isinstance(error, TooLarge):
+            return self.failures.counted(ErrorReply("too large", f"the reply: {error}"))
+        return self.failures.counted(self.failures.reply(TypeError(f"the reply cannot be encoded: {text_of(error)}")))
