@@ -271,7 +271,7 @@ class Server(Aio[_server.Server]):
         zone: str = "",
         priority: int | None = None,
         weight: int = 100,
-        tags: Iterable[str] = (),
+        tags: str | Iterable[str] = (),
         tls: TLS | None = None,
         trust: Choice | None = None,
         daemon_tls: TLS | None = None,

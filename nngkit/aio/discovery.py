@@ -230,7 +230,7 @@ class Service(Aio[_service.Service]):
         zone: str = "",
         priority: int | None = None,
         weight: int = 100,
-        tags: Iterable[str] = (),
+        tags: str | Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
         domain: str = "",
         on_question: OnQuestion | None = None,
@@ -273,7 +273,7 @@ class Service(Aio[_service.Service]):
         zone: str | None = None,
         priority: int | None = None,
         weight: int | None = None,
-        tags: Iterable[str] | None = None,
+        tags: str | Iterable[str] | None = None,
         load: float | Callable[[], float] | None = None,
         draining: bool | None = None,
     ) -> None:

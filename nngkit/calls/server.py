@@ -141,7 +141,7 @@ class Server(UnderTrio):
         zone: str = "",
         priority: int | None = None,
         weight: int = 100,
-        tags: Iterable[str] = (),
+        tags: str | Iterable[str] = (),
         tls: TLS | None = None,
         trust: Choice | None = None,
         daemon_tls: TLS | None = None,
@@ -164,7 +164,7 @@ class Server(UnderTrio):
             daemon_tls = settings.certificates.beside(daemon_tls, trust)
         discovery = discovery or ()
         self._concurrency = concurrency
-        self._daemons = (discovery,) if isinstance(discovery, str) else tuple(discovery)
+        self._daemons = _several(discovery)
         self._listen = listen
         self._said = address
         self._healthy = healthy
@@ -183,7 +183,7 @@ class Server(UnderTrio):
             "zone": zone,
             "priority": PRIORITY if priority is None else priority,
             "weight": weight,
-            "tags": tuple(tags),
+            "tags": _several(tags),
         }
         self._recv_max_size = recv_max_size
         self._background = Background()
@@ -372,7 +372,7 @@ class Server(UnderTrio):
         """Change the record as `Service.update` does: version, zone, priority, weight, tags, load."""
         if self._service is not None:
             if changes.get("tags") is not None:
-                changes["tags"] = tuple(changes["tags"])  # read twice
+                changes["tags"] = _several(changes["tags"])  # read twice
             self._service.update(**changes)
             said = {key: value for key, value in changes.items() if key in self._record and value is not None}
             self._record.update(said)
@@ -396,3 +396,7 @@ class Server(UnderTrio):
     def _described(self) -> dict[str, Any]:
         """Return what a caller gets; an answer to a question of discovery has no room for schemas."""
         return {**self._info(), "schemas": self._methods.described()}
+
+
+def _several(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

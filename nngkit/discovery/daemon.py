@@ -227,15 +227,15 @@ class Daemon(UnderTrio):
                     await trio.sleep(STORE)
                     if not changes:
                         continue
-                    stored = changes[:]
-                    del changes[:]
+                    count = len(changes)
                     try:
-                        await trio.to_thread.run_sync(history.add, stored)
+                        await trio.to_thread.run_sync(history.add, changes[:count])
                         failed = ""
                     except ConfigError as wrong:
                         if str(wrong) != failed:
                             failed = str(wrong)
                             log.warning("changes are not kept: %s", failed)
+                    del changes[:count]  # not before: if no thread is free at the end, they are stored below
             finally:
                 with contextlib.suppress(ConfigError):
                     history.add(changes)  # at the end, not in a thread: nothing waits for this loop any more

@@ -73,7 +73,7 @@ class Preference:
     def __post_init__(self) -> None:
         for what, words in (("prefer", self.prefer), ("tags", self.tags), ("version", (self.version,))):
             for word in words:
-                if not isinstance(word, str) or len(word.encode()) > MAX_WORD or not word.isprintable():
+                if not isinstance(word, str) or not word.isprintable() or len(word.encode()) > MAX_WORD:
                     raise ConfigError(what, f"{word!r} is not a printable text of up to {MAX_WORD} bytes", word)
         object.__setattr__(self, "prefer", tuple(dict.fromkeys(zone for zone in self.prefer if zone != "")))
         if len(self.prefer) > MAX_PREFERRED:

@@ -174,7 +174,7 @@ class Provider:
         _check_text("zone", self.zone, MAX_WORD)
         _check_number("priority", self.priority, *PRIORITIES)
         _check_number("weight", self.weight, *WEIGHTS)
-        object.__setattr__(self, "tags", frozenset(self.tags))
+        object.__setattr__(self, "tags", frozenset((self.tags,) if isinstance(self.tags, str) else self.tags))
         if len(self.tags) > MAX_TAGS:
             raise ValueError(f"{len(self.tags)} tags, over the limit of {MAX_TAGS}")
         for tag in self.tags:

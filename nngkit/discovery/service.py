@@ -115,7 +115,7 @@ class Service(UnderTrio):
         zone: str = "",
         priority: int | None = None,
         weight: int = 100,
-        tags: Iterable[str] = (),
+        tags: str | Iterable[str] = (),
         load: float | Callable[[], float] = 0.0,
         domain: str = "",
         on_question: OnQuestion | None = None,
@@ -141,7 +141,7 @@ class Service(UnderTrio):
             zone=zone,
             priority=PRIORITY if priority is None else priority,
             weight=weight,
-            tags=frozenset(tags),
+            tags=tags,
             load=0.0 if callable(load) else load,
         )
         check_callable(address)
@@ -234,7 +234,7 @@ class Service(UnderTrio):
         zone: str | None = None,
         priority: int | None = None,
         weight: int | None = None,
-        tags: Iterable[str] | None = None,
+        tags: str | Iterable[str] | None = None,
         load: float | Callable[[], float] | None = None,
         draining: bool | None = None,
     ) -> None:
@@ -244,7 +244,7 @@ class Service(UnderTrio):
             "zone": zone,
             "priority": priority,
             "weight": weight,
-            "tags": None if tags is None else frozenset(tags),
+            "tags": tags,
             "load": None if callable(load) else load,
             "draining": draining,
         }

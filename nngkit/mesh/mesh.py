@@ -227,14 +227,15 @@ class Mesh(UnderTrio):
 
     async def recv(self, timeout: float | None = None) -> MeshMessage:
         """Return the next message of another node. If cancelled, it has taken none. Raises TimedOut, Closed."""
+        await trio.lowlevel.checkpoint()
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             while True:
-                await self._wait_for_event()
                 while (event := self._next_event()) is not None:
                     if type(event) is MeshMessage:
                         return event
                 if self._bus.closed:
                     raise self._ended()
+                await self._readable.wait()
         raise TimedOut(f"{self!r}: nothing received in {timeout} s{told(self._bus.dialed)}", timeout)
 
     def __aiter__(self) -> AsyncGenerator[MeshMessage, None]:
@@ -251,12 +252,6 @@ class Mesh(UnderTrio):
 
     def _ended(self) -> Exception:
         return self._background.ended(f"the mesh node {self.id!r} has been closed")
-
-    async def _wait_for_event(self) -> None:
-        """Yield, and wait until an event is there or the node is closed."""
-        await trio.lowlevel.checkpoint()
-        while not self._queue and not self._unread and not self._bus.closed:
-            await self._readable.wait()
 
     def _next_event(self) -> MeshMessage | MeshGap | None:
         if not self._queue:
@@ -475,7 +470,9 @@ class _Iteration(AsyncGenerator[Any, None]):
         mesh = self._mesh
         while True:
             if self._left <= 0:
-                await mesh._wait_for_event()
+                await trio.lowlevel.checkpoint()
+                while not mesh._queue and not mesh._unread and not mesh._bus.closed:
+                    await mesh._readable.wait()
                 self._left = READ_MANY
             event = mesh._next_event()
             self._left -= 1

@@ -99,7 +99,7 @@ class MeshState:
         history: bool = False,
         voices: Voices | None = None,
     ) -> None:
-        if not id or len(id.encode()) > wire.MOST_ORIGIN or not id.isprintable():
+        if not isinstance(id, str) or not id or not id.isprintable() or len(id.encode()) > wire.MOST_ORIGIN:
             raise ConfigError("id", f"{id!r} is not printable text of 1 to {wire.MOST_ORIGIN} bytes", id)
         if not 0 <= epoch <= MOST_NUMBER:
             raise ConfigError("epoch", f"{epoch!r} is not an integer from 0 to 2^53 - 1", epoch)

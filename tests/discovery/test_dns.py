@@ -91,6 +91,9 @@ def test_a_provider_with_a_host_name_is_in_srv_by_it(zone: Zone) -> None:
         (f"{'long' * 16}"[:63] + ".service.nngkit", "SRV", dns.rcode.NXDOMAIN),
         ("answer.service.nngkit", "TXT", dns.rcode.NOERROR),
         ("eu.service.nngkit", "SRV", dns.rcode.NOERROR),
+        ("_tcp.service.nngkit", "SRV", dns.rcode.NOERROR),  # resolvers that ask label by label stop at NXDOMAIN
+        ("eu._tcp.service.nngkit", "SRV", dns.rcode.NOERROR),
+        ("us._tcp.service.nngkit", "SRV", dns.rcode.NXDOMAIN),
         ("service.nngkit", "A", dns.rcode.NOERROR),
         ("nngkit", "NS", dns.rcode.NOERROR),
     ],

@@ -111,6 +111,20 @@ async def test_a_history_that_fails_is_logged_once_and_the_daemon_goes_on(
     assert caplog.text.count("changes are not kept") == 1
 
 
+async def test_changes_that_found_no_free_thread_before_the_end_are_kept(tmp_path: Path) -> None:
+    history, threads, taken = History(tmp_path / "history.sqlite"), trio.to_thread.current_default_thread_limiter(), []
+    async with Daemon(SETTINGS, history=history) as daemon:
+        while threads.available_tokens:
+            taken.append(object())
+            threads.acquire_on_behalf_of_nowait(taken[-1])
+        async with Service("pay", "tcp://127.0.0.1:9", discovery=daemon.addresses[0], sigterm=False):
+            await aeventually(lambda: threads.statistics().tasks_waiting > 0)
+    for each in taken:
+        threads.release_on_behalf_of(each)
+    assert "up" in [row.state for row in history.read(0.0, "pay")[0]]
+    history.close()
+
+
 def test_times_are_of_the_wall_clock(tmp_path: Path) -> None:
     history = History(tmp_path / "history.sqlite")
     history.add([change(0)._replace(at=time.time())])

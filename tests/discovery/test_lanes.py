@@ -125,6 +125,7 @@ def test_choices_are_in_proportion_to_weight() -> None:
         ([["ny"]], (), "", "last", "prefer"),
         ([str(n) for n in range(17)], (), "", "last", "prefer"),
         ((), ["a\nb"], "", "last", "tags"),
+        ((), ["\ud800"], "", "last", "tags"),
         ((), [["a"]], "", "last", "tags"),
         (5, (), "", "last", "prefer"),
         ((), (), "v" * 65, "last", "version"),

@@ -84,6 +84,16 @@ async def test_all_providers_answer_and_the_ask_ends_with_the_last_one() -> None
         assert discovery.stats.counters["answers"] == 4
 
 
+async def test_a_function_that_returns_an_awaitable_is_an_async_one() -> None:
+    class Echo:
+        async def __call__(self, question: Question) -> bytes:
+            return b"object " + question.body
+
+    async with asking(Echo(), lambda question: aecho(question) if question.body else None) as discovery:
+        result = await discovery.ask(b"x", "answer", until=LONG)
+        assert {answer.body for answer in result.answers} == {b"object x", b"async x"}
+
+
 async def test_a_name_restricts_the_question_and_without_one_all_are_asked() -> None:
     async with (
         asking(echo) as discovery,

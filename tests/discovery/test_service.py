@@ -118,9 +118,9 @@ async def test_update_reaches_the_daemon_at_once() -> None:
         await aeventually(found(discovery))
         watcher = Watcher(discovery)
         nursery.start_soon(watcher.run)
-        service.update(weight=7, zone="b", tags=["x"], version="2")
+        service.update(weight=7, zone="b", tags="gpu", version="2")
         await aeventually(lambda: discovery.resolve("answer").weight == 7)
-        assert discovery.resolve("answer") == service.provider
+        assert discovery.resolve("answer", tags="gpu") == service.provider
         service.drain()
         await watcher.wait(State.DRAINING)
         assert not found(discovery)()

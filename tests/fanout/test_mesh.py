@@ -118,6 +118,15 @@ async def test_a_program_that_reads_too_slowly_is_told_what_it_missed() -> None:
         assert (await take(b, 1))[0].sequence == 101
 
 
+async def test_without_time_to_wait_it_takes_what_is_there() -> None:
+    async with nodes("ab", "ab") as mesh:
+        await mesh["a"].send(b"x")
+        await aeventually(lambda: mesh["b"].stats.delivered == 1, timeout=WAIT)
+        assert (await mesh["b"].recv(timeout=0)).body == b"x"
+        with pytest.raises(TimedOut):
+            await mesh["b"].recv(timeout=0)
+
+
 async def test_queued_bytes_have_a_limit() -> None:
     async with nodes("ab", "ab", recv_bytes=10_000) as mesh:
         await mesh["a"].send_many([bytes(1000)] * 50)
@@ -198,7 +207,16 @@ async def test_leaving_the_block_ends_the_iterations() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"id": ""}, {"id": "x" * 65}, {"id": "a\nb"}, {"recv_buffer": 0}, {"buffer_bytes": 0}, {"patience": 0}]
+    "options",
+    [
+        {"id": ""},
+        {"id": "x" * 65},
+        {"id": "a\nb"},
+        {"id": "\ud800"},
+        {"recv_buffer": 0},
+        {"buffer_bytes": 0},
+        {"patience": 0},
+    ],
 )
 async def test_unusable_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

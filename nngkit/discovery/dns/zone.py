@@ -123,6 +123,7 @@ class Zone:
             if all(0 < len(label) <= LABEL for label in labels):
                 self._named.setdefault(key, []).extend(several)
                 self._above.update(b".".join(labels[first:]) for first in range(1, len(labels)))
+                self._above.update(b".".join([*labels[first:], b"_tcp"]) for first in range(1, len(labels) + 1))
 
     def reply(self, wire: bytes, most: int | None) -> bytes | None:
         """Return the reply to a query, of at most `most` bytes (None: TCP); None for what gets no reply."""
@@ -188,9 +189,10 @@ class Zone:
                 return []
             case (host, b"addr"):
                 return [_address(each) for each in _hosts(host)] or None
-            case (*words, b"_tcp", b"service") if words and words[0].startswith(b"_"):
-                name = b".".join(words)[1:]
-                return self._srv(name) if name in self._named else None
+            case (*words, b"_tcp", b"service") if b".".join(words).startswith(b"_") and (
+                (name := b".".join(words)[1:]) in self._named
+            ):
+                return self._srv(name)
             case (*words, b"service"):
                 name = b".".join(words)
                 if name in self._named:

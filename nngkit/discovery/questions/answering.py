@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 import trio
@@ -174,7 +175,8 @@ class Answering:
         else:
             # A limiter of its own, so that functions that never return take no thread from others
             self._threads = self._threads or trio.CapacityLimiter(RUNNING)
-            found = await trio.to_thread.run_sync(function, question, abandon_on_cancel=True, limiter=self._threads)
+            call = partial(_boxed, function, question)
+            [found] = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
         return await found if inspect.isawaitable(found) else found
 
     def _failure(self, provider: Provider, error: Exception, where: str) -> bytes:
@@ -186,6 +188,11 @@ class Answering:
         else:
             log.warning("%s of %s failed: %s", where, provider.name, envelope.shown(line))
         return SurveyAnswer(provider.key, failed=line).encode()
+
+
+def _boxed(function: OnQuestion, question: Question) -> list[Answered | Awaitable[Answered]]:
+    """Return the answer in a list: trio refuses a thread's coroutine, as a lambda around an async function has."""
+    return [function(question)]
 
 
 def _bytes(value: object) -> bytes:
