@@ -249,7 +249,7 @@ class Promised(Framed):
                 self._wake(asked, b"")
 
 
-async def _ask_many(task: dict[str, Any]) -> None:
+async def ask_many_asyncio(task: dict[str, Any]) -> None:
     loop, sock = asyncio.get_running_loop(), _connect(task)
     pending = Pending(sock, task["size"], asyncio.Future.set_result)
     loop.add_reader(sock, pending.read)
@@ -261,14 +261,10 @@ async def _ask_many(task: dict[str, Any]) -> None:
         pending.waiting.append(future := loop.create_future())
         return await future
 
-    await ask_in_flight_asyncio(once, task)
+    await ask_in_flight(once, task)
 
 
-def ask_many_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_ask_many(task))
-
-
-async def _ask_framed(task: dict[str, Any]) -> None:
+async def ask_framed_asyncio(task: dict[str, Any]) -> None:
     loop, sock = asyncio.get_running_loop(), _connect(task)
     framed = Framed(sock, asyncio.Future.set_result)
     loop.add_reader(sock, framed.read)
@@ -279,14 +275,10 @@ async def _ask_framed(task: dict[str, Any]) -> None:
         framed.add(body, future := loop.create_future())
         return await future
 
-    await ask_in_flight_asyncio(once, task)
+    await ask_in_flight(once, task)
 
 
-def ask_framed_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_ask_framed(task))
-
-
-async def _ask_promised(task: dict[str, Any]) -> None:
+async def ask_promised_asyncio(task: dict[str, Any]) -> None:
     loop, sock = asyncio.get_running_loop(), _connect(task)
 
     def wake(asked: Any, _: bytes) -> None:
@@ -310,11 +302,7 @@ async def _ask_promised(task: dict[str, Any]) -> None:
         finally:
             promised.leave(asked)
 
-    await ask_in_flight_asyncio(once, task)
-
-
-def ask_promised_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_ask_promised(task))
+    await ask_in_flight(once, task)
 
 
 async def _ask_by_trio(
@@ -337,7 +325,7 @@ async def _ask_by_trio(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
-        await ask_in_flight(once, task, nursery.start_soon, trio.sleep)
+        await ask_in_flight(once, task)
         nursery.cancel_scope.cancel()
 
 
@@ -409,13 +397,13 @@ def _promised_by_trio(sock: Any, replies: dict[Any, bytes], _: Any) -> tuple[Any
     return once, promised.read
 
 
-def ask_many_trio(task: dict[str, Any]) -> None:
-    trio.run(_ask_by_trio, task, _pending_by_trio(task["size"]))
+async def ask_many_trio(task: dict[str, Any]) -> None:
+    await _ask_by_trio(task, _pending_by_trio(task["size"]))
 
 
-def ask_framed_trio(task: dict[str, Any]) -> None:
-    trio.run(_ask_by_trio, task, _framed_by_trio)
+async def ask_framed_trio(task: dict[str, Any]) -> None:
+    await _ask_by_trio(task, _framed_by_trio)
 
 
-def ask_promised_trio(task: dict[str, Any]) -> None:
-    trio.run(_ask_by_trio, task, _promised_by_trio)
+async def ask_promised_trio(task: dict[str, Any]) -> None:
+    await _ask_by_trio(task, _promised_by_trio)

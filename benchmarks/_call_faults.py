@@ -34,20 +34,16 @@ NAME = "answer"
 ANY = "tcp://127.0.0.1:0"
 
 
-def daemon(task: dict[str, Any]) -> None:
+async def daemon(task: dict[str, Any]) -> None:
     """Run a discovery daemon at the two ports of the task."""
-
-    async def main() -> None:
-        as_many_files_as_allowed()
-        settings = DaemonSettings(listen=(task["survey"],), query=(task["query"],), deadline=1.0, interval=0.5)
-        async with Daemon(settings, trust=OPEN) as running:  # on a host without strangers
-            report(survey=running.addresses[0], query=running.query_addresses[0])
-            await running.run()
-
-    trio.run(main)
+    as_many_files_as_allowed()
+    settings = DaemonSettings(listen=(task["survey"],), query=(task["query"],), deadline=1.0, interval=0.5)
+    async with Daemon(settings, trust=OPEN) as running:  # on a host without strangers
+        report(survey=running.addresses[0], query=running.query_addresses[0])
+        await running.run()
 
 
-def provide(task: dict[str, Any]) -> None:
+async def provide(task: dict[str, Any]) -> None:
     """Run a provider that takes `takes` seconds for a call, `at_once` calls at a time."""
 
     async def handler(body: Any) -> Any:
@@ -55,29 +51,22 @@ def provide(task: dict[str, Any]) -> None:
             await trio.sleep(task["takes"])
         return [task.get("mark", ""), body] if task.get("codec") else task.get("mark", "").encode() + body
 
-    async def main() -> None:
-        async with Server(
-            NAME,
-            handler,
-            discovery=task["daemons"],
-            zone=task.get("zone", ""),
-            concurrency=task.get("at_once", 64),
-        ) as server:
-            report(address=server.address)
-            await trio.sleep_forever()
-
-    trio.run(main)
+    async with Server(
+        NAME,
+        handler,
+        discovery=task["daemons"],
+        zone=task.get("zone", ""),
+        concurrency=task.get("at_once", 64),
+    ) as server:
+        report(address=server.address)
+        await trio.sleep_forever()
 
 
 # ---- kills under calls -----------------------------------------------------------------------------------------------
 
 
-def kills(task: dict[str, Any]) -> None:
+async def kills(task: dict[str, Any]) -> None:
     """Kill `kills` times under idempotent calls; report how many failed, and how many took over a second."""
-    trio.run(_kills, task)
-
-
-async def _kills(task: dict[str, Any]) -> None:
     report(url="")
     there = ports(4)
     daemons = [Restarted(task, "_call_faults:daemon", survey=there[2 * n], query=there[2 * n + 1]) for n in range(2)]
@@ -312,23 +301,20 @@ def lossy(task: dict[str, Any]) -> None:
     report(times=20, seconds=task["lasts"], **told)  # after the hosts are gone: this process is then killed
 
 
-def count_downs(task: dict[str, Any]) -> None:
+async def count_downs(task: dict[str, Any]) -> None:
     """Survey the services of another host; count those declared down, although none ever was, in `lasts` seconds."""
     from nngkit.discovery import ServiceDiscovery, State
 
-    async def main() -> None:
-        async with ServiceDiscovery(listen=task["survey"], deadline=1.0, interval=1.0) as discovery:
-            report(listening=True)
-            await aeventually(lambda: len(discovery.snapshot()) == task["services"], WAIT)
-            report(up=task["services"])
-            downs = suspects = 0
-            with trio.move_on_after(task["lasts"]):
-                async for event in discovery.events():
-                    downs += event.new is State.DOWN
-                    suspects += event.new is State.SUSPECT
-            report(false_downs=downs, suspects=suspects, rounds=len(discovery.rounds))
-
-    trio.run(main)
+    async with ServiceDiscovery(listen=task["survey"], deadline=1.0, interval=1.0) as discovery:
+        report(listening=True)
+        await aeventually(lambda: len(discovery.snapshot()) == task["services"], WAIT)
+        report(up=task["services"])
+        downs = suspects = 0
+        with trio.move_on_after(task["lasts"]):
+            async for event in discovery.events():
+                downs += event.new is State.DOWN
+                suspects += event.new is State.SUSPECT
+        report(false_downs=downs, suspects=suspects, rounds=len(discovery.rounds))
 
 
 def partitions(task: dict[str, Any]) -> None:
@@ -363,25 +349,22 @@ def partitions(task: dict[str, Any]) -> None:
     )
 
 
-def time_healing(task: dict[str, Any]) -> None:
+async def time_healing(task: dict[str, Any]) -> None:
     """Survey; at each line of standard input time until all services are up again."""
     from nngkit.discovery import ServiceDiscovery
 
-    async def main() -> None:
-        async with ServiceDiscovery(listen=task["survey"], deadline=0.5, interval=task["interval"]) as discovery:
-            report(listening=True)
+    async with ServiceDiscovery(listen=task["survey"], deadline=0.5, interval=task["interval"]) as discovery:
+        report(listening=True)
 
-            def right() -> bool:
-                rows = discovery.view()
-                return sum(row.state == "up" and not row.stale for row in rows) == task["services"]
+        def right() -> bool:
+            rows = discovery.view()
+            return sum(row.state == "up" and not row.stale for row in rows) == task["services"]
 
-            while True:
-                await aeventually(right, WAIT)
-                report(up=task["services"])
-                await trio.to_thread.run_sync(sys.stdin.readline)
-                began = time.perf_counter()
-                rounds = discovery.rounds[-1].number
-                await aeventually(lambda rounds=rounds: right() and discovery.rounds[-1].number > rounds, WAIT)  # type: ignore[misc]
-                report(took=time.perf_counter() - began)
-
-    trio.run(main)
+        while True:
+            await aeventually(right, WAIT)
+            report(up=task["services"])
+            await trio.to_thread.run_sync(sys.stdin.readline)
+            began = time.perf_counter()
+            rounds = discovery.rounds[-1].number
+            await aeventually(lambda rounds=rounds: right() and discovery.rounds[-1].number > rounds, WAIT)  # type: ignore[misc]
+            report(took=time.perf_counter() - began)

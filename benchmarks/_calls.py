@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import threading
 import time
@@ -10,12 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import sniffio
 import trio
 
 from _child import report
-from _numbered import aask_all, ask_in_flight, ask_in_flight_asyncio
-from nngkit import Client, Server
+from _numbered import aask_all, ask_in_flight
+from nngkit import Client, Server, Service, aio
+from nngkit.discovery import Daemon, DaemonClient, DaemonSettings
 from nngkit.protocols import Req
+from nngkit.testing import aeventually
 
 NAME = "answer"
 WAIT = 60.0  # seconds for any one event
@@ -29,21 +31,18 @@ async def _echo(body: Any) -> Any:
 # ---- servers and callers ---------------------------------------------------------------------------------------------
 
 
-def serve(task: dict[str, Any]) -> None:
+async def serve(task: dict[str, Any]) -> None:
     """Serve with a Server, echoing."""
-
-    async def main() -> None:
-        async with Server(NAME, _echo, listen=task["url"], codec=task.get("codec")) as server:
-            report(url=server.address)
-            await trio.sleep_forever()
-
-    trio.run(main)
+    async with Server(NAME, _echo, listen=task["url"], codec=task.get("codec")) as server:
+        report(url=server.address)
+        await trio.sleep_forever()
 
 
 @asynccontextmanager
 async def _client(task: dict[str, Any]) -> AsyncIterator[Callable[[bytes], Awaitable[Any]]]:
-    codec = task.get("codec")
-    async with Client(NAME, addresses=task["url"], codec=codec) as client:
+    """Connect a client of the running loop."""
+    kind: Any = Client if sniffio.current_async_library() == "trio" else aio.Client
+    async with kind(NAME, addresses=task["url"], codec=task.get("codec")) as client:
         await client.wait_for_providers(timeout=WAIT)
 
         async def ask(body: bytes) -> Any:
@@ -63,22 +62,15 @@ async def _req(task: dict[str, Any]) -> AsyncIterator[Callable[[bytes], Awaitabl
         yield ask
 
 
-def req_trio(task: dict[str, Any]) -> None:
+async def req(task: dict[str, Any]) -> None:
     """Ask with a bare Req, with a timeout as every call of a Client has."""
-
-    async def main() -> None:
-        async with _req(task) as ask:
-            await aask_all(ask, task)
-
-    trio.run(main)
+    async with _req(task) as ask:
+        await aask_all(ask, task)
 
 
-def req_many_trio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _req(task) as ask, trio.open_nursery() as nursery:
-            await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
-
-    trio.run(main)
+async def req_many(task: dict[str, Any]) -> None:
+    async with _req(task) as ask:
+        await ask_in_flight(ask, task)
 
 
 class _Counted:
@@ -121,74 +113,58 @@ class _Counted:
         return reply
 
 
-def counted_many_trio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with Req(dial=task["url"], resend=None, lost="raise") as req, trio.open_nursery() as nursery:
-            await req.await_for_peers(1, WAIT)
-            counted = _Counted(req)
+async def counted_many(task: dict[str, Any]) -> None:
+    async with Req(dial=task["url"], resend=None, lost="raise") as req:
+        await req.await_for_peers(1, WAIT)
+        counted = _Counted(req)
 
-            async def ask(body: bytes) -> bytes:
-                return await counted.request(body, timeout=10.0)
+        async def ask(body: bytes) -> bytes:
+            return await counted.request(body, timeout=10.0)
 
-            await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
-
-    trio.run(main)
+        await ask_in_flight(ask, task)
 
 
-def ask_trio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _client(task) as ask:
-            await aask_all(ask, task)
-
-    trio.run(main)
+async def ask(task: dict[str, Any]) -> None:
+    async with _client(task) as ask:
+        await aask_all(ask, task)
 
 
-def ask_many_trio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _client(task) as ask, trio.open_nursery() as nursery:
-            await ask_in_flight(ask, task, nursery.start_soon, trio.sleep)
-
-    trio.run(main)
+async def ask_many(task: dict[str, Any]) -> None:
+    async with _client(task) as ask:
+        await ask_in_flight(ask, task)
 
 
-@asynccontextmanager
-async def _aio_client(task: dict[str, Any]) -> AsyncIterator[Callable[[bytes], Awaitable[Any]]]:
-    from nngkit import aio
-
-    async with aio.Client(NAME, addresses=task["url"], codec=task.get("codec")) as client:
-        await client.wait_for_providers(timeout=WAIT)
-
-        async def ask(body: bytes) -> Any:
-            return await client.request(body, timeout=10.0)
-
-        yield ask
+# ---- questions to a daemon -------------------------------------------------------------------------------------------
 
 
-def ask_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _aio_client(task) as ask:
-            await aask_all(ask, task)
+async def daemon(task: dict[str, Any]) -> None:
+    """Run a daemon that knows one provider."""
+    async with (
+        Daemon(DaemonSettings(listen=(ANY,))) as running,
+        Service(NAME, "tcp://127.0.0.1:9", discovery=running.addresses),
+    ):
+        await aeventually(lambda: NAME in running.discovery.snapshot(), WAIT)
+        report(url=running.query_addresses[0])
+        await trio.sleep_forever()
 
-    asyncio.run(main())
 
+async def find(task: dict[str, Any]) -> None:
+    """Ask for the provider. Under asyncio each question crosses over to trio's thread."""
+    kind: Any = DaemonClient if sniffio.current_async_library() == "trio" else aio.DaemonClient
+    async with kind(task["url"]) as client:
 
-def ask_many_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _aio_client(task) as ask:
-            await ask_in_flight_asyncio(ask, task)
+        async def ask(body: bytes) -> bytes:
+            await client.resolve(NAME)
+            return body
 
-    asyncio.run(main())
+        await aask_all(ask, task)
 
 
 # ---- uneven providers ------------------------------------------------------------------------------------------------
 
 
-def uneven(task: dict[str, Any]) -> None:
+async def uneven(task: dict[str, Any]) -> None:
     """Call three providers that take 1, 2 and 4 ms, 4 calls at a time each, by the policy of the task."""
-    trio.run(_uneven, task)
-
-
-async def _uneven(task: dict[str, Any]) -> None:
     report(url="")
     times: list[float] = []
 

@@ -1,5 +1,7 @@
 """Process of a measurement: ``python _child.py MODULE:FUNCTION TASK``, TASK a JSON object.
 
+A coroutine function runs under trio, or where ``_trio`` or ``_asyncio`` follows its name, in that loop.
+
 The function gets the task and reports (``report``) the URL it listens at, then its figures. It is killed when the
 other end has finished, so it need not end. A measurement warms up for a quarter of a second, or for its own duration if
 that is less, before it counts.
@@ -11,6 +13,7 @@ ids of all processes of the measurement; ``run_in``, another duration of the war
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -164,12 +167,28 @@ class Stopwatch:
         return False
 
 
+def run(words: str, task: dict[str, Any]) -> None:
+    """Run MODULE:FUNCTION, a coroutine function in its loop."""
+    module, _, name = words.partition(":")
+    found = importlib.import_module(module)
+    function = getattr(found, name, None) or getattr(found, name.removesuffix("_trio").removesuffix("_asyncio"))
+    if not inspect.iscoroutinefunction(function):
+        function(task)
+    elif name.endswith("_asyncio"):
+        import asyncio
+
+        asyncio.run(function(task))
+    else:
+        import trio
+
+        trio.run(function, task)
+
+
 if __name__ == "__main__":
-    module, _, function = sys.argv[1].partition(":")
     if "NNGKIT_BENCH_BEFORE" in os.environ:
         import nngkit
 
         assert Path(nngkit.__file__).is_relative_to(os.environ["NNGKIT_BENCH_BEFORE"]), nngkit.__file__
-    getattr(importlib.import_module(module), function)(json.loads(sys.argv[2]))
+    run(sys.argv[1], json.loads(sys.argv[2]))
     sys.stdout.flush()
     os._exit(0)  # bare pynng may hang at exit with a peer that still sends

@@ -22,7 +22,7 @@ STEP = 8  # messages of one call, so that publisher and subscribers are not busy
 PAUSE = 0.1  # ... as seconds between two calls
 
 
-def publish(task: dict[str, Any]) -> None:
+async def publish(task: dict[str, Any]) -> None:
     """Publish to all of them, with or without a policy."""
     as_many_files_as_allowed()
     folder = Folder.new(tempfile.mkdtemp(dir=Path(task["processes"]).parent), "bench")
@@ -40,22 +40,18 @@ def publish(task: dict[str, Any]) -> None:
     names = ["hub", *(f"class{number}" for number in range(CLASSES))]
     for name in names:
         passes.write(folder.path / f"{name}.pass", folder.realm.issue(name))
-
-    async def main() -> None:
-        async with Publisher(task["url"], trust=Trust(folder.path / "hub.pass"), heartbeat=10.0) as publisher:
-            report(url=publisher.address, folder=str(folder.path))
-            await publisher.wait_for_peers(CLASSES * MANY, 60.0)
-            meter = Meter(task)
-            messages = [(b"all", bytes(task["size"]))] * STEP
-            while True:
-                publisher.publish_many(messages)
-                await trio.sleep(PAUSE)
-                if publisher.stats.dropped:
-                    fail(f"{publisher.stats.dropped} dropped")
-                if not meter.add(STEP):
-                    return
-
-    trio.run(main)
+    async with Publisher(task["url"], trust=Trust(folder.path / "hub.pass"), heartbeat=10.0) as publisher:
+        report(url=publisher.address, folder=str(folder.path))
+        await publisher.wait_for_peers(CLASSES * MANY, 60.0)
+        meter = Meter(task)
+        messages = [(b"all", bytes(task["size"]))] * STEP
+        while True:
+            publisher.publish_many(messages)
+            await trio.sleep(PAUSE)
+            if publisher.stats.dropped:
+                fail(f"{publisher.stats.dropped} dropped")
+            if not meter.add(STEP):
+                return
 
 
 def subscribe(task: dict[str, Any]) -> None:

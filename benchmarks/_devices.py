@@ -50,20 +50,16 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def device_nngkit(task: dict[str, Any]) -> None:
+async def device_nngkit(task: dict[str, Any]) -> None:
     """Run nngkit's device, listening on both sides."""
     _end_with_parent()
     as_many_files_as_allowed()
     kind = KINDS[task["kind"]]
-
-    async def main() -> None:
-        given: dict[str, dict[str, Any]] = {"Sub": {"topics": b""}, "Req": {"resend": None}}
-        front, back = (getattr(protocols, name)(listen=ANY, **given.get(name, {})) for name in (kind.front, kind.back))
-        with front, back:
-            report(front=front.address, back=back.address)
-            await Device(front, back).run()
-
-    trio.run(main)
+    given: dict[str, dict[str, Any]] = {"Sub": {"topics": b""}, "Req": {"resend": None}}
+    front, back = (getattr(protocols, name)(listen=ANY, **given.get(name, {})) for name in (kind.front, kind.back))
+    with front, back:
+        report(front=front.address, back=back.address)
+        await Device(front, back).run()
 
 
 def device_nng(task: dict[str, Any]) -> None:
@@ -177,33 +173,29 @@ def send(task: dict[str, Any]) -> None:
             sock.send_many(burst)
 
 
-def receive(task: dict[str, Any]) -> None:
+async def receive(task: dict[str, Any]) -> None:
     """Receive with trio, through the device of the task."""
-
-    async def main() -> None:
-        _, kind = _sockets(task["kind"])
-        given = {"topics": b""} if task["kind"] == "forwarder" else {}
-        between = Between(task)
-        where = between.mine(task, "back")
-        async with kind(**where, recv_buffer=8192 if task["kind"] in LOSSY else None, **given) as sock:
-            if not between.pid:
-                report(url=sock.address)
-            meter, due = DeviceMeter(task, between), Due(task["size"])
-            last, first, count = b"", 0, 0
-            while True:
-                messages = await sock.arecv_many(MANY)
-                if task["kind"] in LOSSY:
-                    last = check_rising(last, messages)
-                    first = first or NUMBER.unpack_from(messages[0])[0]
-                    count += len(messages)
-                    meter.more["part"] = count / (NUMBER.unpack_from(last)[0] - first + 1)
-                    units = len(messages)
-                else:
-                    units = due.check(messages)
-                if not meter.add(units):
-                    return
-
-    trio.run(main)
+    _, kind = _sockets(task["kind"])
+    given = {"topics": b""} if task["kind"] == "forwarder" else {}
+    between = Between(task)
+    where = between.mine(task, "back")
+    async with kind(**where, recv_buffer=8192 if task["kind"] in LOSSY else None, **given) as sock:
+        if not between.pid:
+            report(url=sock.address)
+        meter, due = DeviceMeter(task, between), Due(task["size"])
+        last, first, count = b"", 0, 0
+        while True:
+            messages = await sock.arecv_many(MANY)
+            if task["kind"] in LOSSY:
+                last = check_rising(last, messages)
+                first = first or NUMBER.unpack_from(messages[0])[0]
+                count += len(messages)
+                meter.more["part"] = count / (NUMBER.unpack_from(last)[0] - first + 1)
+                units = len(messages)
+            else:
+                units = due.check(messages)
+            if not meter.add(units):
+                return
 
 
 def send_zmq(task: dict[str, Any]) -> None:
@@ -235,41 +227,33 @@ def receive_zmq(task: dict[str, Any]) -> None:
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def reply(task: dict[str, Any]) -> None:
+async def reply(task: dict[str, Any]) -> None:
     """Reply with trio to all requests that have arrived."""
-
-    async def main() -> None:
-        async with Rep(dial=task["url"]) as rep:
-            while True:
-                for request in await rep.arecv_many(MANY):
-                    await request.areply(request.body)
-
-    trio.run(main)
+    async with Rep(dial=task["url"]) as rep:
+        while True:
+            for request in await rep.arecv_many(MANY):
+                await request.areply(request.body)
 
 
-def ask(task: dict[str, Any]) -> None:
+async def ask(task: dict[str, Any]) -> None:
     """Keep `flight` requests in progress."""
+    between = Between(task)
+    async with Req(**between.mine(task, "front")) as req, trio.open_nursery() as nursery:
+        if not between.pid:
+            report(url=req.address)
+        meter = DeviceMeter(task, between)
 
-    async def main() -> None:
-        between = Between(task)
-        async with Req(**between.mine(task, "front")) as req, trio.open_nursery() as nursery:
-            if not between.pid:
-                report(url=req.address)
-            meter = DeviceMeter(task, between)
+        async def work(number: int) -> None:
+            body = b"%08d" % number
+            while True:
+                if await req.arequest(body, 60.0) != body:
+                    fail("a wrong reply")
+                if not meter.add(1):
+                    nursery.cancel_scope.cancel()
+                    return
 
-            async def work(number: int) -> None:
-                body = b"%08d" % number
-                while True:
-                    if await req.arequest(body, 60.0) != body:
-                        fail("a wrong reply")
-                    if not meter.add(1):
-                        nursery.cancel_scope.cancel()
-                        return
-
-            for number in range(task["flight"]):
-                nursery.start_soon(work, number)
-
-    trio.run(main)
+        for number in range(task["flight"]):
+            nursery.start_soon(work, number)
 
 
 def ask_one_by_one(task: dict[str, Any]) -> None:
@@ -325,7 +309,7 @@ def ask_one_by_one_zmq(task: dict[str, Any]) -> None:
 # ---- surveys ---------------------------------------------------------------------------------------------------------
 
 
-def respond(task: dict[str, Any]) -> None:
+async def respond(task: dict[str, Any]) -> None:
     """Respond at once, with `expected` respondents in one process, one thread."""
     as_many_files_as_allowed()
 
@@ -333,12 +317,9 @@ def respond(task: dict[str, Any]) -> None:
         async for query in respondent:
             await query.areply(query.body)
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            for _ in range(task["expected"]):
-                nursery.start_soon(answer, Respondent(dial=task["url"]))
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for _ in range(task["expected"]):
+            nursery.start_soon(answer, Respondent(dial=task["url"]))
 
 
 def survey(task: dict[str, Any]) -> None:

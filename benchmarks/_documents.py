@@ -141,28 +141,24 @@ class Member:
         return {"now": time.monotonic(), "cpu": time.process_time(), "length": len(self.text)}
 
 
-def take_part(task: dict[str, Any]) -> None:
+async def take_part(task: dict[str, Any]) -> None:
     """Connect to the others, and execute commands until the end."""
-
-    async def main() -> None:
-        commands = Commands(task)
-        faults = NetworkFaults(task.get("loss", 0.0), task.get("delay", 0.0))
-        bad = faults if faults.loss or faults.delay else None
-        async with DocumentPeer(listen=HERE, faults=bad) as peer, trio.open_nursery() as nursery:
-            commands.reply({"address": peer.address, "origin": peer.me.origin.hex()})
-            for address in (await trio.to_thread.run_sync(commands.next))["dial"]:
-                peer.dial(address)
-            doc = peer.open(NAME)
-            await peer.wait_for_peers(task["others"] - 1, PATIENCE)
-            commands.reply({})
-            member = Member(peer, doc, faults, task)
-            member.nursery = nursery
-            while (order := await trio.to_thread.run_sync(commands.next)) is not None:
-                done = await getattr(member, order.pop("do"))(**order)
-                commands.reply(done)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    commands = Commands(task)
+    faults = NetworkFaults(task.get("loss", 0.0), task.get("delay", 0.0))
+    bad = faults if faults.loss or faults.delay else None
+    async with DocumentPeer(listen=HERE, faults=bad) as peer, trio.open_nursery() as nursery:
+        commands.reply({"address": peer.address, "origin": peer.me.origin.hex()})
+        for address in (await trio.to_thread.run_sync(commands.next))["dial"]:
+            peer.dial(address)
+        doc = peer.open(NAME)
+        await peer.wait_for_peers(task["others"] - 1, PATIENCE)
+        commands.reply({})
+        member = Member(peer, doc, faults, task)
+        member.nursery = nursery
+        while (order := await trio.to_thread.run_sync(commands.next)) is not None:
+            done = await getattr(member, order.pop("do"))(**order)
+            commands.reply(done)
+        nursery.cancel_scope.cancel()
 
 
 def mesh(task: dict[str, Any]) -> tuple[Controller, list[str]]:
@@ -328,53 +324,45 @@ def durable(task: dict[str, Any]) -> None:
 # ---- a late joiner ---------------------------------------------------------------------------------------------------
 
 
-def hold(task: dict[str, Any]) -> None:
+async def hold(task: dict[str, Any]) -> None:
     """Hold a large document for a late joiner."""
-
-    async def main() -> None:
-        rng = random.Random(1)
-        async with DocumentPeer(listen=HERE) as peer:
-            doc = peer.open(NAME)
-            text = doc.text("body")
-            size = task["document"]
-            while size > 0:
-                line = "".join(rng.choices(CHARACTERS[:26], k=min(size, 4096)))
-                text.insert(rng.randint(0, len(text)), line)
-                size -= len(line)
-            await trio.sleep(RUN_IN + 0.25)  # until all is idle
-            encoded = len(doc.engine.changes_since(None))
-            report(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
-            await trio.sleep_forever()
-
-    trio.run(main)
+    rng = random.Random(1)
+    async with DocumentPeer(listen=HERE) as peer:
+        doc = peer.open(NAME)
+        text = doc.text("body")
+        size = task["document"]
+        while size > 0:
+            line = "".join(rng.choices(CHARACTERS[:26], k=min(size, 4096)))
+            text.insert(rng.randint(0, len(text)), line)
+            size -= len(line)
+        await trio.sleep(RUN_IN + 0.25)  # until all is idle
+        encoded = len(doc.engine.changes_since(None))
+        report(url=peer.address, digest=doc.digest().hex(), encoded=encoded)
+        await trio.sleep_forever()
 
 
-def join_late(task: dict[str, Any]) -> None:
+async def join_late(task: dict[str, Any]) -> None:
     """Measure the time from `open` until the digests are equal."""
-
-    async def main() -> None:
-        async with DocumentPeer(dial=task["url"], listen=HERE) as peer:
-            await peer.wait_for_peers(1, PATIENCE)
-            await trio.sleep(random.uniform(0.5, 0.7))  # at a random phase of the heartbeats
-            heard, cpu = _heard(peer), time.process_time()
-            lowest_peak()
-            begin, size = time.monotonic(), resident()
-            doc = peer.open(NAME)
-            doc.text("body")  # as a program would
-            await doc.joined(PATIENCE)
-            digest = doc.digest().hex()
-            took, size_then = time.monotonic() - begin, peak()
-            if digest != task["digest"]:
-                raise SystemExit("the contents differ")
-            encoded = task["encoded"]
-            report(
-                p50_ms=took * 1e3,
-                cpu_us=(time.process_time() - cpu) * 1e6,
-                beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
-                grown_mib=size_then - size,
-            )
-
-    trio.run(main)
+    async with DocumentPeer(dial=task["url"], listen=HERE) as peer:
+        await peer.wait_for_peers(1, PATIENCE)
+        await trio.sleep(random.uniform(0.5, 0.7))  # at a random phase of the heartbeats
+        heard, cpu = _heard(peer), time.process_time()
+        lowest_peak()
+        begin, size = time.monotonic(), resident()
+        doc = peer.open(NAME)
+        doc.text("body")  # as a program would
+        await doc.joined(PATIENCE)
+        digest = doc.digest().hex()
+        took, size_then = time.monotonic() - begin, peak()
+        if digest != task["digest"]:
+            raise SystemExit("the contents differ")
+        encoded = task["encoded"]
+        report(
+            p50_ms=took * 1e3,
+            cpu_us=(time.process_time() - cpu) * 1e6,
+            beyond_mib=(_heard(peer) - heard - encoded) / (1 << 20),
+            grown_mib=size_then - size,
+        )
 
 
 def _heard(peer: DocumentPeer) -> int:

@@ -61,26 +61,18 @@ async def _record(task: dict[str, Any], socket: Any, topic: str) -> None:
             nursery.cancel_scope.cancel()
 
 
-def record_pull(task: dict[str, Any]) -> None:
+async def record_pull(task: dict[str, Any]) -> None:
     """Record a PULL; count records on disk."""
-
-    async def main() -> None:
-        async with Pull(listen=task["url"], batch=task.get("batch"), recv_buffer=8192) as pull:
-            await _record(task, pull, "bench")
-
-    trio.run(main)
+    async with Pull(listen=task["url"], batch=task.get("batch"), recv_buffer=8192) as pull:
+        await _record(task, pull, "bench")
 
 
-def record_rep(task: dict[str, Any]) -> None:
+async def record_rep(task: dict[str, Any]) -> None:
     """Run a recorder that acknowledges requests."""
-
-    async def main() -> None:
-        with _folder() as folder:
-            async with Rep(listen=task["url"], recv_buffer=8192) as rep, Recorder(folder + "/journal") as recorder:
-                report(url=rep.address)
-                await recorder.record(rep, "bench")
-
-    trio.run(main)
+    with _folder() as folder:
+        async with Rep(listen=task["url"], recv_buffer=8192) as rep, Recorder(folder + "/journal") as recorder:
+            report(url=rep.address)
+            await recorder.record(rep, "bench")
 
 
 def push(task: dict[str, Any]) -> None:
@@ -90,29 +82,25 @@ def push(task: dict[str, Any]) -> None:
             sock.send_many(bodies)
 
 
-def ingest(task: dict[str, Any]) -> None:
+async def ingest(task: dict[str, Any]) -> None:
     """Keep many requests pending on one socket; count the acknowledged ones."""
+    values, many = [b"x" * task["size"]] * task["many"], task["many"]
+    meter, numbers = Meter(task["seconds"]), itertools.count()
+    done = seen = 0
+    async with Req(dial=task["url"]) as req, trio.open_nursery() as nursery:
 
-    async def main() -> None:
-        values, many = [b"x" * task["size"]] * task["many"], task["many"]
-        meter, numbers = Meter(task["seconds"]), itertools.count()
-        done = seen = 0
-        async with Req(dial=task["url"]) as req, trio.open_nursery() as nursery:
+        async def ask() -> None:
+            nonlocal done
+            while True:
+                parse_reply(await req.arequest(encode_request(b"%d" % next(numbers), values)))
+                done += many
 
-            async def ask() -> None:
-                nonlocal done
-                while True:
-                    parse_reply(await req.arequest(encode_request(b"%d" % next(numbers), values)))
-                    done += many
-
-            for _ in range(task["flight"]):
-                nursery.start_soon(ask)
-            while meter.add(done - seen):
-                seen = done
-                await trio.sleep(0.01)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+        for _ in range(task["flight"]):
+            nursery.start_soon(ask)
+        while meter.add(done - seen):
+            seen = done
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
 
 
 # ---- out of it -------------------------------------------------------------------------------------------------------

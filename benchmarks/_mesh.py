@@ -122,42 +122,34 @@ def pass_in_steps(task: dict[str, Any]) -> None:
         report(per_second=count / (time.perf_counter() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
-def read(task: dict[str, Any]) -> None:
+async def read(task: dict[str, Any]) -> None:
     """Receive at the end of a chain."""
-
-    async def main() -> None:
-        async with Mesh(listen=ANY, id="end") as mesh:
-            report(url=mesh.address)
-            meter, last, count = Meter(task), 0, 0
-            async for event in mesh.events():
-                if isinstance(event, MeshGap) or event.sequence != last + 1:
-                    fail(f"{event} after message {last}")
-                last = event.sequence
-                count += 1
-                if count == BATCH:
-                    if not meter.add(count):
-                        return
-                    count = 0
-
-    trio.run(main)
+    async with Mesh(listen=ANY, id="end") as mesh:
+        report(url=mesh.address)
+        meter, last, count = Meter(task), 0, 0
+        async for event in mesh.events():
+            if isinstance(event, MeshGap) or event.sequence != last + 1:
+                fail(f"{event} after message {last}")
+            last = event.sequence
+            count += 1
+            if count == BATCH:
+                if not meter.add(count):
+                    return
+                count = 0
 
 
-def write(task: dict[str, Any]) -> None:
+async def write(task: dict[str, Any]) -> None:
     """Send as fast as it goes, over ``hops`` - 1 nodes of this process."""
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            dial = task["url"]
-            for number in range(task["hops"]):
-                node = Mesh(listen=ANY, dial=dial, id=f"n{number}")
-                dial = await nursery.start(_hold, node)
-            await node.wait_for_neighbours(1, 10.0)
-            await trio.sleep(0.2)  # until the other nodes have theirs
-            body = bytes(task["size"])
-            while True:
-                await node.send_many([body] * BATCH)
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        dial = task["url"]
+        for number in range(task["hops"]):
+            node = Mesh(listen=ANY, dial=dial, id=f"n{number}")
+            dial = await nursery.start(_hold, node)
+        await node.wait_for_neighbours(1, 10.0)
+        await trio.sleep(0.2)  # until the other nodes have theirs
+        body = bytes(task["size"])
+        while True:
+            await node.send_many([body] * BATCH)
 
 
 async def _hold(node: Mesh, task_status: trio.TaskStatus[str]) -> None:
@@ -184,62 +176,56 @@ def write_bus(task: dict[str, Any]) -> None:
             bus.send_many([body] * BATCH)
 
 
-def all_nodes(task: dict[str, Any]) -> None:
+async def all_nodes(task: dict[str, Any]) -> None:
     """Run all nodes in this process, over tcp: one sends, paced or as fast as it goes; the others receive."""
     times: list[float] = []
+    async with trio.open_nursery() as nursery:
+        layout = MeshNetwork(1, [f"n{number:02}" for number in range(NODES)])
+        edges = layout.edges(DEGREE)
+        nodes: dict[str, Mesh] = {}
+        for name in layout.nodes:
+            dial = [
+                nodes[a if b == name else b].address for a, b in edges if name in (a, b) and {a, b} <= {name, *nodes}
+            ]
+            nodes[name] = Mesh(listen=ANY, dial=dial, id=name)
+            await nursery.start(_open, nodes[name])
+        for name, node in nodes.items():
+            await node.wait_for_neighbours(sum(name in edge for edge in edges), 10.0)
+        sender, *receivers = nodes.values()
+        counts = dict.fromkeys(receivers, 0)
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            layout = MeshNetwork(1, [f"n{number:02}" for number in range(NODES)])
-            edges = layout.edges(DEGREE)
-            nodes: dict[str, Mesh] = {}
-            for name in layout.nodes:
-                dial = [
-                    nodes[a if b == name else b].address
-                    for a, b in edges
-                    if name in (a, b) and {a, b} <= {name, *nodes}
-                ]
-                nodes[name] = Mesh(listen=ANY, dial=dial, id=name)
-                await nursery.start(_open, nodes[name])
-            for name, node in nodes.items():
-                await node.wait_for_neighbours(sum(name in edge for edge in edges), 10.0)
-            sender, *receivers = nodes.values()
-            counts = dict.fromkeys(receivers, 0)
+        async def receive(node: Mesh) -> None:
+            async for event in node.events():
+                if isinstance(event, MeshGap) or event.sequence != counts[node] + 1:
+                    fail(f"{event} after message {counts[node]}")
+                counts[node] += 1
+                times.append(time.perf_counter() - float(event.body[:24]))
 
-            async def receive(node: Mesh) -> None:
-                async for event in node.events():
-                    if isinstance(event, MeshGap) or event.sequence != counts[node] + 1:
-                        fail(f"{event} after message {counts[node]}")
-                    counts[node] += 1
-                    times.append(time.perf_counter() - float(event.body[:24]))
-
-            for node in receivers:
-                nursery.start_soon(receive, node)
-            begin, used = time.perf_counter(), time.process_time()
-            sent = 0
-            while time.perf_counter() < begin + task["seconds"]:
-                for _ in range(task["burst"]):
-                    await sender.send(f"{time.perf_counter():<24.9f}".encode().ljust(task["size"]))
-                sent += task["burst"]
-                if task["paced"]:
-                    await trio.sleep(max(0.0, begin + sent / PROBES - time.perf_counter()))
-                else:
-                    await aeventually(lambda goal=sent - 1000: min(counts.values()) >= goal, poll=0.001)
-            await aeventually(lambda goal=sent: min(counts.values()) >= goal, poll=0.001)
-            seconds, cpu = time.perf_counter() - begin, time.process_time() - used
-            done = sent * len(receivers)
-            copies = sum(node.stats.duplicates for node in nodes.values()) / done
-            report(
-                per_second=done / seconds,
-                cpu_us=cpu / done * 1e6,
-                p50_ms=quantile(times, 0.5) * 1e3,
-                p99_ms=quantile(times, 0.99) * 1e3,
-                copies=copies,
-                rss_mib=peak(),
-            )
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+        for node in receivers:
+            nursery.start_soon(receive, node)
+        begin, used = time.perf_counter(), time.process_time()
+        sent = 0
+        while time.perf_counter() < begin + task["seconds"]:
+            for _ in range(task["burst"]):
+                await sender.send(f"{time.perf_counter():<24.9f}".encode().ljust(task["size"]))
+            sent += task["burst"]
+            if task["paced"]:
+                await trio.sleep(max(0.0, begin + sent / PROBES - time.perf_counter()))
+            else:
+                await aeventually(lambda goal=sent - 1000: min(counts.values()) >= goal, poll=0.001)
+        await aeventually(lambda goal=sent: min(counts.values()) >= goal, poll=0.001)
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - used
+        done = sent * len(receivers)
+        copies = sum(node.stats.duplicates for node in nodes.values()) / done
+        report(
+            per_second=done / seconds,
+            cpu_us=cpu / done * 1e6,
+            p50_ms=quantile(times, 0.5) * 1e3,
+            p99_ms=quantile(times, 0.99) * 1e3,
+            copies=copies,
+            rss_mib=peak(),
+        )
+        nursery.cancel_scope.cancel()
 
 
 async def _open(node: Mesh, task_status: trio.TaskStatus[None]) -> None:

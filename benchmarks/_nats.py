@@ -17,7 +17,7 @@ from _presence import PAUSE, times
 from _restarted import WAIT, Restarted
 
 from _child import fail, report
-from _numbered import Audience, aask_all, asend_all, ask_in_flight_asyncio, numbered, taker
+from _numbered import Audience, aask_all, asend_all, ask_in_flight, numbered, taker
 
 SUBJECT, TAKEN = "bench", "bench.taken"
 BLOCK = 4096  # messages between acknowledgements
@@ -37,7 +37,7 @@ async def _connected(task: dict[str, Any]) -> Any:
     return await nats.connect(task["url"], error_cb=_failed, allow_reconnect=False)
 
 
-async def _push(task: dict[str, Any]) -> None:
+async def push(task: dict[str, Any]) -> None:
     client = await _connected(task)
     room, count, block = asyncio.Semaphore(BLOCKS), 0, _block(task)
 
@@ -54,14 +54,10 @@ async def _push(task: dict[str, Any]) -> None:
         count += 1
         await client.publish(SUBJECT, message)
 
-    await asend_all(send, task, asyncio.sleep)
+    await asend_all(send, task)
 
 
-def push(task: dict[str, Any]) -> None:
-    asyncio.run(_push(task))
-
-
-async def _pull(task: dict[str, Any]) -> None:
+async def pull(task: dict[str, Any]) -> None:
     client, take = await _connected(task), taker(task)
     count, block = 0, _block(task)
 
@@ -78,11 +74,7 @@ async def _pull(task: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
-def pull(task: dict[str, Any]) -> None:
-    asyncio.run(_pull(task))
-
-
-async def _reply(task: dict[str, Any]) -> None:
+async def reply(task: dict[str, Any]) -> None:
     client = await _connected(task)
 
     async def answer(message: Any) -> None:
@@ -94,11 +86,7 @@ async def _reply(task: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
-def reply(task: dict[str, Any]) -> None:
-    asyncio.run(_reply(task))
-
-
-async def _ask(task: dict[str, Any]) -> None:
+async def ask(task: dict[str, Any]) -> None:
     client = await _connected(task)
 
     async def once(body: bytes) -> Any:
@@ -107,14 +95,10 @@ async def _ask(task: dict[str, Any]) -> None:
     if "flight" not in task:
         await aask_all(once, task)
         return
-    await ask_in_flight_asyncio(once, task)
+    await ask_in_flight(once, task)
 
 
-def ask(task: dict[str, Any]) -> None:
-    asyncio.run(_ask(task))
-
-
-async def _publish(task: dict[str, Any]) -> None:
+async def publish(task: dict[str, Any]) -> None:
     client, message = await _connected(task), numbered(task["size"])
     report(url=task["url"])
     for number in itertools.count(1):
@@ -123,11 +107,7 @@ async def _publish(task: dict[str, Any]) -> None:
             await asyncio.sleep(0)  # publish does not yield while its buffer has space, and the loop does the writing
 
 
-def publish(task: dict[str, Any]) -> None:
-    asyncio.run(_publish(task))
-
-
-async def _subscribe(task: dict[str, Any]) -> None:
+async def subscribe(task: dict[str, Any]) -> None:
     audience = Audience(task)
 
     async def subscribe_one(place: int) -> None:
@@ -143,11 +123,8 @@ async def _subscribe(task: dict[str, Any]) -> None:
         await asyncio.sleep(audience.PAUSE)
 
 
-def subscribe(task: dict[str, Any]) -> None:
-    asyncio.run(_subscribe(task))
-
-
-async def _micro(task: dict[str, Any]) -> None:
+async def micro(task: dict[str, Any]) -> None:
+    """Reply with a service of NATS micro."""
     client = await _connected(task)
     service = await nats.micro.add_service(client, name="bench", version="1.0.0")
 
@@ -160,12 +137,8 @@ async def _micro(task: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
-def micro(task: dict[str, Any]) -> None:
-    """Reply with a service of NATS micro."""
-    asyncio.run(_micro(task))
-
-
-async def _announce(task: dict[str, Any]) -> None:
+async def announce(task: dict[str, Any]) -> None:
+    """Run `count` services, named after `first` and the following numbers, on one connection."""
     client = await _connected(task)
 
     async def answer(request: Any) -> None:
@@ -179,16 +152,12 @@ async def _announce(task: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
-def announce(task: dict[str, Any]) -> None:
-    """Run `count` services, named after `first` and the following numbers, on one connection."""
-    asyncio.run(_announce(task))
-
-
-async def _killed_of(task: dict[str, Any]) -> None:
+async def killed_of(task: dict[str, Any]) -> None:
+    """Kill one service among `services` others, `rounds` times; report when the server has noticed."""
     report(url=task["url"])
     client = await _connected(task)
-    victim = Restarted(task, "_nats:announce", first=1 << 20, count=1)
-    crowd = Restarted(task, "_nats:announce", first=0, count=task["services"])
+    victim = Restarted(task, "_nats:announce_asyncio", first=1 << 20, count=1)
+    crowd = Restarted(task, "_nats:announce_asyncio", first=0, count=task["services"])
     subject = f"{SUBJECT}.{1 << 20}"
 
     async def wait(there: bool) -> float:
@@ -228,8 +197,3 @@ async def _killed_of(task: dict[str, Any]) -> None:
         victim.kill()
         crowd.kill()
     report(**times(found, gone))
-
-
-def killed_of(task: dict[str, Any]) -> None:
-    """Kill one service among `services` others, `rounds` times; report when the server has noticed."""
-    asyncio.run(_killed_of(task))

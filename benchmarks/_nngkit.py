@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import threading
@@ -22,13 +21,11 @@ from _numbered import (
     STEP,
     Audience,
     Due,
-    Sleep,
     aask_all,
     areceive_all,
     asend_all,
     ask_all,
     ask_in_flight,
-    ask_in_flight_asyncio,
     hold,
     numbered,
     receive_all,
@@ -86,17 +83,9 @@ def push_many(task: dict[str, Any]) -> None:
         send_lists(sock.send_many, task)
 
 
-async def _apush(task: dict[str, Any], sleep: Sleep) -> None:
+async def apush(task: dict[str, Any]) -> None:
     async with _open(Push, task, batch=_batch(task)) as sock:
-        await asend_all(sock.asend, task, sleep)
-
-
-def push_trio(task: dict[str, Any]) -> None:
-    trio.run(_apush, task, trio.sleep)
-
-
-def push_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apush(task, asyncio.sleep))
+        await asend_all(sock.asend, task)
 
 
 def _pull(task: dict[str, Any], **options: Any) -> Pull:
@@ -191,11 +180,11 @@ def pull_many_with_more_threads(task: dict[str, Any]) -> None:
     pull_many(task)
 
 
-async def _apull(task: dict[str, Any]) -> None:
+async def apull(task: dict[str, Any]) -> None:
     await areceive_all(_pull(task).arecv, task)
 
 
-async def _apull_for(task: dict[str, Any]) -> None:
+async def apull_for(task: dict[str, Any]) -> None:
     sock, meter, due = _pull(task), Meter(task), itertools.cycle(sequence(task["size"]))
     count = 0
     async for message in sock:
@@ -208,34 +197,10 @@ async def _apull_for(task: dict[str, Any]) -> None:
             count = 0
 
 
-async def _apull_many(task: dict[str, Any]) -> None:
+async def apull_many(task: dict[str, Any]) -> None:
     sock, meter, due = _pull(task), Meter(task), Due(task["size"])
     while meter.add(due.check(await sock.arecv_many(MANY))):
         pass
-
-
-def pull_trio(task: dict[str, Any]) -> None:
-    trio.run(_apull, task)
-
-
-def pull_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apull(task))
-
-
-def pull_for_trio(task: dict[str, Any]) -> None:
-    trio.run(_apull_for, task)
-
-
-def pull_for_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apull_for(task))
-
-
-def pull_many_trio(task: dict[str, Any]) -> None:
-    trio.run(_apull_many, task)
-
-
-def pull_many_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apull_many(task))
 
 
 # ---- from many peers -------------------------------------------------------------------------------------------------
@@ -267,18 +232,10 @@ def reply(task: dict[str, Any]) -> None:
             request.reply(request.body)
 
 
-async def _areply(task: dict[str, Any]) -> None:
+async def areply(task: dict[str, Any]) -> None:
     async with _open(Rep, task, recv_max_size=LARGEST) as rep:
         async for request in rep:
             await request.areply(request.body)
-
-
-def reply_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_areply(task))
-
-
-def reply_trio(task: dict[str, Any]) -> None:
-    trio.run(_areply, task)
 
 
 def reply_attacked(task: dict[str, Any]) -> None:
@@ -316,33 +273,14 @@ def connect(task: dict[str, Any]) -> None:
             return
 
 
-async def _aask(task: dict[str, Any]) -> None:
+async def aask(task: dict[str, Any]) -> None:
     async with _open(Req, task, recv_max_size=LARGEST) as req:
         await aask_all(req.arequest, task)
 
 
-def ask_trio(task: dict[str, Any]) -> None:
-    trio.run(_aask, task)
-
-
-def ask_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_aask(task))
-
-
-def ask_many_trio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _open(Req, task, recv_max_size=LARGEST) as req, trio.open_nursery() as nursery:
-            await ask_in_flight(req.arequest, task, nursery.start_soon, trio.sleep)
-
-    trio.run(main)
-
-
-def ask_many_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with _open(Req, task, recv_max_size=LARGEST) as req:
-            await ask_in_flight_asyncio(req.arequest, task)
-
-    asyncio.run(main())
+async def aask_many(task: dict[str, Any]) -> None:
+    async with _open(Req, task, recv_max_size=LARGEST) as req:
+        await ask_in_flight(req.arequest, task)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------
@@ -356,16 +294,12 @@ def publish(task: dict[str, Any]) -> None:
             pub.send(message(number))
 
 
-async def _apublish(task: dict[str, Any]) -> None:
+async def apublish(task: dict[str, Any]) -> None:
     message = numbered(task["size"])
     async with _open(Pub, task) as pub:
         await pub.await_for_peers(task["subscribers"], 60.0)
         for number in itertools.count(1):
             await pub.asend(message(number))
-
-
-def publish_trio(task: dict[str, Any]) -> None:
-    trio.run(_apublish, task)
 
 
 def _subs(task: dict[str, Any]) -> list[Sub]:
@@ -386,7 +320,7 @@ def subscribe(task: dict[str, Any]) -> None:
         time.sleep(audience.PAUSE)
 
 
-async def _asubscribe(task: dict[str, Any]) -> None:
+async def asubscribe(task: dict[str, Any]) -> None:
     audience = Audience(task)
 
     async def read(place: int, sub: Sub) -> None:
@@ -401,10 +335,6 @@ async def _asubscribe(task: dict[str, Any]) -> None:
             if not audience.look():
                 nursery.cancel_scope.cancel()
                 return
-
-
-def subscribe_trio(task: dict[str, Any]) -> None:
-    trio.run(_asubscribe, task)
 
 
 def publish_topics(task: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ from operator import lt
 from pathlib import Path
 from typing import Any, NoReturn
 
+import sniffio
+
 from _child import Meter, Stopwatch, cpu_of, fail, others, report, resident
 
 # Primes, so that the loss of a round number of messages is noticed. Few large messages, as they are kept in memory.
@@ -35,7 +37,19 @@ STEP = 64  # messages between checks of the clock
 MANY = 8192  # maximum of messages a call
 REST = 0.25  # seconds before idle CPU is measured
 
-Sleep = Callable[[float], Awaitable[None]]
+
+def _under_trio() -> bool:
+    return sniffio.current_async_library() == "trio"
+
+
+async def asleep(seconds: float) -> None:
+    """Sleep in the running loop."""
+    if _under_trio():
+        import trio  # here, as the contenders without it are smaller
+
+        await trio.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 def numbered(size: int) -> Callable[[int], bytes]:
@@ -111,17 +125,17 @@ def send_all(send: Callable[[bytes], object], task: dict[str, Any]) -> None:
             send(message)
 
 
-async def asend_all(send: Callable[[bytes], Awaitable[object]], task: dict[str, Any], sleep: Sleep) -> None:
+async def asend_all(send: Callable[[bytes], Awaitable[object]], task: dict[str, Any]) -> None:
     """Do the same, awaited."""
     if rate := task.get("rate"):
         start = time.monotonic_ns()
         for number in itertools.count():
-            await sleep(max(0.0, (start - time.monotonic_ns()) / 1e9 + number / rate))
+            await asleep(max(0.0, (start - time.monotonic_ns()) / 1e9 + number / rate))
             await send(PACED.pack(number, time.monotonic_ns()))
     messages = sequence(task["size"])
     if task.get("idle"):
         await send(messages[0])
-        await sleep(1e6)
+        await asleep(1e6)
     while True:
         for message in messages:
             await send(message)
@@ -289,10 +303,25 @@ async def aask_all(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any])
             return
 
 
-async def ask_in_flight(
-    ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any], spawn: Callable[[Any], object], sleep: Sleep
+async def ask_in_flight(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any]) -> None:
+    """Keep ``flight`` requests pending, each in a task of the running loop. They end before the socket is closed."""
+    if _under_trio():
+        import trio
+
+        async with trio.open_nursery() as nursery:
+            await _ask_in_flight(ask, task, nursery.start_soon)
+            nursery.cancel_scope.cancel()
+        return
+    tasks: list[asyncio.Task[None]] = []
+    await _ask_in_flight(ask, task, lambda each: tasks.append(asyncio.create_task(each())))
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ask_in_flight(
+    ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any], spawn: Callable[[Any], object]
 ) -> None:
-    """Keep ``flight`` requests pending, each in a task started by ``spawn``."""
     meter, questions = Meter(task), itertools.cycle(sequence(task["size"]))
     done = seen = 0
 
@@ -307,19 +336,10 @@ async def ask_in_flight(
     for _ in range(task["flight"]):
         spawn(keep_asking)
     while not done:
-        await sleep(0.01)
+        await asleep(0.01)
     while meter.add(done - seen):
         seen = done
-        await sleep(0.01)
-
-
-async def ask_in_flight_asyncio(ask: Callable[[bytes], Awaitable[Any]], task: dict[str, Any]) -> None:
-    """Like ``ask_in_flight``, in tasks of asyncio. They end before the socket is closed."""
-    tasks: list[asyncio.Task[None]] = []
-    await ask_in_flight(ask, task, lambda each: tasks.append(asyncio.create_task(each())), asyncio.sleep)
-    for each in tasks:
-        each.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await asleep(0.01)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ PAIRS: Final = (
 )
 
 
-def run(task: dict[str, Any]) -> None:
+async def run(task: dict[str, Any]) -> None:
     """Run one end of pairs until the process is killed. `near`: which; `pairs`: their numbers; `old`: as a kernel
     without TCP_RTO_MAX_MS."""
     if task["old"]:
@@ -82,16 +82,12 @@ def run(task: dict[str, Any]) -> None:
         filename=folder / f"{task['name']}.log", level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s"
     )
     notes = Notes(str(folder / f"{task['name']}-{time.time_ns()}.notes"))
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            for number in task["pairs"]:
-                own = folder / f"{task['name']}-{number}"
-                own.mkdir(exist_ok=True)
-                nursery.start_soon(_end, task, number, own, notes)
-            report(url="")
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for number in task["pairs"]:
+            own = folder / f"{task['name']}-{number}"
+            own.mkdir(exist_ok=True)
+            nursery.start_soon(_end, task, number, own, notes)
+        report(url="")
 
 
 async def _end(task: dict[str, Any], number: int, folder: Path, notes: Notes) -> None:

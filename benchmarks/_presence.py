@@ -25,20 +25,16 @@ FLEETS = 4  # processes of the other services
 PAUSE = 0.2  # seconds from the last resolver that has found the victim to its end
 
 
-def announce(task: dict[str, Any]) -> None:
+async def announce(task: dict[str, Any]) -> None:
     """Announce `count` services that nothing serves, named after `first` and the following numbers."""
-
-    async def main() -> None:
-        as_many_files_as_allowed()
-        async with AsyncExitStack() as stack:
-            for number in range(task["first"], task["first"] + task["count"]):
-                name = task.get("name") or f"s{number % NAMES}"
-                address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:9000"
-                await stack.enter_async_context(Service(name, address, discovery=task["daemons"], sigterm=False))
-            report(ready=task["count"])
-            await trio.sleep_forever()
-
-    trio.run(main)
+    as_many_files_as_allowed()
+    async with AsyncExitStack() as stack:
+        for number in range(task["first"], task["first"] + task["count"]):
+            name = task.get("name") or f"s{number % NAMES}"
+            address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:9000"
+            await stack.enter_async_context(Service(name, address, discovery=task["daemons"], sigterm=False))
+        report(ready=task["count"])
+        await trio.sleep_forever()
 
 
 async def start_fleets(stack: AsyncExitStack, task: dict[str, Any], function: str, survey: str) -> None:
@@ -51,12 +47,8 @@ async def start_fleets(stack: AsyncExitStack, task: dict[str, Any], function: st
         await trio.to_thread.run_sync(fleet.start)
 
 
-def killed_of(task: dict[str, Any]) -> None:
+async def killed_of(task: dict[str, Any]) -> None:
     """Kill one provider among `services` others, `rounds` times; report the time of the last stale `resolve`."""
-    trio.run(_killed_of, task)
-
-
-async def _killed_of(task: dict[str, Any]) -> None:
     as_many_files_as_allowed()
     report(url="")
     survey, query = ports(2)

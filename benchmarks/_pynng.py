@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 import time
@@ -89,16 +88,8 @@ def pull(task: dict[str, Any]) -> None:
     receive_all(_pull(task).recv, task)
 
 
-async def _apull(task: dict[str, Any]) -> None:
+async def apull(task: dict[str, Any]) -> None:
     await areceive_all(_pull(task).arecv, task)
-
-
-def pull_trio(task: dict[str, Any]) -> None:
-    trio.run(_apull, task)
-
-
-def pull_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apull(task))
 
 
 def pull_crowd(task: dict[str, Any]) -> None:
@@ -125,14 +116,10 @@ def reply(task: dict[str, Any]) -> None:
             sock.send(sock.recv())
 
 
-async def _areply(task: dict[str, Any]) -> None:
+async def areply(task: dict[str, Any]) -> None:
     with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
         while True:
             await sock.asend(await sock.arecv())
-
-
-def reply_trio(task: dict[str, Any]) -> None:
-    trio.run(_areply, task)
 
 
 def reply_measured(task: dict[str, Any]) -> None:
@@ -165,7 +152,7 @@ def connect(task: dict[str, Any]) -> None:
             return
 
 
-async def _aask(task: dict[str, Any]) -> None:
+async def aask(task: dict[str, Any]) -> None:
     with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
 
         async def once(body: bytes) -> Any:
@@ -175,15 +162,7 @@ async def _aask(task: dict[str, Any]) -> None:
         await aask_all(once, task)
 
 
-def ask_trio(task: dict[str, Any]) -> None:
-    trio.run(_aask, task)
-
-
-def ask_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_aask(task))
-
-
-def reply_many(task: dict[str, Any]) -> None:
+async def reply_many(task: dict[str, Any]) -> None:
     """Reply with as many contexts as there are pending requests."""
 
     async def work(sock: Any) -> None:
@@ -191,33 +170,25 @@ def reply_many(task: dict[str, Any]) -> None:
             while True:
                 await context.asend(await context.arecv())
 
-    async def all_of_them() -> None:
-        with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
-            async with trio.open_nursery() as nursery:
-                for _ in range(task["flight"]):
-                    nursery.start_soon(work, sock)
-
-    trio.run(all_of_them)
+    with _open(pynng.Rep0, task, recv_max_size=LARGEST) as sock:
+        async with trio.open_nursery() as nursery:
+            for _ in range(task["flight"]):
+                nursery.start_soon(work, sock)
 
 
-def ask_many(task: dict[str, Any]) -> None:
+async def ask_many(task: dict[str, Any]) -> None:
     """Keep ``flight`` requests pending, each on a context."""
+    with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
+        free = [sock.new_context() for _ in range(task["flight"])]
 
-    async def main() -> None:
-        with _open(pynng.Req0, task, recv_max_size=LARGEST) as sock:
-            free = [sock.new_context() for _ in range(task["flight"])]
+        async def once(body: bytes) -> Any:
+            context = free.pop()
+            await context.asend(body)
+            answer = await context.arecv()
+            free.append(context)
+            return answer
 
-            async def once(body: bytes) -> Any:
-                context = free.pop()
-                await context.asend(body)
-                answer = await context.arecv()
-                free.append(context)
-                return answer
-
-            async with trio.open_nursery() as nursery:
-                await ask_in_flight(once, task, nursery.start_soon, trio.sleep)
-
-    trio.run(main)
+        await ask_in_flight(once, task)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import nng
 
 from _child import as_many_files_as_allowed, report
-from _numbered import Audience, aask_all, areceive_all, ask_all, ask_in_flight_asyncio, numbered, receive_all, send_all
+from _numbered import Audience, aask_all, areceive_all, ask_all, ask_in_flight, numbered, receive_all, send_all
 
 BUFFER = 1024  # messages of send buffer, as bare pynng has
 
@@ -51,16 +51,13 @@ def pull(task: dict[str, Any]) -> None:
     receive_all(lambda: recv().to_bytes(), task)
 
 
-def pull_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        arecv = _pull(task).arecv
+async def pull_asyncio(task: dict[str, Any]) -> None:
+    arecv = _pull(task).arecv
 
-        async def once() -> Any:
-            return (await arecv()).to_bytes()
+    async def once() -> Any:
+        return (await arecv()).to_bytes()
 
-        await areceive_all(once, task)
-
-    asyncio.run(main())
+    await areceive_all(once, task)
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -72,11 +69,8 @@ def reply(task: dict[str, Any]) -> None:
         sock.send(sock.recv())
 
 
-def reply_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        await _answer(_open(nng.RepSocket, task))
-
-    asyncio.run(main())
+async def reply_asyncio(task: dict[str, Any]) -> None:
+    await _answer(_open(nng.RepSocket, task))
 
 
 async def _answer(end: Any) -> None:
@@ -84,14 +78,10 @@ async def _answer(end: Any) -> None:
         await end.asend(await end.arecv())
 
 
-def reply_many(task: dict[str, Any]) -> None:
+async def reply_many(task: dict[str, Any]) -> None:
     """Reply with as many contexts as there are pending requests."""
-
-    async def main() -> None:
-        sock = _open(nng.RepSocket, task)
-        await asyncio.gather(*(_answer(sock.open_context()) for _ in range(task["flight"])))
-
-    asyncio.run(main())
+    sock = _open(nng.RepSocket, task)
+    await asyncio.gather(*(_answer(sock.open_context()) for _ in range(task["flight"])))
 
 
 def ask(task: dict[str, Any]) -> None:
@@ -109,30 +99,23 @@ async def _ask(end: Any, body: bytes) -> Any:
     return (await end.arecv()).to_bytes()
 
 
-def ask_asyncio(task: dict[str, Any]) -> None:
-    async def main() -> None:
-        sock = _open(nng.ReqSocket, task)
-        await aask_all(lambda body: _ask(sock, body), task)
-
-    asyncio.run(main())
+async def ask_asyncio(task: dict[str, Any]) -> None:
+    sock = _open(nng.ReqSocket, task)
+    await aask_all(lambda body: _ask(sock, body), task)
 
 
-def ask_many(task: dict[str, Any]) -> None:
+async def ask_many(task: dict[str, Any]) -> None:
     """Keep ``flight`` requests pending, each on a context."""
+    sock = _open(nng.ReqSocket, task)
+    free = [sock.open_context() for _ in range(task["flight"])]
 
-    async def main() -> None:
-        sock = _open(nng.ReqSocket, task)
-        free = [sock.open_context() for _ in range(task["flight"])]
+    async def once(body: bytes) -> Any:
+        context = free.pop()
+        answer = await _ask(context, body)
+        free.append(context)
+        return answer
 
-        async def once(body: bytes) -> Any:
-            context = free.pop()
-            answer = await _ask(context, body)
-            free.append(context)
-            return answer
-
-        await ask_in_flight_asyncio(once, task)
-
-    asyncio.run(main())
+    await ask_in_flight(once, task)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

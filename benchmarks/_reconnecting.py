@@ -21,35 +21,27 @@ from nngkit.trust import OPEN, use
 AFTER = 5.0  # seconds for which downs are counted after the daemon is back: longer than a resolver's grace
 
 
-def daemon(task: dict[str, Any]) -> None:
+async def daemon(task: dict[str, Any]) -> None:
     """Run a discovery daemon at the two ports of the task, by a pass if there are some."""
-
-    async def main() -> None:
-        as_many_files_as_allowed()
-        use(task["passes"][0] if "passes" in task else OPEN)
-        settings = DaemonSettings(listen=(task["survey"],), query=(task["query"],), deadline=1.0, interval=0.5)
-        async with Daemon(settings) as running:
-            report(survey=running.addresses[0], query=running.query_addresses[0])
-            await running.run()
-
-    trio.run(main)
+    as_many_files_as_allowed()
+    use(task["passes"][0] if "passes" in task else OPEN)
+    settings = DaemonSettings(listen=(task["survey"],), query=(task["query"],), deadline=1.0, interval=0.5)
+    async with Daemon(settings) as running:
+        report(survey=running.addresses[0], query=running.query_addresses[0])
+        await running.run()
 
 
-def announce(task: dict[str, Any]) -> None:
+async def announce(task: dict[str, Any]) -> None:
     if "passes" in task:
         use(task["passes"][1])
-    _presence.announce(task)
+    await _presence.announce(task)
 
 
-def known_again(task: dict[str, Any]) -> None:
+async def known_again(task: dict[str, Any]) -> None:
     """Kill the daemon of ``services`` services and start it again, ``rounds`` times.
 
     ``p50_ms``: until it knows all services; ``false_downs``: those that a resolver took for down.
     """
-    trio.run(_known_again, task)
-
-
-async def _known_again(task: dict[str, Any]) -> None:
     as_many_files_as_allowed()
     if "passes" in task:
         use(task["passes"][1])

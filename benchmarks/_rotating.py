@@ -69,16 +69,12 @@ def issue(task: dict[str, Any]) -> None:
     sys.exit(main(["trust", "serve", "--realm", task["realm"], "--listen", task["issuer"], "--days", days]))
 
 
-def serve(task: dict[str, Any]) -> None:
+async def serve(task: dict[str, Any]) -> None:
     """Serve the room until killed."""
-
-    async def main() -> None:
-        at = _place(task)
-        async with ROOMS[task["room"]].serve(at):
-            report(ready=True)
-            await trio.sleep_forever()
-
-    trio.run(main)
+    at = _place(task)
+    async with ROOMS[task["room"]].serve(at):
+        report(ready=True)
+        await trio.sleep_forever()
 
 
 class Peers:

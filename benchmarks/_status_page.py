@@ -156,16 +156,12 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def announce(task: dict[str, Any]) -> None:
+async def announce(task: dict[str, Any]) -> None:
     """Announce services from `first` to `end`, MAX_RECORDS by a respondent, for ever."""
     threading.Thread(target=_end_with, args=(task["parent"],), daemon=True).start()
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            for first in range(task["first"], task["end"], MAX_RECORDS):
-                nursery.start_soon(_answer, task["daemon"], first, min(task["end"], first + MAX_RECORDS))
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for first in range(task["first"], task["end"], MAX_RECORDS):
+            nursery.start_soon(_answer, task["daemon"], first, min(task["end"], first + MAX_RECORDS))
 
 
 async def _answer(daemon: str, first: int, end: int) -> None:
@@ -186,7 +182,7 @@ async def _answer(daemon: str, first: int, end: int) -> None:
                 await survey.areply(reply)
 
 
-def change(task: dict[str, Any]) -> None:
+async def change(task: dict[str, Any]) -> None:
     """Have `coming` services; each in turn goes or comes, `rate` times a second, for ever."""
     threading.Thread(target=_end_with, args=(task["parent"],), daemon=True).start()
 
@@ -195,21 +191,18 @@ def change(task: dict[str, Any]) -> None:
         async with Service(name, address, discovery=task["daemon"], id=f"{place:012x}"):
             await gone.wait()
 
-    async def main() -> None:
-        there: dict[int, trio.Event] = {}
-        number, begin = 0, trio.current_time()
-        async with trio.open_nursery() as nursery:
-            while True:
-                await trio.sleep_until(begin + number / task["rate"])
-                place = number * 7 % task["coming"]  # 7: neighbours do not change together
-                number += 1
-                if (gone := there.pop(place, None)) is not None:
-                    gone.set()
-                else:
-                    there[place] = trio.Event()
-                    nursery.start_soon(run, place, there[place])
-
-    trio.run(main)
+    there: dict[int, trio.Event] = {}
+    number, begin = 0, trio.current_time()
+    async with trio.open_nursery() as nursery:
+        while True:
+            await trio.sleep_until(begin + number / task["rate"])
+            place = number * 7 % task["coming"]  # 7: neighbours do not change together
+            number += 1
+            if (gone := there.pop(place, None)) is not None:
+                gone.set()
+            else:
+                there[place] = trio.Event()
+                nursery.start_soon(run, place, there[place])
 
 
 def watch(task: dict[str, Any]) -> None:

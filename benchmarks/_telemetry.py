@@ -28,26 +28,22 @@ SCRAPE = 1.0  # seconds between two scrapes
 ANY = "tcp://127.0.0.1:0"
 
 
-def ask(task: dict[str, Any]) -> None:
+async def ask(task: dict[str, Any]) -> None:
     """Call one at a time; with `on` a thread makes the text of the metrics every second."""
-
-    async def main() -> None:
-        async with Client("answer", addresses=task["url"]) as client:
-            await client.wait_for_providers(timeout=WAIT)
-            ended = threading.Event()
-            if task["on"]:
-                metrics = Metrics()
-                metrics.watch(client)
-                threading.Thread(target=_scrape, args=(metrics, ended), daemon=True).start()
-            watch, body = Stopwatch(task), bytes(16)
-            more = True
-            while more:
-                began = time.perf_counter()
-                assert await client.request(body, timeout=10.0) == body
-                more = watch.add(time.perf_counter() - began)
-            ended.set()
-
-    trio.run(main)
+    async with Client("answer", addresses=task["url"]) as client:
+        await client.wait_for_providers(timeout=WAIT)
+        ended = threading.Event()
+        if task["on"]:
+            metrics = Metrics()
+            metrics.watch(client)
+            threading.Thread(target=_scrape, args=(metrics, ended), daemon=True).start()
+        watch, body = Stopwatch(task), bytes(16)
+        more = True
+        while more:
+            began = time.perf_counter()
+            assert await client.request(body, timeout=10.0) == body
+            more = watch.add(time.perf_counter() - began)
+        ended.set()
 
 
 def _scrape(metrics: Metrics, ended: threading.Event) -> None:
@@ -55,24 +51,20 @@ def _scrape(metrics: Metrics, ended: threading.Event) -> None:
         metrics.text()
 
 
-def scrape(task: dict[str, Any]) -> None:
+async def scrape(task: dict[str, Any]) -> None:
     """Scrape a daemon that knows `providers` providers, again and again."""
-
-    async def main() -> None:
-        settings = DaemonSettings(listen=(ANY,), query=(ANY,), deadline=10.0, interval=3600.0, text=False)
-        metrics = Metrics()
-        async with Daemon(settings) as daemon, trio.open_nursery() as nursery:
-            for first in range(0, task["providers"], MAX_RECORDS):
-                count = min(MAX_RECORDS, task["providers"] - first)
-                nursery.start_soon(_announce, daemon.addresses[0], first, count)
-            await aeventually(lambda: sum(daemon.stats.discovery.up.values()) == task["providers"], WAIT)
-            metrics.watch(daemon)
-            door = Door("daemon", {}, metrics=metrics.text)
-            server = await nursery.start(partial(serve, door))
-            await trio.to_thread.run_sync(_measure, task, server.port, metrics)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    settings = DaemonSettings(listen=(ANY,), query=(ANY,), deadline=10.0, interval=3600.0, text=False)
+    metrics = Metrics()
+    async with Daemon(settings) as daemon, trio.open_nursery() as nursery:
+        for first in range(0, task["providers"], MAX_RECORDS):
+            count = min(MAX_RECORDS, task["providers"] - first)
+            nursery.start_soon(_announce, daemon.addresses[0], first, count)
+        await aeventually(lambda: sum(daemon.stats.discovery.up.values()) == task["providers"], WAIT)
+        metrics.watch(daemon)
+        door = Door("daemon", {}, metrics=metrics.text)
+        server = await nursery.start(partial(serve, door))
+        await trio.to_thread.run_sync(_measure, task, server.port, metrics)
+        nursery.cancel_scope.cancel()
 
 
 async def _announce(daemon: str, first: int, count: int) -> None:

@@ -46,7 +46,7 @@ async def _echo(body: bytes) -> bytes:
     return body
 
 
-def serve(task: dict[str, Any]) -> None:
+async def serve(task: dict[str, Any]) -> None:
     """Serve with spans, and at another address without."""
     tracer = _provider(task).get_tracer("by hand")
 
@@ -59,51 +59,44 @@ def serve(task: dict[str, Any]) -> None:
         tracer.start_span("answer", kind=trace.SpanKind.SERVER, attributes=ATTRIBUTES).end()
         return body
 
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            servers = [Server("answer", _echo, listen="tcp://127.0.0.1:0", discovery=(), codec="cbor")]
-            if task["by"] != "nngkit":
-                handler: Any = by_hand if task["by"] == "hand" else bare
-                servers.append(Server("answer", handler, listen=task["url"], discovery=(), codec="cbor"))
-            else:
-                instrument()
-                servers.append(Server("answer", _echo, listen=task["url"], discovery=(), codec="cbor"))
-                uninstrument()
-            plain, traced = [await stack.enter_async_context(server) for server in servers]
-            report(url=traced.address, plain=plain.address)
-            await trio.sleep_forever()
-
-    trio.run(main)
+    async with AsyncExitStack() as stack:
+        servers = [Server("answer", _echo, listen="tcp://127.0.0.1:0", discovery=(), codec="cbor")]
+        if task["by"] != "nngkit":
+            handler: Any = by_hand if task["by"] == "hand" else bare
+            servers.append(Server("answer", handler, listen=task["url"], discovery=(), codec="cbor"))
+        else:
+            instrument()
+            servers.append(Server("answer", _echo, listen=task["url"], discovery=(), codec="cbor"))
+            uninstrument()
+        plain, traced = [await stack.enter_async_context(server) for server in servers]
+        report(url=traced.address, plain=plain.address)
+        await trio.sleep_forever()
 
 
-def ask_both(task: dict[str, Any]) -> None:
+async def ask_both(task: dict[str, Any]) -> None:
     """Call with spans and plainly, in turns: ``more_us``, the median of the turns' differences at p50."""
     tracer = _provider(task).get_tracer("by hand")
+    plain = Client("answer", addresses=task["plain"], codec="cbor")
+    if task["by"] == "nngkit":
+        instrument()
+    traced = Client("answer", addresses=task["url"], codec="cbor")
+    uninstrument()
+    async with plain, traced:
+        for client in (plain, traced):
+            await client.wait_for_providers(timeout=WAIT)
 
-    async def main() -> None:
-        plain = Client("answer", addresses=task["plain"], codec="cbor")
-        if task["by"] == "nngkit":
-            instrument()
-        traced = Client("answer", addresses=task["url"], codec="cbor")
-        uninstrument()
-        async with plain, traced:
-            for client in (plain, traced):
-                await client.wait_for_providers(timeout=WAIT)
+        async def by_hand(body: bytes) -> Any:
+            headers: dict[str, str] = {}
+            with tracer.start_as_current_span("answer", kind=trace.SpanKind.CLIENT, attributes=ATTRIBUTES):
+                propagate.inject(headers)
+                return await traced.request(body, headers=headers)
 
-            async def by_hand(body: bytes) -> Any:
-                headers: dict[str, str] = {}
-                with tracer.start_as_current_span("answer", kind=trace.SpanKind.CLIENT, attributes=ATTRIBUTES):
-                    propagate.inject(headers)
-                    return await traced.request(body, headers=headers)
+        async def bare(body: bytes) -> Any:
+            tracer.start_span("answer", kind=trace.SpanKind.CLIENT, attributes=ATTRIBUTES).end()
+            return await traced.request(body)
 
-            async def bare(body: bytes) -> Any:
-                tracer.start_span("answer", kind=trace.SpanKind.CLIENT, attributes=ATTRIBUTES).end()
-                return await traced.request(body)
-
-            ways: dict[str, Any] = {"nngkit": traced.request, "hand": by_hand, "bare": bare}
-            await _in_turns(task, ways[task["by"]], plain.request)
-
-    trio.run(main)
+        ways: dict[str, Any] = {"nngkit": traced.request, "hand": by_hand, "bare": bare}
+        await _in_turns(task, ways[task["by"]], plain.request)
 
 
 async def _in_turns(task: dict[str, Any], *ways: Any) -> None:

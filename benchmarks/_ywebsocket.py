@@ -120,7 +120,8 @@ async def _serve(commands: Commands) -> None:
         serving.cancel()
 
 
-async def _take_part(task: dict[str, Any]) -> None:
+async def take_part(task: dict[str, Any]) -> None:
+    """Serve, or connect, and execute commands until the end."""
     commands = Commands(task)
     commands.reply({})
     order = await asyncio.to_thread(commands.next)
@@ -133,11 +134,6 @@ async def _take_part(task: dict[str, Any]) -> None:
     async with connect(f"ws://127.0.0.1:{port}/{NAME}") as websocket, Provider(doc, Socket(websocket)) as provider:
         await provider.synced.wait()
         await _obey(commands, Client(doc))
-
-
-def take_part(task: dict[str, Any]) -> None:
-    """Serve, or connect, and execute commands until the end."""
-    asyncio.run(_take_part(task))
 
 
 def deliver(task: dict[str, Any]) -> None:

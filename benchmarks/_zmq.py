@@ -21,7 +21,7 @@ from _numbered import (
     areceive_all,
     asend_all,
     ask_all,
-    ask_in_flight_asyncio,
+    ask_in_flight,
     hold,
     numbered,
     receive_all,
@@ -83,10 +83,10 @@ def pull_frames(task: dict[str, Any]) -> None:
     sum_all(lambda: recv(copy=False).buffer, task)
 
 
-async def _apush(task: dict[str, Any]) -> None:
+async def push_asyncio(task: dict[str, Any]) -> None:
     send = _open(zmq.PUSH, task, zmq.asyncio.Context()).send
     if task.get("rate") or task.get("idle"):
-        await asend_all(send, task, asyncio.sleep)
+        await asend_all(send, task)
 
     async def send_and_let_others_run(message: bytes) -> None:
         # a send that does not wait never yields to the loop, which watches libzmq's descriptor
@@ -97,11 +97,7 @@ async def _apush(task: dict[str, Any]) -> None:
             await asyncio.sleep(0)
 
     count = 0
-    await asend_all(send_and_let_others_run, task, asyncio.sleep)
-
-
-def push_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apush(task))
+    await asend_all(send_and_let_others_run, task)
 
 
 def _beside(task: dict[str, Any], context: Any) -> None:
@@ -117,7 +113,7 @@ def pull(task: dict[str, Any]) -> None:
     receive_all(sock.recv, task)
 
 
-async def _apull(task: dict[str, Any]) -> None:
+async def pull_asyncio(task: dict[str, Any]) -> None:
     context = zmq.asyncio.Context()
     sock = _open(zmq.PULL, task, context)
     _beside(task, zmq.Context(context))
@@ -126,10 +122,6 @@ async def _apull(task: dict[str, Any]) -> None:
         await asyncio.sleep(0)
 
     await areceive_all(sock.recv, task, let_others_run)
-
-
-def pull_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_apull(task))
 
 
 def _with_room_for(task: dict[str, Any]) -> Any:
@@ -222,7 +214,7 @@ def ask(task: dict[str, Any]) -> None:
     ask_all(once, task)
 
 
-async def _aask(task: dict[str, Any]) -> None:
+async def ask_asyncio(task: dict[str, Any]) -> None:
     sock = _open(zmq.REQ, task, zmq.asyncio.Context())
 
     async def once(body: bytes) -> Any:
@@ -232,21 +224,13 @@ async def _aask(task: dict[str, Any]) -> None:
     await aask_all(once, task)
 
 
-def ask_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_aask(task))
-
-
-async def _areply(task: dict[str, Any]) -> None:
+async def reply_asyncio(task: dict[str, Any]) -> None:
     sock = _open(zmq.REP, task, zmq.asyncio.Context())
     while True:
         await sock.send(await sock.recv())
 
 
-def reply_asyncio(task: dict[str, Any]) -> None:
-    asyncio.run(_areply(task))
-
-
-async def _route(task: dict[str, Any]) -> None:
+async def reply_many_asyncio(task: dict[str, Any]) -> None:
     sock = _open(zmq.ROUTER, task, zmq.asyncio.Context())
     count = 0
     while True:
@@ -256,11 +240,7 @@ async def _route(task: dict[str, Any]) -> None:
             await asyncio.sleep(0)
 
 
-def reply_many(task: dict[str, Any]) -> None:
-    asyncio.run(_route(task))
-
-
-async def _deal(task: dict[str, Any]) -> None:
+async def ask_many_asyncio(task: dict[str, Any]) -> None:
     """Keep ``flight`` requests pending on one DEALER, matched by a leading id, as in ZeroMQ's guide."""
     sock = _open(zmq.DEALER, task, zmq.asyncio.Context())
     waiting: dict[bytes, asyncio.Future[bytes]] = {}
@@ -281,9 +261,5 @@ async def _deal(task: dict[str, Any]) -> None:
         return await future
 
     taking = asyncio.create_task(take())
-    await ask_in_flight_asyncio(once, task)
+    await ask_in_flight(once, task)
     taking.cancel()
-
-
-def ask_many(task: dict[str, Any]) -> None:
-    asyncio.run(_deal(task))

@@ -13,10 +13,10 @@ import _measuring as bench
 from _measuring import Group, Promise, Way
 
 WAYS = {
-    "nngkit trio, one at a time": ("_nngkit:pull_for_trio", "_nngkit:push_trio"),
-    "nngkit asyncio, one at a time": ("_nngkit:pull_for_asyncio", "_nngkit:push_asyncio"),
+    "nngkit trio, one at a time": ("_nngkit:apull_for_trio", "_nngkit:apush_trio"),
+    "nngkit asyncio, one at a time": ("_nngkit:apull_for_asyncio", "_nngkit:apush_asyncio"),
     "nngkit blocking, one at a time": ("_nngkit:pull", "_nngkit:push"),
-    "nngkit trio, many": ("_nngkit:pull_many_trio", "_nngkit:push_many"),
+    "nngkit trio, many": ("_nngkit:apull_many_trio", "_nngkit:push_many"),
     "nngkit blocking, many": ("_nngkit:pull_many", "_nngkit:push_many"),
     "pyzmq": ("_zmq:pull", "_zmq:push"),
     "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push"),

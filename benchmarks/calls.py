@@ -18,20 +18,20 @@ from _measuring import Group, Promise, Way
 LONG = "--long" in sys.argv
 
 
-def p50(what: str, way: str, base: str, least: float, aim: float) -> Promise:
+def p50(what: str, way: str, base: str, least: float | None, aim: float | None) -> Promise:
     return Promise(f"p50, {what}", way, base, least, aim, "p50_us")
 
 
 ONE = Group(
     "one call at a time, tcp, 16 B",
     (
-        Way("Req, trio", "_calls:req_trio", "_nngkit:reply_trio", "other"),
-        Way("Client, trio", "_calls:ask_trio", "_nngkit:reply_trio", "other"),
-        Way("Client, asyncio", "_calls:ask_asyncio", "_nngkit:reply_trio", "other"),
+        Way("Req, trio", "_calls:req", "_nngkit:areply_trio", "other"),
+        Way("Client, trio", "_calls:ask_trio", "_nngkit:areply_trio", "other"),
+        Way("Client, asyncio", "_calls:ask_asyncio", "_nngkit:areply_trio", "other"),
         Way("Client and Server, trio", "_calls:ask_trio", "_calls:serve", "other"),
         Way("Client and Server, cbor, trio", "_calls:ask_trio", "_calls:serve", "other", {"codec": "cbor"}),
-        Way("NATS", "_nats:ask", "_nats:reply", "other"),
-        Way("NATS micro", "_nats:ask", "_nats:micro", "other"),
+        Way("NATS", "_nats:ask_asyncio", "_nats:reply_asyncio", "other"),
+        Way("NATS micro", "_nats:ask_asyncio", "_nats:micro_asyncio", "other"),
         Way("Zenoh", "_zenoh:ask", "_zenoh:reply", "other"),
     ),
     (
@@ -43,17 +43,25 @@ FLIGHT = {"flight": 64}
 MANY = Group(
     "64 in flight, tcp, 16 B",
     (
-        Way("Req, trio", "_calls:req_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
-        Way("Client's promises by hand, trio", "_calls:counted_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
-        Way("Client, trio", "_calls:ask_many_trio", "_nngkit:reply_trio", "other", FLIGHT),
-        Way("Client, asyncio", "_calls:ask_many_asyncio", "_nngkit:reply_trio", "other", FLIGHT),
+        Way("Req, trio", "_calls:req_many", "_nngkit:areply_trio", "other", FLIGHT),
+        Way("Client's promises by hand, trio", "_calls:counted_many", "_nngkit:areply_trio", "other", FLIGHT),
+        Way("Client, trio", "_calls:ask_many_trio", "_nngkit:areply_trio", "other", FLIGHT),
+        Way("Client, asyncio", "_calls:ask_many_asyncio", "_nngkit:areply_trio", "other", FLIGHT),
         Way("Client and Server, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT),
         Way(
             "Client and Server, cbor, trio", "_calls:ask_many_trio", "_calls:serve", "other", FLIGHT | {"codec": "cbor"}
         ),
-        Way("NATS", "_nats:ask", "_nats:reply", "other", FLIGHT),
+        Way("NATS", "_nats:ask_asyncio", "_nats:reply_asyncio", "other", FLIGHT),
     ),
     (Promise("Client vs Req, trio", "Client, trio", "Req, trio", 0.8, 0.95),),
+)
+CROSSING = Group(
+    "one question to a daemon at a time",
+    (
+        Way("DaemonClient, trio", "_calls:find_trio", "_calls:daemon", "other"),
+        Way("DaemonClient, asyncio", "_calls:find_asyncio", "_calls:daemon", "other"),
+    ),
+    (p50("asyncio vs trio", "DaemonClient, asyncio", "DaemonClient, trio", None, None),),
 )
 UNEVEN = Group(
     "three providers, of which one takes twice and one four times as long",
@@ -97,12 +105,17 @@ AMONG = Group(
 EACH = {"rounds": 30 if LONG else 2, "resolvers": 1}
 SIZES = (10, 100, 1000, 10_000) if LONG else (10,)
 MOST = 1000  # services of the others: NATS micro has ten subscriptions for each
+KILLED_OF = (
+    ("nngkit", "_presence:killed_of"),
+    ("Zenoh liveliness", "_zenoh:killed_of"),
+    ("NATS micro", "_nats:killed_of_asyncio"),
+)
 PRESENCE = Group(
     "one of many services killed: known after",
     tuple(
-        Way(name, f"{module}:killed_of", task={**EACH, "services": count, "seconds": 3600}, at=(count,), of="service")
+        Way(name, killed_of, task={**EACH, "services": count, "seconds": 3600}, at=(count,), of="service")
         for count in SIZES
-        for name, module in (("nngkit", "_presence"), ("Zenoh liveliness", "_zenoh"), ("NATS micro", "_nats"))
+        for name, killed_of in KILLED_OF
         if count <= MOST or name == "nngkit"
     ),
     once=True,
@@ -139,7 +152,7 @@ PARTITIONS = Group(
     (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
     once=True,
 )
-GROUPS = (ONE, MANY, UNEVEN, KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
+GROUPS = (ONE, MANY, CROSSING, UNEVEN, KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)

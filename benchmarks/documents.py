@@ -120,7 +120,12 @@ def viewers(how: str, rate: int) -> Group:
         f"{VIEWERS} viewers, {how}",
         (
             Way(nngkit, "_documents:deliver", "_documents:take_part", task={"others": VIEWERS + 1, "rate": rate}),
-            Way(other, "_ywebsocket:deliver", "_ywebsocket:take_part", task={"others": VIEWERS + 2, "rate": rate}),
+            Way(
+                other,
+                "_ywebsocket:deliver",
+                "_ywebsocket:take_part_asyncio",
+                task={"others": VIEWERS + 2, "rate": rate},
+            ),
         ),
         (
             Promise(f"{'p99' if rate else 'deliveries'} vs pycrdt-websocket", nngkit, other, least, aim, figure),

@@ -18,7 +18,7 @@ SIZES = {1 << 16: "64 KiB", 1 << 20: "1 MiB"}
 OURS = {
     "nngkit": ("_nngkit:pull", "_nngkit:push"),
     "nngkit, 4 MiB ahead": ("_nngkit:pull_far_ahead", "_nngkit:push"),
-    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
+    "nngkit asyncio": ("_nngkit:apull_asyncio", "_nngkit:apush_asyncio"),
 }
 LENT = Way(before("nngkit, copy=False"), "_nngkit:pull_lent", "_nngkit:push", before=True)
 OTHERS = {
@@ -29,7 +29,7 @@ OTHERS = {
     "C, 64 posted": ("_floor:ring", "_floor:push"),
     "Python's sockets": ("_bare:pull", "_bare:push"),
 }
-TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
+TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull_asyncio", "_nats:push_asyncio")}
 SHARED = ("Zenoh, shared memory", *TCP["Zenoh"])  # Zenoh's default on one machine: no TCP
 PROMISES = (
     Promise("vs before", "nngkit", before("nngkit"), 1.3, 2),

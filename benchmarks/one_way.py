@@ -17,14 +17,14 @@ from _measuring import Group, Promise, Way, before, with_before
 SIZES = {16: "16 B", 1024: "1 KiB"}
 OURS = {
     "nngkit": ("_nngkit:pull", "_nngkit:push"),
-    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
-    "nngkit trio": ("_nngkit:pull_trio", "_nngkit:push_trio"),
+    "nngkit asyncio": ("_nngkit:apull_asyncio", "_nngkit:apush_asyncio"),
+    "nngkit trio": ("_nngkit:apull_trio", "_nngkit:apush_trio"),
     "nngkit many": ("_nngkit:pull_many", "_nngkit:push_many"),
 }
 NNG = {
     "pynng": ("_pynng:pull", "_pynng:push"),
-    "pynng asyncio": ("_pynng:pull_asyncio", "_pynng:push"),
-    "pynng trio": ("_pynng:pull_trio", "_pynng:push"),
+    "pynng asyncio": ("_pynng:apull_asyncio", "_pynng:push"),
+    "pynng trio": ("_pynng:apull_trio", "_pynng:push"),
     "python-nng": ("_python_nng:pull", "_python_nng:push"),
     "python-nng asyncio": ("_python_nng:pull_asyncio", "_python_nng:push"),
 }
@@ -32,7 +32,7 @@ ZMQ = {
     "pyzmq": ("_zmq:pull", "_zmq:push"),
     "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
 }
-TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull", "_nats:push")}
+TCP = {"Zenoh": ("_zenoh:pull", "_zenoh:push"), "NATS": ("_nats:pull_asyncio", "_nats:push_asyncio")}
 FLOOR = {
     "C, one at a time": ("_floor:pull", "_floor:push"),
     "C, 64 posted": ("_floor:ring", "_floor:push"),
@@ -67,12 +67,12 @@ def from_pynng(sender: str, how: str) -> Group:
     ours = {
         "nngkit recv": "_nngkit:pull",
         "nngkit recv_many": "_nngkit:pull_many",
-        "nngkit trio arecv": "_nngkit:pull_trio",
-        "nngkit asyncio arecv": "_nngkit:pull_asyncio",
+        "nngkit trio arecv": "_nngkit:apull_trio",
+        "nngkit asyncio arecv": "_nngkit:apull_asyncio",
     }
     rest = {
         "pynng": "_pynng:pull",
-        "pynng trio": "_pynng:pull_trio",
+        "pynng trio": "_pynng:apull_trio",
         "C, one at a time": "_floor:pull",
         "C, 64 posted": "_floor:ring",
     }

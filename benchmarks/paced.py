@@ -16,15 +16,15 @@ from _measuring import Group, Promise, Way, before, with_before
 RATE = 1000
 OURS = {
     "nngkit": ("_nngkit:pull", "_nngkit:push"),
-    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
-    "nngkit trio": ("_nngkit:pull_trio", "_nngkit:push_trio"),
+    "nngkit asyncio": ("_nngkit:apull_asyncio", "_nngkit:apush_asyncio"),
+    "nngkit trio": ("_nngkit:apull_trio", "_nngkit:apush_trio"),
 }
 OTHERS = {
     "pynng": ("_pynng:pull", "_pynng:push"),
     "pyzmq": ("_zmq:pull", "_zmq:push"),
     "pyzmq asyncio": ("_zmq:pull_asyncio", "_zmq:push_asyncio"),
     "Zenoh": ("_zenoh:pull", "_zenoh:push"),
-    "NATS": ("_nats:pull", "_nats:push"),
+    "NATS": ("_nats:pull_asyncio", "_nats:push_asyncio"),
 }
 # Microseconds a second, a fiftieth of a percent of a CPU, that count as idle: pyzmq and bare pynng take 50 to 100,
 # part of it for the measurement itself.

@@ -44,8 +44,8 @@ GROUPS = (
             ingest("one record a request", "_journal:record_rep", 1),
             Way(
                 "no journal, a REP that answers at once",
-                "_nngkit:ask_many_trio",
-                "_nngkit:reply_trio",
+                "_nngkit:aask_many_trio",
+                "_nngkit:areply_trio",
                 "other",
                 {"size": 130, "transport": "ipc", "flight": FLIGHT},
             ),

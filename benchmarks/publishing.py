@@ -22,7 +22,7 @@ SUBSCRIBERS = 8
 SIZES = {16: "16 B", 1024: "1 KiB"}
 OURS = {
     "nngkit": ("_nngkit:subscribe", "_nngkit:publish", {}),
-    "nngkit trio": ("_nngkit:subscribe_trio", "_nngkit:publish_trio", {}),
+    "nngkit trio": ("_nngkit:asubscribe_trio", "_nngkit:apublish_trio", {}),
     "nngkit batched": ("_nngkit:subscribe", "_nngkit:publish", {"batch": True}),
 }
 OTHERS = {
@@ -30,7 +30,7 @@ OTHERS = {
     "python-nng": ("_python_nng:subscribe", "_python_nng:publish", {}),
     "pyzmq": ("_zmq:subscribe", "_zmq:publish", {}),
     "Zenoh": ("_zenoh:subscribe", "_zenoh:publish", {}),
-    "NATS": ("_nats:subscribe", "_nats:publish", {"run_in": 2.0}),  # until the server's buffer is full
+    "NATS": ("_nats:subscribe_asyncio", "_nats:publish_asyncio", {"run_in": 2.0}),  # until the server's buffer is full
     "C": ("_floor:subscribe", "_pynng:publish", {}),
 }
 PROMISES = (

@@ -21,17 +21,17 @@ from _measuring import Group, Promise, Way, before, with_before
 FLIGHT, LARGE_FLIGHT = 64, 2000
 OURS = {
     "nngkit": ("_nngkit:ask", "_nngkit:reply"),
-    "nngkit asyncio": ("_nngkit:ask_asyncio", "_nngkit:reply"),
-    "nngkit trio": ("_nngkit:ask_trio", "_nngkit:reply"),
-    "nngkit asyncio, both ends": ("_nngkit:ask_asyncio", "_nngkit:reply_asyncio"),
-    "nngkit trio, both ends": ("_nngkit:ask_trio", "_nngkit:reply_trio"),
+    "nngkit asyncio": ("_nngkit:aask_asyncio", "_nngkit:reply"),
+    "nngkit trio": ("_nngkit:aask_trio", "_nngkit:reply"),
+    "nngkit asyncio, both ends": ("_nngkit:aask_asyncio", "_nngkit:areply_asyncio"),
+    "nngkit trio, both ends": ("_nngkit:aask_trio", "_nngkit:areply_trio"),
     "nngkit, a server of bare pynng": ("_nngkit:ask", "_pynng:reply"),
 }
 OTHERS = {
     "pynng": ("_pynng:ask", "_pynng:reply"),
-    "pynng asyncio": ("_pynng:ask_asyncio", "_pynng:reply"),
-    "pynng trio": ("_pynng:ask_trio", "_pynng:reply"),
-    "pynng trio, both ends": ("_pynng:ask_trio", "_pynng:reply_trio"),
+    "pynng asyncio": ("_pynng:aask_asyncio", "_pynng:reply"),
+    "pynng trio": ("_pynng:aask_trio", "_pynng:reply"),
+    "pynng trio, both ends": ("_pynng:aask_trio", "_pynng:areply_trio"),
     "python-nng": ("_python_nng:ask", "_python_nng:reply"),
     "python-nng asyncio, both ends": ("_python_nng:ask_asyncio", "_python_nng:reply_asyncio"),
     "pyzmq": ("_zmq:ask", "_zmq:reply"),
@@ -40,20 +40,20 @@ OTHERS = {
     "C": ("_floor:ask", "_floor:reply"),
     "Python's sockets": ("_bare:ask", "_bare:reply"),
 }
-TCP = {"Zenoh": ("_zenoh:ask", "_zenoh:reply"), "NATS": ("_nats:ask", "_nats:reply")}
+TCP = {"Zenoh": ("_zenoh:ask", "_zenoh:reply"), "NATS": ("_nats:ask_asyncio", "_nats:reply_asyncio")}
 MANY = {
-    "nngkit asyncio": ("_nngkit:ask_many_asyncio", "_nngkit:reply_asyncio"),
-    "nngkit trio": ("_nngkit:ask_many_trio", "_nngkit:reply_trio"),
+    "nngkit asyncio": ("_nngkit:aask_many_asyncio", "_nngkit:areply_asyncio"),
+    "nngkit trio": ("_nngkit:aask_many_trio", "_nngkit:areply_trio"),
     "pynng trio, contexts": ("_pynng:ask_many", "_pynng:reply_many"),
-    "python-nng asyncio, contexts": ("_python_nng:ask_many", "_python_nng:reply_many"),
-    "pyzmq asyncio": ("_zmq:ask_many", "_zmq:reply_many"),
-    "NATS": ("_nats:ask", "_nats:reply"),
+    "python-nng asyncio, contexts": ("_python_nng:ask_many_asyncio", "_python_nng:reply_many_asyncio"),
+    "pyzmq asyncio": ("_zmq:ask_many_asyncio", "_zmq:reply_many_asyncio"),
+    "NATS": ("_nats:ask_asyncio", "_nats:reply_asyncio"),
     "Python's sockets, asyncio": ("_bare:ask_many_asyncio", "_bare:reply"),
     "Python's sockets, trio": ("_bare:ask_many_trio", "_bare:reply"),
-    "REQ by hand, asyncio": ("_bare:ask_framed_asyncio", "_nngkit:reply_asyncio"),
-    "REQ by hand, trio": ("_bare:ask_framed_trio", "_nngkit:reply_asyncio"),
-    "Req's promises by hand, asyncio": ("_bare:ask_promised_asyncio", "_nngkit:reply_asyncio"),
-    "Req's promises by hand, trio": ("_bare:ask_promised_trio", "_nngkit:reply_asyncio"),
+    "REQ by hand, asyncio": ("_bare:ask_framed_asyncio", "_nngkit:areply_asyncio"),
+    "REQ by hand, trio": ("_bare:ask_framed_trio", "_nngkit:areply_asyncio"),
+    "Req's promises by hand, asyncio": ("_bare:ask_promised_asyncio", "_nngkit:areply_asyncio"),
+    "Req's promises by hand, trio": ("_bare:ask_promised_trio", "_nngkit:areply_asyncio"),
 }
 
 

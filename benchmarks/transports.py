@@ -16,7 +16,7 @@ SIZES = {16: "16 B", 1024: "1 KiB", 1 << 16: "64 KiB"}
 OURS = {
     "nngkit": ("_nngkit:pull", "_nngkit:push"),
     "nngkit many": ("_nngkit:pull_many", "_nngkit:push_many"),
-    "nngkit asyncio": ("_nngkit:pull_asyncio", "_nngkit:push_asyncio"),
+    "nngkit asyncio": ("_nngkit:apull_asyncio", "_nngkit:apush_asyncio"),
 }
 FROM_PYNNG = "nngkit, bare pynng sends"
 PYNNG = {"pynng": ("_pynng:pull", "_pynng:push")}

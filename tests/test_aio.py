@@ -128,6 +128,19 @@ async def test_questions_are_answered_by_tasks_of_the_programs_loop() -> None:
         assert [answer.body for answer in result.answers] == [b"WHO?"]
 
 
+@under_asyncio
+async def test_a_program_that_computes_delays_no_survey() -> None:
+    async with (
+        ServiceDiscovery(listen=ANY, deadline=WAIT, interval=0.02) as discovery,
+        Service("answer", "tcp://10.0.0.1:9000", discovery=discovery.address),
+    ):
+        await until(lambda: discovery.rounds and discovery.rounds[-1].answered == 1)
+        before = discovery.rounds[-1].number
+        time.sleep(0.5)  # noqa: ASYNC251 - the program computes
+        assert discovery.rounds[-1].number >= before + 5
+        assert discovery.rounds[-1].answered == 1
+
+
 # ---- timeouts and cancellation ---------------------------------------------------------------------------------------
 
 

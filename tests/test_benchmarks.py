@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPARK = "pipeline_spark"
-ASYNCIO = "asyncio_portal"
 GATEWAY = "gateway"
 OUTAGES = "outages"  # tests/test_outages.py
 FAULTS = "faults"  # tests/test_faults.py
@@ -24,7 +23,7 @@ SHORT = {
         *("--only", "64 in flight, tcp", "--only", "Zenoh", "--only", "a server of bare pynng", "--only", "python-nng"),
     ],
     "batching": ["--only", "ipc, 16 B", "--only", ", 16 bytes"],
-    "calls": ["--only", "Client, trio", "--only", "kills of", "--only", "10 services"],
+    "calls": ["--only", "Client, trio", "--only", "DaemonClient", "--only", "kills of", "--only", "10 services"],
     "cluster": ["--only", "nngkit"],
     "devices": ["--only", "PAIR1", "--only", "REQ/REP, tcp, 8 B, 64"],
     "documents": [
@@ -242,19 +241,6 @@ assert both_kinds(groups)[2:] == [
 
 
 @pytest.mark.slow
-def test_the_portal_is_measured_beside_guest_mode(tmp_path: Path) -> None:
-    done = bench(ASYNCIO, "--rounds", "1", "--calls", "20", results=tmp_path, seconds=50)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert {way: [len(each) for each in rounds] for way, rounds in found.items()} == {
-        "trio": [4],
-        "portal": [4],
-        "guest mode": [4],
-    }
-    assert all(figure > 0 for rounds in found.values() for figure in rounds[0].values())
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_gateway_is_measured_beside_fastapi(tmp_path: Path) -> None:
     short = ("--rounds", "1", "--seconds", "0.5", "--connections", "4", "--streams", "20")
@@ -267,6 +253,6 @@ def test_the_gateway_is_measured_beside_fastapi(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_tested() -> None:
-    assert {*SHORT, SPARK, ASYNCIO, GATEWAY, OUTAGES, FAULTS, OPERATIONS} == {
+    assert {*SHORT, SPARK, GATEWAY, OUTAGES, FAULTS, OPERATIONS} == {
         path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")
     }
