@@ -24,7 +24,7 @@ import trio
 from _hostile import attack
 
 from _child import report
-from _numbered import ask_all, ask_in_flight, ask_in_flight_asyncio, receive_all, send_all
+from _numbered import ask_all, ask_in_flight, receive_all, send_all
 
 MOST = 1 << 16
 HELLO = b"\0SP\0\0\x30\0\0"  # of REQ, as long as the peer's
