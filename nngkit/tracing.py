@@ -1,16 +1,14 @@
 """Tracing hook: what makes spans of the rooms' work, None until `nngkit.telemetry.instrument` is called.
 
 Imports no other module of nngkit, so every room may know it. `Client` and `Server` look at it when they are made, and
-put its middleware around their own: without it, a call is as before. What has no middleware looks at each operation.
+put its spans around their middleware: without it, a call is as before. What has no middleware looks at each operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
-
-Around = Callable[[Any, Callable[[Any], Any]], Awaitable[Any]]
 
 
 class Sending(Protocol):
@@ -37,8 +35,19 @@ class Spans(Protocol):
     async def client(self, call: Any, proceed: Any) -> Any:
         """Make the span of a call, in a client's middleware."""
 
+    def calling(self, service: str, method: str, headers: dict[str, str | bytes] | None, proceed: Any) -> Any:
+        """Begin the span of a call, and write its context into headers that can be sent: None if there are none.
+
+        Return `proceed` with the span around it; None if nothing would be told of the call.
+        """
+
     async def server(self, call: Any, proceed: Any) -> Any:
         """Make the span of a handler, in a server's middleware."""
+
+    def serving(
+        self, service: str, method: str, headers: Mapping[str, str | bytes], peer: Any
+    ) -> AbstractContextManager[object]:
+        """Return the span of a handler, for a block. `headers`: of the call; `peer`: its connection, if it is there."""
 
     async def http(self, request: Any, proceed: Any) -> Any:
         """Make the span of a request to a web application; of a streamed response until it has ended."""
@@ -73,13 +82,3 @@ class Spans(Protocol):
 
 
 spans: Spans | None = None
-
-
-def client_middleware() -> tuple[Around, ...]:
-    """Return the middleware for a client that is made now."""
-    return () if spans is None else (spans.client,)
-
-
-def server_middleware(codec: object) -> tuple[Around, ...]:
-    """Return the middleware for a server that is made now: none without a codec, as calls have no headers then."""
-    return () if spans is None or codec is None else (spans.server,)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Self, TypeVar, cast
 
 import trio
@@ -132,8 +132,10 @@ class Client(UnderTrio):
         self._idempotent = idempotent
         self._attempt_timeout = attempt_timeout
         self._hedge = hedge
-        self._middleware = (*tracing.client_middleware(), *check_middleware(middleware))
-        self._around = chain(self._middleware, lambda outgoing: self._reply(self._made(outgoing)))
+        own, spans = check_middleware(middleware), tracing.spans
+        self._middleware = own if spans is None else (spans.client, *own)
+        self._around = chain(self._middleware, self._proceed)
+        self._spans = None if own else spans
         self._usual = codec is None and hedge is None and attempt_timeout is None and not self._middleware
         preference = make_preference(prefer, tags, version, suspects)
         self._fixed = fixed_providers(name, addresses)
@@ -260,8 +262,12 @@ class Client(UnderTrio):
                 else:
                     caller.first_replied(member, now - began, now)
                 return data
-        if self._middleware:
-            return (await self._around(self._outgoing(body, timeout, method, idempotent, hedge, headers))).body
+        around = self._around if self._middleware else None
+        if self._spans is not None:
+            headers = {} if headers is None else check_headers(headers)
+            around = self._spans.calling(self.name, method, None if self._codec is None else headers, self._proceed)
+        if around is not None:
+            return (await around(self._outgoing(body, timeout, method, idempotent, hedge, headers))).body
         call = self._call(body, timeout, method, idempotent, hedge, headers)
         if call.hedge is None:
             return await self._caller.request(call)
@@ -378,6 +384,9 @@ class Client(UnderTrio):
         seconds = self._timeout if isinstance(timeout, Default) else timeout
         given = {} if headers is None else check_headers(headers)
         return ClientCall(self.name, method, body, given, seconds, idempotent, hedge, stream, self._codec)
+
+    def _proceed(self, outgoing: ClientCall) -> Coroutine[Any, Any, Reply]:
+        return self._reply(self._made(outgoing))
 
     async def _reply(self, call: Call) -> Reply:
         if call.hedge is None:

@@ -196,7 +196,8 @@ class Server(UnderTrio):
             limit=recv_max_size,
             info=self._described,
             trust=self._trust if isinstance(self._trust, Trust) else None,
-            middleware=(*tracing.server_middleware(codec), *check_middleware(middleware)),
+            spans=tracing.spans,
+            middleware=check_middleware(middleware),
         )
         self._methods = self._running.methods
         if handler is not None:

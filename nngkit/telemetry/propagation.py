@@ -16,7 +16,7 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context, get_current
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.propagators.textmap import Getter, TextMapPropagator
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, TraceFlags
+from opentelemetry.trace import INVALID_SPAN, Link, NonRecordingSpan, Span, SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nngkit.headers import MOST_BYTES, MOST_HEADERS
@@ -66,11 +66,11 @@ _PROPAGATOR: Final = _Propagator()
 
 def inject(span: Span, headers: dict[str, str | bytes]) -> None:
     """Write the context of a span into headers, as far as there is room: the caps of headers hold for all of them."""
-    own = span.get_span_context()
+    trace_id, span_id, _, flags, state, valid = span.get_span_context()
     found: dict[str, str] = {}
     current = get_current()
-    if _PROPAGATOR.is_default() and own.is_valid and not own.trace_state and not (current and baggage.get_all(current)):
-        found["traceparent"] = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+    if _PROPAGATOR.is_default() and valid and not state and not (current and baggage.get_all(current)):
+        found["traceparent"] = f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
     else:
         propagate.inject(found, trace.set_span_in_context(span))
     if headers or len(found) > 1:
@@ -80,23 +80,25 @@ def inject(span: Span, headers: dict[str, str | bytes]) -> None:
     headers.update(found)
 
 
-def extract(headers: Headers, ambient: Context | None = NO_CONTEXT) -> Context:
-    """Return the context in headers, within `ambient`."""
+def extract(headers: Headers, ambient: Context | None = NO_CONTEXT) -> tuple[Context, Span]:
+    """Return the context in headers, within `ambient`, and the span of it."""
     if ambient is NO_CONTEXT and _PROPAGATOR.is_default() and "tracestate" not in headers and "baggage" not in headers:
         value = headers.get("traceparent")
         if value is None:
-            return ambient
+            return ambient, INVALID_SPAN
         if isinstance(value, str) and (found := _TRACEPARENT.fullmatch(value)):
             trace_id, span_id, flags = found.groups()
             context = SpanContext(int(trace_id, 16), int(span_id, 16), True, _FLAGS[flags])
             if context.is_valid:
-                return trace.set_span_in_context(NonRecordingSpan(context), ambient)
-    return propagate.extract(headers, ambient, _GETTER)
+                span = NonRecordingSpan(context)
+                return trace.set_span_in_context(span, ambient), span
+    within = propagate.extract(headers, ambient, _GETTER)
+    return within, trace.get_current_span(within)
 
 
 def links_to(headers: Headers) -> list[Link]:
     """Return a link to the span that the headers name, if they name one."""
-    context = trace.get_current_span(extract(headers)).get_span_context()
+    context = extract(headers)[1].get_span_context()
     return [Link(context)] if context.is_valid else []
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from nngkit.headers import check_headers
 
 try:
     from opentelemetry import trace
-    from opentelemetry.context import Context, attach, detach
+    from opentelemetry.context import Context, attach, detach, get_current
     from opentelemetry.trace import (
         Link,
         NonRecordingSpan,
@@ -73,10 +73,15 @@ class Spans:
         A sampler of the SDK that leaves the choice to the parent need not be asked again; a span that is not recorded
         is its context, and that of the parent says the same to those below.
         """
-        parent = trace.get_current_span(context).get_span_context()
-        if parent.is_valid and not parent.trace_flags & TraceFlags.SAMPLED and self._drops_unsampled():
-            return NonRecordingSpan(parent)
+        within = get_current() if context is None else context
+        if within and self._drops_below(parent := trace.get_current_span(within)):
+            return NonRecordingSpan(parent.get_span_context())
         return self._tracer.start_span(name, context, kind, attributes, links, began)
+
+    def _drops_below(self, parent: Span) -> bool:
+        """Return True if a span is not sampled, and the sampler surely makes none below it."""
+        _, _, _, flags, _, valid = parent.get_span_context()
+        return valid and not flags & TraceFlags.SAMPLED and self._drops_unsampled()
 
     def _drops_unsampled(self) -> bool:
         """Return True if the sampler surely makes no span below one that is not sampled."""
@@ -87,13 +92,20 @@ class Spans:
 
     # Calls
 
+    def calling(self, service: str, method: str, headers: dict[str, str | bytes] | None, proceed: Any) -> Any:
+        """See nngkit.tracing.Spans."""
+        name = f"{service}/{method}" if method else service
+        span = self._start(name, None, SpanKind.CLIENT, {"rpc.system.name": SYSTEM, "rpc.method": name})
+        if headers is not None:
+            inject(span, headers)
+        return partial(self._call, span, proceed) if span.is_recording() or not self._drops_unsampled() else None
+
     async def client(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
-        method = f"{call.service}/{call.method}" if call.method else call.service
-        attributes = {"rpc.system.name": SYSTEM, "rpc.method": method}
-        span = self._start(method, None, SpanKind.CLIENT, attributes)
-        if call.codec is not None:
-            inject(span, call.headers)
+        headers = None if call.codec is None else call.headers
+        return await (self.calling(call.service, call.method, headers, proceed) or proceed)(call)
+
+    async def _call(self, span: Span, proceed: Any, call: Any) -> Any:
         provider = ""
         try:
             reply = await proceed(call)
@@ -124,23 +136,22 @@ class Spans:
                 span.set_status(Status(StatusCode.ERROR, "no provider"))
             span.end(int((wall + (each.ended or now)) * 1e9))
 
+    def serving(self, service: str, method: str, headers: Headers, peer: Any) -> _Current:
+        """See nngkit.tracing.Spans."""
+        parent, caller = extract(headers)
+        if self._drops_below(caller):
+            return _Current(caller, parent)
+        name = f"{service}/{method}" if method else service
+        attributes: dict[str, str | int] = {"rpc.system.name": SYSTEM, "rpc.method": name}
+        if peer is not None:
+            attributes |= _endpoint("network.peer", peer.address)
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        return _Current(span, trace.set_span_in_context(span, parent))
+
     async def server(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
-        parent = extract(call.headers)
-        method = f"{call.service}/{call.method}" if call.method else call.service
-        attributes: dict[str, str | int] = {"rpc.system.name": SYSTEM, "rpc.method": method}
-        if call.peer is not None:
-            attributes |= _endpoint("network.peer", call.peer.address)
-        span = self._start(method, parent, SpanKind.SERVER, attributes)
-        token = attach(trace.set_span_in_context(span, parent))
-        try:
+        with self.serving(call.service, call.method, call.headers, call.peer):
             return await proceed(call)
-        except BaseException as error:
-            _fail(span, error)
-            raise
-        finally:
-            detach(token)
-            span.end()
 
     # Discovery
 
@@ -163,15 +174,11 @@ class Spans:
     def answering(self, operation: str, service: str | None, headers: Headers | None) -> Generator[_Asking, None, None]:
         """See nngkit.tracing.Spans."""
         given = dict(headers or ())
-        parent = extract(given)
+        parent, _ = extract(given)
         attributes = _discovery(service=service) if service else {}
         span = self._start(_name(operation, service), parent, SpanKind.SERVER, attributes)
-        token = attach(trace.set_span_in_context(span, parent))
-        try:
-            with _ending(span):
-                yield _Asking(given, span)
-        finally:
-            detach(token)
+        with _Current(span, trace.set_span_in_context(span, parent)):
+            yield _Asking(given, span)
 
     # Messages
 
@@ -220,14 +227,10 @@ class Spans:
         """Make a span of the block. Its parent: the span of `ambient`, else that of the headers, to which it links."""
         parent = ambient
         if not trace.get_current_span(ambient).get_span_context().is_valid:
-            parent = extract(headers, ambient)
+            parent, _ = extract(headers, ambient)
         span = self._start(_name("process", destination), parent, SpanKind.CONSUMER, attributes, links_to(headers))
-        token = attach(trace.set_span_in_context(span, parent))
-        try:
-            with _ending(span):
-                yield span
-        finally:
-            detach(token)
+        with _Current(span, trace.set_span_in_context(span, parent)):
+            yield span
 
     # HTTP
 
@@ -243,7 +246,7 @@ class Spans:
         }
         if agent := request.headers.get("user-agent"):
             attributes["user_agent.original"] = agent[:MOST_TEXT]
-        parent = extract(request.headers)
+        parent, _ = extract(request.headers)
         verb = "HTTP" if known == "_OTHER" else known
         span = self._start(verb, parent, SpanKind.SERVER, attributes)
         token = attach(trace.set_span_in_context(span, parent))
@@ -271,6 +274,23 @@ class Spans:
                 _end_http(span, response)
 
         return replace(response, run=run)
+
+
+class _Current:
+    """Makes a span current in a block, by its context, and ends it after the block."""
+
+    def __init__(self, span: Span, context: Context) -> None:
+        self._span = span
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = attach(self._context)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            _fail(self._span, error)
+        detach(self._token)
+        self._span.end()
 
 
 class _Sending:

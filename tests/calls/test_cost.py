@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import trio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Sampler
+from opentelemetry.trace import SpanKind
 
 from nngkit import Client, Server
 from nngkit.calls.messages import Codec
 from nngkit.protocols import Rep, Req
+from nngkit.telemetry import instrument, uninstrument
 from tests.protocols.wires import WAIT
 
 REQUESTS = 100
@@ -58,6 +62,17 @@ async def _of_sockets() -> float:
     return found
 
 
+async def _of_spans(provider: TracerProvider) -> float:
+    """Return the function calls of a call's two spans at OpenTelemetry's SDK."""
+    tracer = provider.get_tracer("cost")
+
+    async def make(body: bytes) -> None:
+        for kind in (SpanKind.CLIENT, SpanKind.SERVER):
+            tracer.start_span("cost", kind=kind, attributes={"rpc.system.name": "nngkit", "rpc.method": "cost"}).end()
+
+    return await _counted(make)
+
+
 async def _of_calls(codec: Codec | None) -> float:
     async def echo(body: Any) -> Any:
         return body
@@ -81,3 +96,19 @@ def test_a_call_by_name_adds_few_function_calls_to_a_request(codec: Codec | None
 
     bare, named = trio.run(main)
     assert named - bare <= most
+
+
+@pytest.mark.parametrize(("sampler", "most"), [(DEFAULT_OFF, 8), (DEFAULT_ON, 72)])
+def test_a_call_with_spans_adds_few_function_calls_to_those_of_the_sdk(sampler: Sampler, most: int) -> None:
+    async def main() -> tuple[float, float, float]:
+        provider = TracerProvider(sampler=sampler)
+        with trio.fail_after(WAIT):
+            spans, plain = await _of_spans(provider), await _of_calls("cbor")
+            instrument(provider)
+            try:
+                return spans, plain, await _of_calls("cbor")
+            finally:
+                uninstrument()
+
+    spans, plain, traced = trio.run(main)
+    assert traced - plain - spans <= most

@@ -46,8 +46,9 @@ contexts = st.builds(
 def test_a_context_is_read_as_by_the_propagator(carrier: dict[str, Any]) -> None:
     as_text = {name: value.decode() if isinstance(value, bytes) else value for name, value in carrier.items()}
     expected = propagate.extract(as_text, Context())
-    found = extract(carrier)
-    assert trace.get_current_span(found).get_span_context() == trace.get_current_span(expected).get_span_context()
+    found, span = extract(carrier)
+    assert trace.get_current_span(found) is span
+    assert span.get_span_context() == trace.get_current_span(expected).get_span_context()
     assert baggage.get_all(found) == baggage.get_all(expected)
 
 
@@ -88,7 +89,7 @@ def test_another_propagator_of_the_program_is_used() -> None:
     headers: dict[str, str | bytes] = {}
     inject(SPAN, headers)
     assert headers == {"own": "1"}
-    assert trace.get_current_span(extract(headers)) is SPAN
+    assert extract(headers)[1] is SPAN
 
 
 def test_the_default_propagator_is_not_called_for_a_traceparent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,4 +101,4 @@ def test_the_default_propagator_is_not_called_for_a_traceparent_alone(monkeypatc
     headers: dict[str, str | bytes] = {}
     inject(SPAN, headers)
     assert headers == {"traceparent": f"00-{1:032x}-{2:016x}-00"}
-    assert trace.get_current_span(extract(headers)).get_span_context() == SpanContext(1, 2, True)
+    assert extract(headers)[1].get_span_context() == SpanContext(1, 2, True)

@@ -20,6 +20,7 @@ from nngkit.calls.serving.without_codec import WithoutCodec
 from nngkit.calls.serving.workers import Workers
 from nngkit.histogram import Distribution
 from nngkit.protocols import Rep
+from nngkit.tracing import Spans
 from nngkit.trust import Trust
 
 
@@ -37,9 +38,11 @@ class Running:
         limit: int,
         info: Callable[[], dict[str, Any]],
         trust: Trust | None,
+        spans: Spans | None,
         middleware: tuple[Middleware, ...],
     ) -> None:
-        self.methods = methods = Methods(name, codec, concurrency, trust, middleware)
+        around = middleware if spans is None or codec is None else (spans.server, *middleware)  # no codec, no headers
+        self.methods = methods = Methods(name, codec, concurrency, trust, around if middleware else ())
         self._progress = progress = Progress(name, concurrency)
         self._failures = failures = Failures(name, codec, limit)
         self._replies = replies = Replies(name, progress, background)
@@ -54,9 +57,9 @@ class Running:
             StatsRequest: self.counters,
             PingRequest: lambda: {"name": name},
         }
-        streams = Streams(name, codec, limit, middleware, progress, failures, replies, background)
+        streams = Streams(name, codec, limit, around, progress, failures, replies, background)
         self._with_codec = WithCodec(
-            name, codec, limit, queue, questions, methods, progress, failures, replies, streams, workers
+            name, codec, limit, queue, questions, methods, progress, failures, replies, streams, workers, spans
         )
         self._work = self._with_codec.work
 

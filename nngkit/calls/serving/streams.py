@@ -60,7 +60,7 @@ class _Streaming:
         self._ended = False
         self._error: ErrorReply | None = None
 
-    async def produce(self, method: Method, body: Any, calling: Calling | None) -> None:
+    async def produce(self, method: Method, body: Any, calling: Calling) -> None:
         """Run the handler to its end. Raises its exception."""
         contract = method.contract
         typed = contract is not None and contract.reply is not None
@@ -145,10 +145,10 @@ class Streams:
     by_id: dict[str, _Streaming] = field(default_factory=dict)
 
     async def run(
-        self, request: Request, call: CallRequest, method: Method, body: Any, calling: Calling | None, deadline: float
+        self, request: Request, call: CallRequest, method: Method, body: Any, calling: Calling, deadline: float
     ) -> None:
         """Run the handler of a call to its end; its caller fetches the parts meanwhile, and after it."""
-        streaming = _Streaming(request.pipe, {} if calling is None else calling.reply_headers)
+        streaming = _Streaming(request.pipe, calling.reply_headers)
         while len(self.by_id) >= MOST_STREAMS:
             self.by_id.pop(next(iter(self.by_id))).drained.set()
         self.by_id[call.id] = streaming
@@ -159,7 +159,6 @@ class Streams:
         try:
             with scope:
                 if self.middleware:
-                    assert calling is not None
                     await self._produce_around(streaming, method, calling)
                 else:
                     await streaming.produce(method, body, calling)
@@ -175,7 +174,7 @@ class Streams:
             self.progress.replies += 1
         else:
             self.failures.count(error.kind)
-            if calling is not None and calling.reply_headers:
+            if calling.reply_headers:
                 error = replace(error, headers=calling.reply_headers)
         streaming.end(error)
 

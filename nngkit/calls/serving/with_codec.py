@@ -39,6 +39,7 @@ from nngkit.calls.typed import Contract
 from nngkit.errors import BadMessage, TooLarge
 from nngkit.headers import check_headers
 from nngkit.protocols import Request
+from nngkit.tracing import Spans
 
 log = logging.getLogger("nngkit.calls")
 
@@ -48,7 +49,7 @@ class WithCodec:
     """Carries out the requests to a server with a codec.
 
     `bad`: requests that were no messages. `queue`: calls that wait, by their ids, with their deadlines. `questions`:
-    about the server itself, and what answers them.
+    about the server itself, and what answers them. `spans`: of calls without middleware.
     """
 
     name: str
@@ -62,6 +63,7 @@ class WithCodec:
     replies: Replies
     streams: Streams
     workers: Workers
+    spans: Spans | None
     bad: int = 0
     queue: OrderedDict[str, tuple[Request, CallRequest, float]] = field(default_factory=OrderedDict)
 
@@ -183,23 +185,27 @@ class WithCodec:
             self.progress.finish(worker)
             return
         calling: Calling | None = None
-        if handler.two or method.around is not None:
+        if handler.two or handler.streams or method.around is not None:
             given = call.headers or {}
             calling = Calling(
                 call.method, call.id, deadline, request.pipe, given, {}, self.name, body, stream=call.stream
             )
-        if call.stream and handler.streams:
+        if handler.streams:
+            assert calling is not None
             await self.streams.run(request, call, method, body, calling, deadline)
             self.progress.finish(worker)
             return
         worker.call, worker.handler, worker.deadline = call, handler, deadline
         back = None if calling is None else calling.reply_headers
         try:
-            if method.around is None:
-                value = await handler.call(body, calling)
-            else:
+            if method.around is not None:
                 replied = await method.around(calling)
                 value, back = replied.body, replied.headers
+            elif self.spans is None:
+                value = await handler.call(body, calling)
+            else:
+                with self.spans.serving(self.name, call.method, call.headers or {}, request.pipe):
+                    value = await handler.call(body, calling)
         except BaseException as failed:
             error = self.failures.reply(failed)
             reply = self.failures.counted(replace(error, headers=back) if back else error)
