@@ -29,6 +29,9 @@ from nngkit.protocols import Req
 with Req(dial="tcp://127.0.0.1:7101") as orders:
     orders.request(encode_request(b"1", [b"an order"]), timeout=30)
 """
+EARLY = 'serve = true\njournal = "../nngkit-record@early/journal"\nlisten = ["tcp://127.0.0.1:7201"]\n'
+"""A consumer of a journal that is not there."""
+OTHERS = ("nngkit-serve@probe", "nngkit-serve@wrong", "nngkit-consume@early")
 TOKEN = ("LoadCredential=token:/etc/nngkit/token", "Environment=NNGKIT_TOKEN_FILE=%d/token")
 
 
@@ -66,7 +69,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
         for command in commands:
             machine.run("bash", "-c", command)
         machine.run("bash", "-c", "cp --no-clobber deploy/systemd/examples/*.toml /etc/nngkit/")
-        machine.run("systemctl", "enable", "nngkit-serve@probe", *instances())
+        write(machine, "/etc/nngkit/serve-wrong.toml", PROBE + "intervall = 1\n")
+        write(machine, "/etc/nngkit/consume-early.toml", EARLY)
+        machine.run("systemctl", "enable", *OTHERS, *instances())
         machine.run("systemctl", "start", "multi-user.target")  # as booting does
         yield machine
 
@@ -87,6 +92,20 @@ def shown(machine: Booted, name: str) -> dict[str, str]:
     shows = machine.run("systemctl", "show", "--property=Id", f"--property={name}", *instances()).split("\n\n")
     pairs = [dict(line.split("=", 1) for line in each.splitlines() if line) for each in shows]
     return {each["Id"].removesuffix(".service"): each[name] for each in pairs}
+
+
+def test_wrong_settings_are_not_started_again_and_what_may_be_right_later_is(machine: Booted) -> None:
+    def told(unit: str, name: str) -> str:
+        return machine.run("systemctl", "show", "--value", f"--property={name}", unit).strip()
+
+    while int(told("nngkit-consume@early", "NRestarts")) < 2:
+        sleep(0.1)
+    assert "status=1/FAILURE" in machine.run("journalctl", "--unit=nngkit-consume@early")
+    assert "no setting 'intervall'" in machine.run("journalctl", "--unit=nngkit-serve@wrong")
+    assert [told("nngkit-serve@wrong", name) for name in ("NRestarts", "ActiveState", "ExecMainStatus")] == [
+        *("0", "failed", "2")
+    ]
+    machine.run("systemctl", "stop", "nngkit-consume@early")
 
 
 def test_a_consumer_is_given_what_the_recorder_wrote(machine: Booted) -> None:
@@ -117,7 +136,7 @@ def test_a_unit_writes_its_state(machine: Booted) -> None:
     assert probe(machine, "pwd; touch x /tmp/x && echo written") == f"{state}\nwritten"
     assert machine.run("ls", state) == "x\n"
     states = machine.run("ls", "/var/lib/private/nngkit").split()
-    assert set(states) == {*instances(), "nngkit-serve@probe"}
+    assert set(states) == {*instances(), *OTHERS}
 
 
 def test_a_unit_may_do_little_else(machine: Booted) -> None:

@@ -4,8 +4,8 @@
 code    meaning
 ======  ================================================================================
 0       success
-1       failure, among them a name that is not found
-2       usage: a wrong option, address or environment variable
+1       failure, among them a name or journal that is not found, a lock that another process has, a full disk
+2       usage: a wrong option, address or environment variable. Starting it again is of no use
 3       cannot connect or listen
 4       timed out with nothing received
 130     interrupted (SIGINT); 143 terminated (SIGTERM); 141 the reader of the output has gone
@@ -14,25 +14,44 @@ code    meaning
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 from nngkit.errors import ConfigError, NngkitError, TimedOut, Unreachable
 
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
+PASSING: Final = frozenset(
+    getattr(errno, f"E{name}")
+    for name in ("AGAIN", "BUSY", "DQUOT", "IO", "MFILE", "NFILE", "NOMEM", "NOSPC", "STALE", "TIMEDOUT")
+)
+"""Errors of the system that a setting meets and does not cause; EAGAIN is a lock that another process has."""
+NOT_YET_VALID: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID of OpenSSL: a clock that is not set yet
 
 
 def exit_code(error: NngkitError) -> int:
     """Return the exit code for `error`."""
     match error:
         case ConfigError():
-            return 2
+            return 1 if _may_pass(error) else 2
         case Unreachable():
             return 3
         case TimedOut():
             return 4
         case _:
             return 1
+
+
+def _may_pass(error: ConfigError) -> bool:
+    """Return True if the same settings may be right later."""
+    cause: BaseException | None = error
+    while isinstance(cause, ConfigError):
+        cause = cause.__cause__
+    if getattr(cause, "verify_code", 0) == NOT_YET_VALID:
+        return True
+    if isinstance(cause, FileNotFoundError):
+        return error.what == "journal"  # which a recorder makes; other files are the user's
+    return isinstance(cause, OSError) and cause.errno in PASSING
 
 
 def only(error: BaseException) -> NngkitError | None:

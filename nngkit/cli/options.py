@@ -32,13 +32,14 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        from nngkit.cli.masking import masked
         from nngkit.cli.suggestions import did_you_mean
 
         if (wrong := re.match(r"unrecognized arguments: (--[\w-]+)", message)) is not None:
             message += did_you_mean(wrong[1], self._option_string_actions)
         elif (wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)) is not None:
             message += did_you_mean(wrong[1], re.findall(r"'(.*?)'", wrong[2]))
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {masked(message)} (see {self.prog} --help)\n")
 
 
 class ActionParser(Parser):

@@ -247,9 +247,9 @@ def check_journal(storage: Storage, *, make: bool = False) -> None:
     shown = storage.shown(JOURNAL)
     try:
         _fields(storage.read(JOURNAL)[0], shown)
-    except FileNotFoundError:
+    except FileNotFoundError as missing:
         if not make:
-            raise ConfigError("journal", f"{shown}: not found; `nngkit record` creates a journal", shown) from None
+            raise ConfigError("journal", f"{shown}: not found; `nngkit record` creates a journal", shown) from missing
         if set(storage.names("")) - {JOURNAL + SCRATCH}:  # left by a recorder killed while it created the journal
             raise ConfigError(
                 "journal",

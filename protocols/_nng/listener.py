@@ -55,8 +55,8 @@ CHOICES: Final = 8  # tries to find a port that is free at all addresses of a na
 _lines = LogLines()
 
 
-class Absent(ConfigError):
-    """This host has no such address."""
+class Absent(Unreachable):
+    """This host has no such address, or not yet: its network may come up later."""
 
 
 class Listener:
@@ -149,7 +149,7 @@ class Listener:
                 self._leave(self._ports)  # the chosen port is in use at another of the addresses
                 continue
             if absent is not None and not self._ports:
-                raise ConfigError("listen", absent.why, self.address.url)
+                raise absent
             return
 
     def _join(self, tls: Security | None, number: Number | None, number_of_port: int, ipc_mode: int | None) -> None:
@@ -291,7 +291,7 @@ class Port(Owner):
         try:
             url = address.stream if number is None else address.at(spelled(number, address), number_of_port)
         except OSError as error:  # the zone of an IPv6 address
-            raise Absent("listen", f"{address.url}: no interface {number and number.zone!r}", address.url) from error
+            raise Absent(address.url, f"cannot listen: no interface {number and number.zone!r}") from error
         # of a Unix socket's file: its path, and what identifies it
         self._path = address.url.partition("://")[2] if address.filed and unix_paths.available else None
         self._file: unix_paths.Identity | None = None
@@ -325,7 +325,7 @@ class Port(Owner):
             return
         url = self._address.url
         if self._address.ported and (code == lib.NNG_EADDRINVAL or no_such_family(code)):
-            raise Absent("listen", f"{url}: not an address of this host", url)
+            raise Absent(url, "cannot listen: not an address of this host")
         mapped = error(code, "listen")
         if isinstance(mapped, ConfigError):
             raise ConfigError("listen", f"{url}: {mapped.why}", url)

@@ -207,10 +207,12 @@ ERRORS: Final[tuple[NngkitError, ...]] = (
         ConfigError("listen", "tcp://h:0: a port from 1"),
     ),
     *(ConfigError("dial", "no transport"), ConfigError("dial", "x is not an address"), ConfigError("x", "needs tls")),
-    ConfigError("listen", "not an address of this host"),
     *(
         Unreachable("tcp://h:1", reason)
-        for reason in ("cannot dial: address in use", "timed out", "cannot listen: other")
+        for reason in (
+            *("cannot dial: address in use", "timed out"),
+            *("cannot listen: other", "cannot listen: not an address of this host"),
+        )
     ),
 )
 

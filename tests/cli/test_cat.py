@@ -484,7 +484,7 @@ def authority() -> trustme.CA:
         ),
         (["pub", "-qL0", "--data", "x"], 3, "no peer connected"),
         (["rep", "-qL0", "--data", "x", "--recv-timeout", "50ms"], 3, "no peer connected"),
-        (["pull", "--listen", "tcp://1.2.3.4:5"], 2, "listen: tcp://1.2.3.4:5: not an address of this host"),
+        (["pull", "--listen", "tcp://1.2.3.4:5"], 3, "tcp://1.2.3.4:5: cannot listen: not an address of this host"),
         (["pull", "--listen", "ipc:///nonexistent/x"], 3, "ipc:///nonexistent/x: cannot listen"),
     ],
 )

@@ -55,7 +55,7 @@ def test_consume_from_a_server_runs_a_command_until_it_succeeds(journal: str, tm
         (("consume", "c"), 2, ("--server",)),
         (("consume", "--serve", "--journal", "{journal}"), 2, ("--serve", "--listen")),
         (("consume", "c", "--journal", "{journal}", "--from", "yesterday"), 2, ("--from", "'yesterday'")),
-        (("consume", "c", "--journal", "{journal}/none"), 2, ("not found",)),
+        (("consume", "c", "--journal", "{journal}/none"), 1, ("not found",)),
     ],
 )
 def test_bad_use_is_one_clear_line(journal: str, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import nngkit as package
 from nngkit.cli.commands import COMMANDS, STAND_INS
 from nngkit.cli.exit_codes import exit_code, only
 from nngkit.cli.main import main
+from nngkit.cluster.shell.store import VoterStore
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
 from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit
 from tests.discovery.peers import program
@@ -157,6 +160,32 @@ def test_errors_have_exit_codes_also_in_groups(error: NngkitError, code: int) ->
     assert exit_code(error) == code
     assert only(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
     assert only(ExceptionGroup("", [error, ValueError()])) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "code"),
+    [
+        ("--config", errno.ENOENT, 2),
+        ("--config", errno.EMFILE, 1),
+        ("DIR", errno.EACCES, 2),
+        ("DIR", errno.ENOSPC, 1),
+        ("journal", errno.ENOENT, 1),
+        ("journal", errno.EAGAIN, 1),
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) and value > 2 else str(value),
+)
+def test_settings_that_may_be_right_later_have_the_exit_code_of_a_failure(what: str, number: int, code: int) -> None:
+    inner, outer = ConfigError("inner", "x"), ConfigError(what, "x")
+    inner.__cause__, outer.__cause__ = OSError(number, "x"), inner
+    assert exit_code(outer) == code
+
+
+def test_a_lock_that_another_process_has_is_a_failure(tmp_path: Path) -> None:
+    holder = VoterStore(tmp_path)
+    holder.open()
+    with closing(holder), pytest.raises(ConfigError, match="is used by another process") as told:
+        VoterStore(tmp_path).open()
+    assert exit_code(told.value) == 1
 
 
 def test_version_loads_no_event_loop() -> None:

@@ -272,7 +272,7 @@ def test_a_name_is_listened_at_in_all_its_addresses_on_this_host(names: Names) -
             with Push(dial=f"tcp://{host}:{port_of(pull)}") as push:
                 passes(push, pull)
     names.table["away.test"] = ["203.0.113.9"]
-    with pytest.raises(ConfigError, match="not an address of this host"):
+    with pytest.raises(Unreachable, match="not an address of this host"):
         Pull(listen="tcp://away.test:0")
 
 

@@ -22,11 +22,13 @@ def nng_reason(error: NngkitError, url: str = "") -> str:
         return "Timed out"
     if isinstance(error, Unreachable):
         reason = error.reason.removeprefix("cannot listen: ").removeprefix("cannot dial: ")
+        if reason == "not an address of this host":
+            return "Address invalid"
         return reason[:1].upper() + reason[1:]  # nngkit's are lower-case
     text = str(error)
     if "no transport" in text or "needs tls" in text:
         return "Not supported"
-    if "not an address of this host" in text or "a port from" in text:
+    if "a port from" in text:
         return "Address invalid"
     if "not an address" in text:
         return "Invalid argument"

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from nngkit.cli.config.settings import NO, YES, Setting
 from nngkit.cli.config.toml_file import TomlFile
+from nngkit.cli.masking import MASK
 from nngkit.cli.tokens import secret_in
 from nngkit.errors import ConfigError
 
@@ -98,7 +99,8 @@ def _of_file(setting: Setting, value: Any, where: str) -> tuple[str, ...]:
     for each in values:
         if isinstance(each, bool) or not isinstance(each, str | int | float):
             wanted = "strings" if setting.repeats else "a string or a number"
-            raise ConfigError(where, f"{setting.key}: {each!r} is not {wanted}", value)
+            shown = MASK if setting.secret else repr(each)
+            raise ConfigError(where, f"{setting.key}: {shown} is not {wanted}", value)
     return tuple(map(str, values))
 
 

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from nngkit.cli.config.resolution import Found
 from nngkit.cli.config.settings import YES, Setting
+from nngkit.cli.masking import MASK, masked
 from nngkit.discovery.settings import VARIABLES
 
 DEFAULT: Final = "default"
-MASK: Final = "***"
 NUMBERS: Final = ("S", "N", "BYTES")  # placeholders of the help
-_TOKEN: Final = re.compile(r"(token=)[^\s&'\"]+")  # at the end of an address, and in a stream
 _UNITS: Final = {name: row.unit for row in VARIABLES for name in (row.name, row.article) if row.unit == "ms"}
 _TOLD: Final = re.compile(r"\(default: (.*)\)$")
 
@@ -36,7 +35,7 @@ def _held_text(setting: Setting, held: Found) -> str:
         return MASK
     if setting.is_switch and not held.declared:
         return "true" if held.texts == YES else "false"
-    texts = [_TOKEN.sub(rf"\1{MASK}", text) for text in held.texts]
+    texts = list(map(masked, held.texts))
     if held.declared:  # as it is written there, as its unit and place differ
         return f"{held.where}={texts[0]}{' ms' if held.where in _UNITS else ''}"
     return _toml(texts) if setting.repeats else _toml(_plain(texts[0]))

@@ -7,9 +7,9 @@
     nngkit doc serve: notes: peers join at ws://127.0.0.1:4712/repair, as
         nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=9f0c...'
 
-The link is printed once, on stdout, and grants access. Browsers do not send the part after # to the server. Everything
-is stored in DIR/docs.sqlite, and the token that it made in DIR/docs.token. The peer relays, as a page connects to it
-alone.
+The link is printed once, on stdout, and grants access; to systemd's journal it goes without the token. Browsers do not
+send the part after # to the server. Everything is stored in DIR/docs.sqlite, and the token that it made in
+DIR/docs.token. The peer relays, as a page connects to it alone.
 
 To other machines it goes over TLS: `--https 0.0.0.0:4780 --cert page.pem --key page.key`, and pages connect to wss://.
 With a trust, that is an address of its own, for guests only: peers elsewhere show their pass.
@@ -18,6 +18,7 @@ With a trust, that is an address of its own, for guests only: peers elsewhere sh
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from nngkit.cli import door
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import is_journal, json_line, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import certificate_of, has_trust
 from nngkit.cli.tokens import from_environment, kept
@@ -75,8 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
         make_folder(folder)
     except OSError as error:
         raise ConfigError("DIR", f"{folder}: {error.strerror or error}", arguments.dir) from error
+    token_file = None
     if given["token"] is None and not arguments.no_token and not isinstance(chosen(None, given["tls"]), Trust):
-        given["token"] = kept(folder / TOKEN)
+        token_file = folder.absolute() / TOKEN
+        given["token"] = kept(token_file)
     path = folder / STORE
     known: list[str] = []
     if path.exists():
@@ -97,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
                 except StoreDamaged as damage:
                     say(NAME, f"not served: {damage}")
             url = await _page(peer, arguments, tls, nursery)
-            _report(peer, url, given["token"], arguments)
+            _report(peer, url, given["token"], token_file, arguments)
             notify.ready(f"serves {arguments.dir}")  # without the link, which grants access
             await trio.sleep_forever()
 
@@ -218,8 +221,12 @@ def _door(
     return door.make(NAME, routes, watch=[peer, events], beyond=beyond, events=events, tell=tell)
 
 
-def _report(peer: DocumentPeer, url: str | None, token: str | None, arguments: argparse.Namespace) -> None:
-    secret = f"#{urlencode({'token': token})}" if token else ""
+def _report(
+    peer: DocumentPeer, url: str | None, token: str | None, token_file: Path | None, arguments: argparse.Namespace
+) -> None:
+    """Print the link and the addresses; without the token to a journal, which more people read, and which keeps it."""
+    hidden = any(map(is_journal, (sys.stdout, sys.stderr)))
+    secret = f"#{urlencode({'token': token})}" if token and not hidden else ""
     joins = [f"{address}{secret}" for address in peer.repair_addresses]
     if arguments.json:
         fields: dict[str, Any] = {
@@ -236,6 +243,7 @@ def _report(peer: DocumentPeer, url: str | None, token: str | None, arguments: a
     if url is not None:
         print(f"{url}{secret}", flush=True)
     say(NAME, f"{arguments.dir}: peers join at {' '.join(peer.repair_addresses)}")
+    by_file = f"NNGKIT_TOKEN_FILE={shlex.quote(str(token_file))} " if hidden and token_file is not None else ""
     for join in joins:
-        line = f"nngkit doc edit NAME --join '{join}'"
+        line = f"{by_file}nngkit doc edit NAME --join '{join}'"
         print(line, file=sys.stderr if url is not None else sys.stdout, flush=True)

@@ -10,6 +10,7 @@ import logging
 import time
 from typing import Any, Final
 
+from nngkit.cli.masking import masked
 from nngkit.cli.streams import stderr
 from nngkit.cli.streams.output import utc
 from nngkit.cli.streams.stderr import one_line
@@ -61,7 +62,7 @@ def _text(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info and (error := record.exc_info[1]) is not None:
         text = f"{text}: {error}"
-    return text
+    return masked(text)
 
 
 def json_text(command: str, level: str, logger: str, text: str, at: float, more: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from nngkit.cli.masking import masked
+
 
 def escaped(text: str) -> str:
     """Return the text with what is not printable, terminal escapes and bidirectional overrides among it, as escapes."""
@@ -29,4 +31,4 @@ form: Callable[[str, str], str] = _plain
 def say(where: str, text: str) -> None:
     """Write `where: text` as one line to standard error, or nothing if that is closed."""
     if sys.stderr is not None:  # print would take stdout instead
-        print(form(where, text), file=sys.stderr)
+        print(form(where, masked(text)), file=sys.stderr)
