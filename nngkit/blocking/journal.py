@@ -80,7 +80,8 @@ class Recorder(Blocking[_recorder.Recorder]):
         """Queue `value` to be recorded, without waiting. Return False if the buffer is full; then it counts as dropped.
 
         `timestamp`: microseconds since 1970, default: now. Raises ConfigError for one outside the years 1 to 9999, and
-        for a topic or headers that cannot be stored.
+        for a topic or headers that cannot be stored; TypeError if `value` or `key` are not bytes. Nothing is then
+        queued.
 
         `force`: accept it even if the buffer is full, for a caller that cannot delay it; the caller then awaits
         `wait_for_room` before its next record. `flush` waits until it is on disk.

@@ -46,6 +46,7 @@ __all__ = [
     "encode_headers",
     "encode_origin",
     "frame",
+    "held_bytes",
     "resume",
     "seek",
     "walk",
@@ -98,13 +99,14 @@ class Record(NamedTuple):
 
 def encode_origin(topic: str, protocol: str, peer: str | None) -> bytes:
     """Encode a record's source, the same for all records of one stream and peer. Raises ConfigError."""
-    name, way = topic.encode(), protocol.encode()
-    if not 1 <= len(name) <= MOST_TOPIC or not topic.isprintable():
+    name = topic.encode() if topic.isprintable() else b""  # lone surrogates are not printable
+    if not 1 <= len(name) <= MOST_TOPIC:
         raise ConfigError("topic", f"{topic!r} is not 1 to {MOST_TOPIC} bytes of printable text", topic)
+    way = protocol.encode(errors="replace")
     if not 1 <= len(way) <= 32:
         raise ConfigError("protocol", f"{protocol!r} is not 1 to 32 bytes of text", protocol)
     # a socket's peer address is short; the 4 KiB cap bounds the argument of put()
-    return b"".join((_U16.pack(len(name)), name, bytes((len(way),)), way, (peer or "").encode()[:4096]))
+    return b"".join((_U16.pack(len(name)), name, bytes((len(way),)), way, (peer or "").encode(errors="replace")[:4096]))
 
 
 def decode_origin(data: bytes) -> tuple[str, str, str | None]:
@@ -119,16 +121,25 @@ def decode_origin(data: bytes) -> tuple[str, str, str | None]:
     return data[2:at].decode(), data[at + 1 : end].decode(), data[end:].decode(errors="replace") or None
 
 
+def held_bytes(data: bytes) -> bytes:
+    """Return a bytes-like object as bytes, which its owner cannot change before they are written. Raises TypeError."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
+
+
 def encode_headers(headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None) -> bytes:
     """Encode headers as in Kafka: ordered names and bytes, names may repeat. Raises ConfigError."""
     if not headers:
         return b""
     parts = []
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
-        text = name.encode()
+        try:
+            text = name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError("headers", f"{name[:40]!r}: a lone surrogate is not a character", name[:40]) from error
         if len(text) > 0xFFFF:
             raise ConfigError("headers", "a name is longer than 65535 bytes", name[:40])
-        parts += [_U16.pack(len(text)), text, _CRC.pack(len(value)), value]
+        held = held_bytes(value)
+        parts += [_U16.pack(len(text)), text, _CRC.pack(len(held)), held]
     return b"".join(parts)
 
 

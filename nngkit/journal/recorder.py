@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import index
 from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
@@ -41,7 +42,7 @@ from nngkit.errors import BadMessage, Broken, Closed, ConfigError, Full, NotStor
 from nngkit.instruments import Bytes, BytesTotal, Gauge, Instrument, Label, Problem, Total
 from nngkit.journal.ingest import IngestRequest, Stored, encode_refusal, encode_stored, parse_request
 from nngkit.journal.reader import open_journal, read
-from nngkit.journal.record import EARLIEST, LATEST, WHO, Record, encode_headers, encode_origin
+from nngkit.journal.record import EARLIEST, LATEST, WHO, Record, encode_headers, encode_origin, held_bytes
 from nngkit.journal.writing.log import Entry, LogStats
 from nngkit.journal.writing.partition import Partition, Retention, SealStats
 from nngkit.protocols import Bus, Pair0, Pair1, Pipe, Pull, Rep, Request, Socket, Sub
@@ -215,7 +216,8 @@ class Recorder(UnderTrio):
         """Queue `value` to be recorded, without waiting. Return False if the buffer is full; then it counts as dropped.
 
         `timestamp`: microseconds since 1970, default: now. Raises ConfigError for one outside the years 1 to 9999, and
-        for a topic or headers that cannot be stored.
+        for a topic or headers that cannot be stored; TypeError if `value` or `key` are not bytes. Nothing is then
+        queued.
 
         `force`: accept it even if the buffer is full, for a caller that cannot delay it; the caller then awaits
         `wait_for_room` before its next record. `flush` waits until it is on disk.
@@ -259,7 +261,7 @@ class Recorder(UnderTrio):
 
         Raises NotStored; records without a waiter are retried, so a later flush may succeed.
         """
-        if self._opened.log.waiting:
+        if self._opened.log.waiting or self._opened.log.stats.unstored:
             await self._synced(())
         else:
             await trio.lowlevel.checkpoint()
@@ -383,11 +385,12 @@ class Recorder(UnderTrio):
         peer: str | None,
         timestamp: int | None,
     ) -> Entry:
-        now = self._clock() // 1000 if timestamp is None else timestamp
+        now = self._clock() // 1000 if timestamp is None else index(timestamp)
         if not EARLIEST <= now <= LATEST:
             why = f"{now} microseconds since 1970 are not in the years 1 to 9999; is it in nanoseconds?"
             raise ConfigError("timestamp", why, now)
-        return key, value, self._origin(topic, protocol, peer), encode_headers(headers), now
+        held = None if key is None else held_bytes(key)
+        return held, held_bytes(value), self._origin(topic, protocol, peer), encode_headers(headers), now
 
     async def _synced(self, entries: Sequence[Entry]) -> tuple[int, int]:
         """Append, and wait for the sync, which also covers all records before."""
@@ -431,7 +434,6 @@ class _Replies:
 
     async def run(self) -> None:
         recorder, stream = self._recorder, self._stream
-        log = recorder._opened.log
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
@@ -439,29 +441,43 @@ class _Replies:
                 try:
                     requests = await self._socket.arecv_many(TURN)
                 except Closed:
+                    nursery.cancel_scope.cancel()  # no reply can be sent any more, also to what is synced later
                     break
                 entries: list[Entry] = []
                 waiting: list[tuple[Request, int]] = []
+                size = 0
                 now = recorder._clock() // 1000
                 for request in requests:
                     before = len(entries)
                     try:
-                        self._add(request, entries, now)
+                        size += self._add(request, entries, now)
                     except (BadMessage, TooLarge, ConfigError) as error:
                         del entries[before:]
                         stream.bad += 1
                         self._reply(request, encode_refusal(str(error)))
                         continue
                     waiting.append((request, len(entries) - before))
+                    if size > recorder._buffer_bytes:  # key and headers of a request are those of each of its records
+                        self._append(entries, waiting)
+                        entries, waiting, size = [], [], 0
+                        await recorder.wait_for_room()
                 if entries:
-                    stream.received += len(entries)
-                    log.append(entries, partial(self._synced, waiting), force=True)
+                    self._append(entries, waiting)
 
-    def _add(self, request: Request, entries: list[Entry], now: int) -> None:
+    def _append(self, entries: list[Entry], waiting: list[tuple[Request, int]]) -> None:
+        self._stream.received += len(entries)
+        self._recorder._opened.log.append(entries, partial(self._synced, waiting), force=True)
+
+    def _add(self, request: Request, entries: list[Entry], now: int) -> int:
+        """Add the records of a request; return their bytes. Raises BadMessage, ConfigError, TooLarge."""
         pipe = request.pipe
         peer = None if pipe is None else pipe.address
         stream = self._stream
         asked = IngestRequest(b"", [request.body]) if self._plain else parse_request(request.body, peer=peer)
+        shared = len(asked.key or b"") + sum(len(name) + len(value) for name, value in asked.headers)
+        size = len(request.body) + shared * (len(asked.values) - 1)
+        if size > max(len(request.body), self._recorder._buffer_bytes):
+            raise TooLarge(size, self._recorder._buffer_bytes)
         topic = stream.topic if asked.topic is None else f"{stream.topic}/{asked.topic}"
         origin = self._recorder._origin(topic, stream.protocol, peer)
         stream.size += len(request.body)
@@ -469,6 +485,7 @@ class _Replies:
         for number, value in enumerate(asked.values):
             given = encode_headers(each for each in asked.headers_of(number) if each[0] != WHO)
             entries.append((asked.key, value, origin, given + who, now))
+        return size
 
     def _synced(self, waiting: list[tuple[Request, int]], first: int, end: int, why: NotStored | None) -> None:
         if why is not None:

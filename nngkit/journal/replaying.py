@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import trio
 
+from nngkit.background import Background
 from nngkit.errors import ConfigError
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.journal.selection import Skipped, log_skipped
@@ -116,9 +117,9 @@ async def replay(
         ]
         return sources[0] if len(sources) == 1 else _merged(sources)
 
-    async with trio.open_nursery() as nursery:
+    async with Background() as tasks:
         sending, reading = trio.open_memory_channel[_Piece](AHEAD)
-        nursery.start_soon(_read_ahead, pieces, sending)
+        tasks.start(_read_ahead, pieces, sending)
         if speed is None:
             await _at_once(socket, reading, done)
         else:
@@ -127,7 +128,7 @@ async def replay(
 
 
 async def _read_ahead(pieces: Callable[[], Iterator[_Piece]], sending: trio.MemorySendChannel[_Piece]) -> None:
-    async with sending:
+    with sending:  # without a checkpoint, after which its error would not be that of the replay
         source = await trio.to_thread.run_sync(pieces)
         while (piece := await trio.to_thread.run_sync(next, source, None)) is not None:
             await sending.send(piece)

@@ -302,3 +302,19 @@ def test_leftovers_of_a_recorder_killed_while_sealing_are_cleaned_up(tmp_path: P
     assert [each.offset for each in read(tmp_path / "j")] == list(range(6))
     assert len(list(where.glob("*.parquet"))) == 2
     assert (where / f"{5:020}-{9:020}.parquet.orphan").read_bytes() == b"written, not in the manifest yet"
+
+
+def test_retention_goes_on_while_a_log_cannot_be_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nngkit.journal.writing.partition.RETRY", 0.02)
+    partition = Partition.open(tmp_path / "j", retention=Retention(age=0.3), segment_bytes=1, segment_least=1)
+    stored(partition, [entry(b"old", timestamp=time.time_ns() // 1000)])
+    eventually(lambda: partition.manifest.end == 1)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nngkit.journal.writing.partition.write_segment", full)
+    stored(partition, [entry(b"new", timestamp=time.time_ns() // 1000)])
+    eventually(lambda: partition.manifest.start == 1)
+    assert "No space" in str(partition.failure)
+    partition.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import BadMessage, Closed, ConfigError, NotStored
+from nngkit.errors import BadMessage, Closed, ConfigError, NotStored, TimedOut
 from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
 from nngkit.journal.record import EARLIEST, LATEST
 from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Sub
@@ -261,3 +262,55 @@ async def test_wrong_use_raises_a_clear_error(tmp_path: Path) -> None:
             recorder.put(b"", topic="", protocol="x")
     with pytest.raises(BadMessage):
         parse_reply(b"x")
+
+
+@pytest.mark.parametrize("wrong", [{"value": "text"}, {"key": "text"}, {"timestamp": 1.5}, {"headers": {"h": "text"}}])
+async def test_what_cannot_be_written_is_refused_to_its_caller_alone(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    async with Recorder(tmp_path) as recorder:
+        with pytest.raises(TypeError):
+            recorder.put(**({"value": b"", "topic": "t", "protocol": "x"} | wrong))
+        with pytest.raises(ConfigError, match="topic"):
+            recorder.put(b"", topic="\udcff", protocol="x")
+        data = bytearray(b"as it was")
+        recorder.put(data, topic="t", protocol="x")
+        data[:] = b"reused..."
+        with trio.fail_after(WAIT):
+            await recorder.flush()
+    assert values(tmp_path) == [b"as it was"]
+
+
+async def test_a_socket_may_be_closed_before_what_it_received_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync = threading.Event()
+    sync = os.fdatasync
+    async with Recorder(tmp_path) as recorder, Rep(listen=ANY) as rep, Req(dial=rep.address) as req:
+        monkeypatch.setattr(os, "fdatasync", lambda file: (may_sync.wait(WAIT), sync(file)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(recorder.record, rep, "t")
+            nursery.start_soon(_unanswered, req)
+            await aeventually(lambda: recorder.stats.waiting > 0)
+            rep.close()
+        may_sync.set()
+        await recorder.flush()
+    assert values(tmp_path) == [b"v"]
+
+
+async def _unanswered(req: Req) -> None:
+    with pytest.raises(TimedOut):
+        await req.arequest(encode_request(b"", [b"v"]), timeout=0.3)
+
+
+async def test_key_and_headers_count_in_the_buffer(tmp_path: Path) -> None:
+    size = 1 << 20
+    async with (
+        Rep(listen=ANY) as rep,
+        Req(dial=rep.address) as req,
+        recording(tmp_path, rep, buffer_bytes=size) as recorder,
+    ):
+        for shared in ({"key": bytes(2000)}, {"headers": {"h": bytes(2000)}}):
+            body = encode_request(b"id", [b""] * 1000, **shared)  # each record would have them
+            with pytest.raises(NotStored, match=f"over the limit of {size}"):
+                parse_reply(await req.arequest(body, timeout=WAIT))
+        put = partial(recorder.put, b"", topic="t", protocol="x", key=bytes(size // 4), headers={"h": bytes(size // 4)})
+        assert (put(), put()) == (True, False)

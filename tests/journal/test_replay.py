@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from nngkit.errors import ConfigError
+from nngkit.errors import Closed, ConfigError, Damaged
 from nngkit.journal import Replayed, replay
 from nngkit.journal.writing.partition import Partition
 from nngkit.protocols import Pair0, Pub, Pull, Push, Rep, Req, Sub
@@ -138,3 +138,17 @@ async def test_invalid_socket_or_speed_is_rejected(tmp_path: Path) -> None:
             await replay(tmp_path, pull)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="speed"):
             await replay(tmp_path, push, speed=0)
+
+
+async def test_replay_raises_the_error_of_the_journal_or_of_the_socket(tmp_path: Path) -> None:
+    written(tmp_path / "j", [b"x" * 100] * 10, pause=1)
+    (segment,) = (tmp_path / "j").glob("*/*.parquet")
+    async with Push(listen=ANY) as push, Pull(dial=push.address):
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:20] + bytes(200) + whole[220:])
+        with pytest.raises(Damaged):
+            await replay(tmp_path / "j", push, speed=None)
+        segment.write_bytes(whole)
+        push.close()
+        with pytest.raises(Closed):
+            await replay(tmp_path / "j", push, speed=None)

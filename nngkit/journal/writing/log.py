@@ -125,6 +125,7 @@ class Log:
         self._deliver = deliver
         self._clock = clock
         self._waiting: deque[_Group] = deque()
+        self._taken: list[_Group] = []  # by the writer, and neither stored nor refused yet
         self._size = 0
         self._urgent = 0
         self._appended = 0
@@ -159,7 +160,7 @@ class Log:
 
         `force`: exceed `buffer_bytes`, for records that the caller cannot hold back.
         """
-        size = sum(len(entry[1]) for entry in entries) + OVERHEAD * len(entries)
+        size = sum(map(_bytes_of, entries)) + OVERHEAD * len(entries)
         if size > LARGEST and (most := max(map(_bytes_of, entries))) > LARGEST:
             raise TooLarge(most, LARGEST)
         with self._changed:
@@ -196,9 +197,10 @@ class Log:
         try:
             self._work()
         except BaseException as error:  # a bug in nngkit: release all waiters
+            self.failure = OSError(0, f"the writer failed: {error!r}")
             with self._changed:
                 self._stopping = True
-            self._give_up(self._refuse([], OSError(0, f"the writer failed: {error!r}")))
+            self._give_up(self._refuse(self._taken, self.failure))
             raise
 
     def _work(self) -> None:
@@ -233,6 +235,7 @@ class Log:
                 size += groups[-1].size
                 if groups[-1].done is not None:
                     self._urgent -= 1
+            self._taken = groups
             return groups
 
     def _left(self, file: _File) -> float:
@@ -248,16 +251,19 @@ class Log:
             except OSError as error:
                 self._failed(error)
                 if attempt or self._stopping:
-                    groups = self._refuse(groups, error)
+                    groups = self._taken = self._refuse(groups, error)
                 if not groups:
                     return
                 with self._changed:
-                    if self._stopping and attempt:
-                        self._give_up(groups)
-                        return
-                    self._changed.wait(PAUSES[min(attempt, len(PAUSES) - 1)])
+                    is_over = self._stopping and attempt > 0
+                    if not is_over:
+                        self._changed.wait(PAUSES[min(attempt, len(PAUSES) - 1)])
+                if is_over:
+                    self._give_up(self._refuse(groups, error))
+                    return
         self.failure = None
         with self._changed:
+            self._taken = []
             self._size -= sum(group.size for group in groups)
             records = sum(len(group.entries) for group in groups)
             stats = self.stats
@@ -341,11 +347,13 @@ class Log:
         return [group for group in groups if group.done is None]
 
     def _give_up(self, groups: list[_Group]) -> None:
+        """Drop the groups, and all that wait; none of them has a callback."""
         groups = [*groups, *self._waiting]
         self._waiting.clear()
         self._size = 0
         unstored = self.stats.unstored + sum(len(group.entries) for group in groups)
         self.stats = replace(self.stats, appended=self._appended, unstored=unstored)
+        self._notify([])
 
     def _notify(self, calls: list[Callable[[], None]]) -> None:
         if self._deliver is not None:

@@ -223,28 +223,28 @@ class Partition:
             self._changed.notify()
 
     def _run(self) -> None:
-        retry = 0.0
+        failed: Exception | None = None
         while True:
             with self._changed:
-                if not self._logs or retry:
+                if not self._logs or failed:
                     if self._stopping:
                         return
                     self._changed.wait(RETRY)
-                next_log = self._logs[0] if self._logs else None
-            retry = 0.0
-            try:
-                if next_log is not None:
-                    self._seal(next_log)
-                    with self._changed:
-                        self._logs.popleft()
-                self._retire()
-                self._merge()
-                self.failure = None
-            except Exception as error:  # a full disk, unreachable storage, a damaged log
-                self.failure = error
-                self.stats = replace(self.stats, failures=self.stats.failures + 1)
-                log_.error("%s: sealing failed, will retry: %s", self.folder, error)
-                retry = RETRY
+            failed = None
+            for work in (self._seal_next, self._retire, self._merge):  # retention frees a disk that is full for sealing
+                try:
+                    work()
+                except Exception as error:  # a full disk, unreachable storage, a damaged log
+                    failed = error
+                    self.stats = replace(self.stats, failures=self.stats.failures + 1)
+                    log_.error("%s: sealing failed, will retry: %s", self.folder, error)
+            self.failure = failed
+
+    def _seal_next(self) -> None:
+        if self._logs:
+            self._seal(self._logs[0])
+            with self._changed:
+                self._logs.popleft()
 
     def _seal(self, old: OldLog) -> None:
         manifest = self.manifest
