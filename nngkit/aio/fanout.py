@@ -204,8 +204,9 @@ class Following(Aio[_following.Following]):
 
     `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By
     default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without trailer and
-    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are
-    dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are not joined.
+    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read, or the program is
+    busy; over it the oldest are dropped, as the journal has them too. Messages without a number (None) are passed on
+    once live, and are not joined.
     Entering raises ConfigError, Damaged.
     """
 

@@ -1,8 +1,9 @@
 """Consumers of a journal through a ConsumerServer: acknowledgement, redelivery, restarts."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import AccessDenied, ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
+from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.durable.messages import (
     REQUESTS,
+    DeleteRequest,
     Done,
+    Fetched,
     FetchRequest,
     How,
     Opened,
@@ -445,3 +449,83 @@ async def test_what_is_behind_counts_on_while_no_consumer_asks(tmp_path: Path, m
             return [each.behind for each in server.stats.consumers]
 
         await aeventually(lambda: behind() == [7])
+
+
+async def test_a_consumer_that_is_deleted_during_a_read_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(tmp_path / "j", numbers(0, 10))
+    reading, go_on = threading.Event(), threading.Event()
+    read = Feed.take
+
+    def slow(feed: Feed, *arguments: int) -> Any:
+        reading.set()
+        go_on.wait(5)
+        return read(feed, *arguments)
+
+    monkeypatch.setattr(Feed, "take", slow)
+    async with served(tmp_path / "j") as server, Req(dial=server.address) as req:
+
+        async def ask(request: Any, kind: Any) -> None:
+            parse_reply(await req.arequest(REQUESTS.encode(request), timeout=5), kind)
+
+        async def fetch() -> None:
+            with pytest.raises(NotFound, match="it was deleted"):
+                await ask(FetchRequest("old", "s", 0, 10, 1 << 20, 1 << 20, 0.0), Fetched)
+
+        await ask(OpenRequest("old", "s"), Opened)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            await aeventually(reading.is_set)
+            await ask(DeleteRequest("old"), Done)
+            await ask(OpenRequest("new", "s"), Opened)  # whose file gets the descriptor of the deleted one
+            go_on.set()
+    assert not (tmp_path / "j" / "consumers" / "old.consumer").exists()
+    async with served(tmp_path / "j") as server, Consumer("new", server.address) as consumer:
+        assert [each.deliveries for each in await take(consumer, 10)] == [1] * 10
+
+
+async def test_what_could_not_be_read_was_not_delivered(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 3))
+    manifest = tmp_path / "j" / "partition-00000" / "manifest.json"
+    whole = manifest.read_bytes()
+    async with (
+        served(tmp_path / "j") as server,
+        Consumer("c", server.address, ack_wait=0.2, max_deliver=2) as consumer,
+    ):
+        await consumer.nak(*await take(consumer, 3), delay=0.1)
+        manifest.write_bytes(b"{")
+        with pytest.raises(NngkitError, match="not JSON"):
+            await consumer.receive(5)
+        await trio.sleep(0.4)  # a delivery would be overdue
+        manifest.write_bytes(whole)
+        found: list[Delivery] = []
+        with trio.fail_after(5):
+            while len(found) < 3:
+                with suppress(ConfigError):  # of before
+                    found.append(await consumer.receive())
+        assert [(each.offset, each.deliveries) for each in found] == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize(
+    "record", [{"value": bytes(100_000)}, {"key": bytes(100_000)}, {"headers": {"h": bytes(100_000)}}]
+)
+async def test_records_fit_into_a_reply_with_keys_and_headers_and_again(
+    tmp_path: Path, record: dict[str, Any], sealed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        recorder = await stack.enter_async_context(Recorder(tmp_path / "j"))
+        for _ in range(20):
+            recorder.put(**({"value": b"", "topic": "t", "protocol": "test"} | record))
+        await recorder.flush()
+        if sealed:
+            await stack.aclose()
+        server = await stack.enter_async_context(served(tmp_path / "j"))
+        limits: Any = {"recv_max_size": 1 << 20, "ack_wait": 0.5}
+        consumer = await stack.enter_async_context(Consumer("c", server.address, **limits))
+        counts: dict[int, int] = {}
+        with trio.fail_after(10):
+            while len(counts) < 20 or min(counts.values()) < 2:
+                delivery = await consumer.receive()
+                counts[delivery.offset] = delivery.deliveries

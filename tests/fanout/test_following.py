@@ -17,6 +17,7 @@ from nngkit.fanout import Following, Missing, Publisher
 from nngkit.fanout.numbered.joining import Join
 from nngkit.journal import Recorder
 from nngkit.protocols import Pub, Sub
+from nngkit.testing import aeventually
 
 NUMBER = struct.Struct(">QQ")
 
@@ -265,3 +266,33 @@ def test_a_held_message_older_than_the_journal_is_not_put_before_it() -> None:
     join.hold([("s", 2, b"2")])
     assert join.recorded([("other", 1, b"1"), ("s", 3, b"3")]) == [b"1", b"3"]
     assert (join.finish(), join.duplicates) == ([], 1)
+
+
+async def test_what_a_slow_program_leaves_is_kept_by_the_journal_alone(tmp_path: Path) -> None:
+    async with (
+        Publisher(listen="tcp://127.0.0.1:0") as publisher,
+        Sub(dial=publisher.address, topics="", recv_buffer=8192) as recorded,
+        Sub(dial=publisher.address, topics="", recv_buffer=8192) as sub,
+        Recorder(tmp_path / "j") as recorder,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(recorder.record, recorded, "ticks")
+        await publisher.wait_for_peers(2)
+        async with Following(sub, tmp_path / "j", topic="ticks", held=50) as following:
+            found: list[bytes | Missing] = []
+            with trio.fail_after(30):
+                while not following.is_live:
+                    publisher.publish("t", b"0")
+                    found.append(await anext(following))
+                begun = publisher.number
+                for number in range(1000):
+                    publisher.publish("t", b"%d" % number)
+                await aeventually(lambda: sum(stream.received for stream in recorder.stats.streams) > begun + 1000)
+                await aeventually(lambda: following.stats.held)
+                assert following.stats.held <= 50
+                await recorder.flush()
+                while not found or found[-1] != b"t999":
+                    found.append(await anext(following))
+        assert found[-1000:] == [b"t%d" % number for number in range(1000)]
+        assert (len(found), following.stats.missing) == (begun + 1000, 0)
+        nursery.cancel_scope.cancel()

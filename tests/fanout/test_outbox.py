@@ -276,3 +276,18 @@ def test_an_outbox_without_a_descriptor_to_read_its_log_goes_on_once_there_is_on
     words = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path / "o")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, cwd=ROOT, env=environment())
     assert done.returncode == 0, done.stderr
+
+
+async def test_an_outbox_survives_a_wrong_value_and_a_log_without_a_header(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path}/s"
+    async with receiving(url) as (receiver, address), Req(dial=address) as req:
+        for number in range(2):  # the second one finds the log that a kill has left
+            async with Outbox(tmp_path / "o", req) as outbox:
+                with pytest.raises(TypeError):
+                    await outbox.put("text")  # type: ignore[arg-type]
+                with trio.fail_after(5):
+                    await outbox.put(b"%d" % number)
+                    await outbox.flush()
+            (tmp_path / "o" / f"{number + 1:020}.log").touch()
+        assert receiver.values == [b"0", b"1"]
+    assert not list((tmp_path / "o").glob("*.failed-*"))

@@ -380,3 +380,21 @@ async def test_unusable_values_are_named() -> None:
         with pytest.raises(ConfigError, match="zero byte"):
             publisher.publish(b"\0a", b"")
         assert publisher.number == 0
+
+
+async def test_a_call_that_is_refused_leaves_no_last_message() -> None:
+    async with Publisher(ANY, keep=Keep()) as publisher, Subscriber(publisher.address, last=True) as subscriber:
+        with pytest.raises(ConfigError, match="at most 4095"):
+            publisher.publish_many([("never", b"sent"), ("t" * 5000, b"")])
+        assert publisher.publish("is", b"sent") == 1
+        events = await read(subscriber, numbered(1))
+        assert [event.data for event in events if type(event) is Published] == [b"issent"]
+
+
+async def test_an_empty_message_is_sent_by_every_publisher() -> None:
+    first_zero = next(str(n) for n in range(5000) if Publisher(ANY, id=str(n)).id[0] == 0)  # the first byte on the wire
+    async with Publisher(ANY, id=first_zero) as publisher, Subscriber(publisher.address) as subscriber:
+        await joined(subscriber, publisher)
+        publisher.publish("", b"")
+        (event,) = await read(subscriber, numbered(1))
+        assert (event.topic, event.body) == (b"", b"")

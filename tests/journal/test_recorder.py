@@ -272,7 +272,7 @@ async def test_what_cannot_be_written_is_refused_to_its_caller_alone(tmp_path: P
         with pytest.raises(ConfigError, match="topic"):
             recorder.put(b"", topic="\udcff", protocol="x")
         data = bytearray(b"as it was")
-        recorder.put(data, topic="t", protocol="x")
+        recorder.put(data, topic="t", protocol="x")  # type: ignore[arg-type]
         data[:] = b"reused..."
         with trio.fail_after(WAIT):
             await recorder.flush()

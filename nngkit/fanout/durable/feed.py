@@ -26,6 +26,8 @@ log_ = logging.getLogger("nngkit.fanout")
 
 COLUMNS: Final = ("key", "value", "topic", "offset", "timestamp", "headers")
 ORIGINS: Final = 4096  # cached topics of origins: a peer that reconnects has a new one
+PER_RECORD: Final = 32  # bytes of a record in the columns with numbers
+PER_HEADER: Final = 8  # bytes of a header beside name and value
 NEAR: Final = 4096  # offsets between two records that are read at once: a chunk of a log
 
 
@@ -67,7 +69,7 @@ class Feed:
                 self._at = -1
                 return None, max(cursor, self._stop)
         batch = self._batch
-        rows = min(records, batch.num_rows, fitting(batch.column("value"), size))
+        rows = min(records, batch.num_rows, fitting(batch, size))
         piece = batch.slice(0, rows)
         self._batch = batch.slice(rows) if rows < batch.num_rows else None
         self._at = int(piece.column("offset")[-1].as_py()) + 1
@@ -110,7 +112,7 @@ class Feed:
 
     def _take_rows(self, records: int, size: int) -> tuple[Columns | None, int]:
         rows, self._rows = self._rows[:records], self._rows[records:]
-        ends = list(accumulate(len(row[5]) for row in rows))
+        ends = list(accumulate(len(row[5]) + len(row[3] or b"") + len(row[4]) + PER_RECORD for row in rows))
         fits = max(1, bisect_right(ends, size))
         if fits < len(rows):
             rows, self._rows = rows[:fits], rows[fits:] + self._rows
@@ -140,7 +142,7 @@ class Feed:
                 return found, _missing(spans[:number], present), [offset for each in spans[number:] for offset in each]
             for columns in self._span(span):
                 present.update(columns.offsets)
-                left -= len(columns.data)
+                left -= len(columns.data) + len(columns.key_data)
                 found.append(columns)
         return found, _missing(spans, present), []
 
@@ -181,12 +183,28 @@ def _missing(spans: list[list[int]], present: set[int]) -> list[int]:
     return [offset for span in spans for offset in span if offset not in present]
 
 
-def fitting(column: Any, size: int) -> int:
-    """Return how many of the first values have `size` bytes together; at least 1."""
-    ends: array[int] = array("i")
-    ends.frombytes(column.buffers()[1])
-    first: int = column.offset
-    return max(1, bisect_right(ends, ends[first] + size, first + 1, first + len(column) + 1) - first - 1)
+def fitting(batch: pa.RecordBatch, size: int) -> int:
+    """Return how many of the first records have `size` bytes together, with keys and headers; at least 1."""
+    keys, headers = batch.column("key"), batch.column("headers")
+    columns = [_ends(batch.column("value")), *([_ends(keys)] if keys.null_count < len(keys) else ())]
+    pairs: list[Any] = []
+    if headers.null_count < len(headers) and len(headers.values):
+        starts = _ends(headers)
+        pairs = [_ends(headers.values.field(number)) for number in range(2)]
+
+    def before(row: int) -> int:
+        found: int = sum(ends[row] for ends in columns) + row * PER_RECORD
+        if pairs:
+            found += sum(ends[starts[row]] for ends in pairs) + starts[row] * PER_HEADER
+        return found
+
+    rows = range(1, batch.num_rows + 1)
+    return max(1, bisect_right(rows, before(0) + size, key=before))
+
+
+def _ends(column: Any) -> Any:
+    """Return where the values of a column begin in its data, and the last one ends."""
+    return memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
 
 
 def columns_of(batch: pa.RecordBatch, partition: int) -> Columns:

@@ -129,9 +129,10 @@ class StateFile:
         sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Close the file and release the lock; a name without state leaves no file."""
-        if self._file >= 0:
-            os.close(self._file)
+        """Close the file and release the lock; a name without state leaves no file. Nothing is appended any more."""
+        file, self._file, self._doubtful = self._file, -1, True  # the descriptor may soon be another file's
+        if file >= 0:
+            os.close(file)
         self._release()
 
     def _release(self) -> None:

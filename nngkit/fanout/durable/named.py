@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 from nngkit.background import WakeUp
-from nngkit.errors import AccessDenied, BadMessage, ConfigError, Damaged, NotStored, TooLarge
+from nngkit.errors import AccessDenied, BadMessage, ConfigError, Damaged, NotFound, NotStored, TooLarge
 from nngkit.fanout.durable import messages
-from nngkit.fanout.durable.feed import Feed
+from nngkit.fanout.durable.feed import PER_HEADER, PER_RECORD, Feed
 from nngkit.fanout.durable.file import StateFile
 from nngkit.fanout.durable.partition import ANY, Partition, Runs, offsets_in, runs_of
 from nngkit.journal.reader import Journal
 
 log_ = logging.getLogger("nngkit.fanout")
 
-OVERHEAD: Final = 4096  # bytes of a reply beside values, keys and headers of one record
-PER_RECORD: Final = 32  # bytes of the columns with numbers
+OVERHEAD: Final = 4096  # bytes of a reply beside its records
 MOST_SESSIONS: Final = 4096
 
 
@@ -144,10 +145,11 @@ class NamedConsumer:
                 yield ["skipped", number, state.skipped]
 
     async def _sync(self) -> None:
-        """Return when all entries are on disk; callers share a sync. Raises NotStored."""
+        """Return when all entries are on disk; callers share a sync. Raises NotStored, NotFound."""
         self._wanted += 1
         mine = self._wanted
         while self._done < mine:
+            self.check_there()
             if self._syncing:
                 await self._synced.wait()
                 continue
@@ -159,6 +161,7 @@ class NamedConsumer:
                         await trio.to_thread.run_sync(self._file.sync)
                     except OSError as error:
                         log_.error("%s: %s; writing a new file", self._file.path, error)
+                    self.check_there()
                 if self._file.is_over:
                     upto = self._wanted
                     self._file.replace()
@@ -242,8 +245,9 @@ class NamedConsumer:
                 try:
                     for step in (self._again, self._first):
                         if records > 0 and size > 0:
-                            for columns in await step(number, state, request, records, size, not batches):
-                                batches.append(columns)
+                            before = len(batches)
+                            await step(number, state, request, records, size, batches)
+                            for columns in batches[before:]:
                                 records -= len(columns.offsets)
                                 size -= _size_of(columns)
                 except BaseException:
@@ -281,40 +285,59 @@ class NamedConsumer:
         session.last = []
 
     async def _again(
-        self, number: int, state: Partition, request: messages.FetchRequest, records: int, size: int, alone: bool
-    ) -> list[messages.Columns]:
+        self,
+        number: int,
+        state: Partition,
+        request: messages.FetchRequest,
+        records: int,
+        size: int,
+        batches: list[messages.Columns],
+    ) -> None:
+        """Append records that are delivered again to the batches."""
         due = state.again(records, now=trio.current_time(), session=request.session) if state.ready else []
         if not due:
-            return []
+            return
         counts = dict(due)
-        found, gone, later = await trio.to_thread.run_sync(self._feeds[number].again, list(counts), size)
+        try:
+            found, gone, later = await trio.to_thread.run_sync(self._feeds[number].again, list(counts), size)
+        except BaseException:  # not delivered, so that it does not count
+            state.release(request.session, counts)
+            raise
         if gone:  # retention or damage took them while they were in flight
             self._settle(number, runs_of(gone))
             self._feeds[number].skipped += len(gone)
             log_.warning("%s: %d records in flight are not readable any more", self.name, len(gone))
         if later:
             state.release(request.session, later)
-        kept: list[messages.Columns] = []
         for columns in found:
             if any(offset not in state.open for offset in columns.offsets):  # settled during the read
                 columns = _without(columns, lambda offset: offset in state.open)
             if len(columns.offsets):
                 columns.counts = [counts[offset] for offset in columns.offsets]
-                if not self._fits(columns, request, size, alone and not kept):
+                if (fits := max(_fitting(columns, size), not batches)) < len(columns.offsets):
+                    state.release(request.session, columns.offsets[fits:])
+                    first = set(columns.offsets[:fits])
+                    columns = _without(columns, first.__contains__)
+                if not fits or not self._fits(columns, request, size, alone=not batches):
                     state.release(request.session, columns.offsets)
                     continue
-                kept.append(columns)
+                batches.append(columns)
                 size -= _size_of(columns)
                 by_count: dict[int, list[int]] = {}
                 for offset in columns.offsets:
                     by_count.setdefault(counts[offset], []).append(offset)
                 self._note(number, by_count, state.limits.ack_wait)
-        return kept
 
     async def _first(
-        self, number: int, state: Partition, request: messages.FetchRequest, records: int, size: int, alone: bool
-    ) -> list[messages.Columns]:
-        kept: list[messages.Columns] = []
+        self,
+        number: int,
+        state: Partition,
+        request: messages.FetchRequest,
+        records: int,
+        size: int,
+        batches: list[messages.Columns],
+    ) -> None:
+        """Append records that are delivered for the first time to the batches."""
         records = min(records, state.room)
         feed, end = self._feeds[number], self._ends.get(number, 0)
         while state.cursor < end and records > 0 and size > 0:
@@ -325,16 +348,15 @@ class NamedConsumer:
                 continue
             if state.ahead and len(state.unsettled(columns.offsets)) < len(columns.offsets):
                 columns = _without(columns, lambda offset: offset not in state.ahead)
-            if not self._fits(columns, request, size, alone and not kept):
+            if not self._fits(columns, request, size, alone=not batches):
                 break
             offsets = columns.offsets
             state.deliver(offsets, behind=behind, now=trio.current_time(), session=request.session)
             self._note(number, {1: offsets}, state.limits.ack_wait)
             if len(offsets):
-                kept.append(columns)
+                batches.append(columns)
                 records -= len(offsets)
                 size -= _size_of(columns)
-        return kept
 
     def _fits(self, columns: messages.Columns, request: messages.FetchRequest, size: int, alone: bool) -> bool:
         """Return False if the records are for the next reply. Raises TooLarge if no reply can carry them."""
@@ -435,6 +457,11 @@ class NamedConsumer:
         """Return True if the session has ended."""
         return name in self._left
 
+    def check_there(self) -> None:
+        """Raise NotFound once it was deleted, also during a request."""
+        if self.removed:
+            raise NotFound(f"consumer {self.name}: it was deleted")
+
     def notify(self) -> None:
         """Wake waiting fetches."""
         self.version += 1
@@ -469,7 +496,22 @@ class NamedConsumer:
 
 
 def _size_of(columns: messages.Columns) -> int:
-    return len(columns.data) + len(columns.key_data) + PER_RECORD * len(columns.offsets)
+    headers = 0 if columns.headers is None else sum(map(_header_size, columns.headers))
+    return len(columns.data) + len(columns.key_data) + PER_RECORD * len(columns.offsets) + headers
+
+
+def _header_size(pairs: list[Any]) -> int:
+    return sum(len(name) + len(value) + PER_HEADER for name, value in pairs)
+
+
+def _fitting(columns: messages.Columns, size: int) -> int:
+    """Return how many of the first records have `size` bytes together."""
+    if _size_of(columns) <= size:
+        return len(columns.offsets)
+    keys = columns.key_sizes or [0] * len(columns.offsets)
+    headers = columns.headers or [()] * len(columns.offsets)
+    sizes = zip(columns.sizes, keys, map(_header_size, headers), strict=True)
+    return bisect_right(list(accumulate(value + max(key, 0) + PER_RECORD + more for value, key, more in sizes)), size)
 
 
 def _without(columns: messages.Columns, keep: Any) -> messages.Columns:

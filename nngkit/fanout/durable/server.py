@@ -346,13 +346,13 @@ class ConsumerServer(UnderTrio):
                 version = consumer.version
                 consumer.refresh(self._ends)
                 batches = await consumer.fetch(request, self._ends)
+                consumer.check_there()
                 if batches or trio.current_time() >= deadline:
                     break
                 if version == consumer.version:
                     with trio.move_on_at(deadline):
                         await consumer.wake.wait()
-                if consumer.removed:
-                    raise NotFound(f"consumer {request.name}: it was deleted")
+                consumer.check_there()
                 if consumer.has_left(request.session):
                     break
         finally:

@@ -93,8 +93,9 @@ class Following(UnderTrio):
 
     `topic`: the name of the recorder's stream. `number`: source and number of a message, None for one without. By
     default messages are a `Publisher`'s, with sources (publisher, epoch); they are returned without trailer and
-    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read; over it the oldest are
-    dropped, as the journal has them too. Messages without a number (None) are passed on once live, and are not joined.
+    headers, and its heartbeats not at all. `held`: live messages kept while the journal is read, or the program is
+    busy; over it the oldest are dropped, as the journal has them too. Messages without a number (None) are passed on
+    once live, and are not joined.
     Entering raises ConfigError, Damaged.
     """
 
@@ -118,6 +119,7 @@ class Following(UnderTrio):
         self._topic = topic
         self._offset = since
         self._partition = partition
+        self._held = held
         self._join = Join(held)
         self._patience = patience
         self._recorded = self._live = self._missing = self._joins = 0
@@ -198,6 +200,10 @@ class Following(UnderTrio):
                 self._join.hold([each for each in numbered if type(each) is tuple])
             else:
                 self._arrived.extend(numbered)
+                if len(self._arrived) > self._held:  # the journal has what the program is too slow for
+                    self._join.hold([each for each in self._arrived if type(each) is tuple])
+                    self._arrived.clear()
+                    self._catching_up = True
             self._changed.wake()
 
     async def _catch_up(self) -> list[bytes | Missing]:
@@ -233,6 +239,8 @@ class Following(UnderTrio):
 
     async def _next_live(self) -> list[bytes | Missing]:
         while not self._arrived:
+            if self._catching_up:  # so many have come that the journal has to be read again
+                return []
             if self._ended:
                 raise self._background.failure or StopAsyncIteration
             await self._changed.wait()

@@ -314,7 +314,7 @@ class Publisher(UnderTrio):
             sized, magic = sized_headers(checked), MAGIC_HEADERS
         now, last, bare = time.time_ns() // 1000, self._last, self._bare
         publisher, epoch, number = self.id, self.epoch, self._number
-        frames, plain = [], []
+        frames, plain, kept = [], [], []
         for topic, body in messages:
             head = topic if type(topic) is bytes else topic.encode()  # type: ignore[union-attr]
             number += 1
@@ -323,14 +323,16 @@ class Publisher(UnderTrio):
                 raise ConfigError("topic", f"{size} bytes; at most {MOST_TOPIC}", topic)
             told = stamp(now, size)
             frame = head + body + sized + pack_trailer(publisher, epoch, number, told, magic)
-            if not frame[0]:
+            if not frame[0] and (head or body):
                 raise ConfigError("topic", "a message must not begin with a zero byte", topic)
             frames.append(frame)
             if last is not None:
-                last.note(head, number, told, head + body)
+                kept.append((head, number, told, head + body))
             if bare is not None:
                 plain.append(head + body)
         self._number = number
+        for each in kept:
+            last.note(*each)  # type: ignore[union-attr]  # there are some only if it keeps them
         self._pub.send_many(frames)
         if bare is not None:
             bare.send_many(plain)

@@ -39,6 +39,7 @@ from nngkit.fanout.outbox.entries import encode_entries
 from nngkit.fanout.outbox.store import OVERHEAD, OutboxStore
 from nngkit.instruments import Bytes, Gauge, Problem, Total
 from nngkit.journal.ingest import encode_request, parse_reply
+from nngkit.journal.record import held_bytes
 from nngkit.protocols import Push, Req
 from nngkit.redial import SilentServer
 
@@ -158,6 +159,7 @@ class Outbox(UnderTrio):
 
     async def put_many(self, values: Sequence[bytes]) -> int | None:
         """Like `put`, for several, stored contiguously. Return the number of the first."""
+        values = [held_bytes(value) for value in values]
         size = sum(map(len, values)) + OVERHEAD * len(values)
         if size > self._cap:
             raise TooLarge(size, self._cap)

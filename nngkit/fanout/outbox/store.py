@@ -57,7 +57,7 @@ class OutboxStore:
         try:
             self._open_position()
             found = recover(folder, 0, self.acknowledged)
-            for path in (*found.done, *found.useless):
+            for path in (*found.done, *found.blank, *found.useless):
                 _delete(path)
             self._closed = [(each.path, each.end) for each in found.logs]
             self.size = sum(self._size_of(each.path, each.first, each.end) for each in found.logs)
@@ -137,11 +137,14 @@ class OutboxStore:
 
     def acknowledge(self, end: int) -> None:
         """Note on disk that all records below `end` are acknowledged; delete logs without others. Raises OSError."""
-        self._serial += 1
-        data = _SLOT.pack(_MAGIC, self.id, end, self._serial)
-        os.pwrite(self._position, data + _CRC.pack(crc32c(0, data)), self._serial % 2 * _SIZE)
+        serial = self._serial + 1
+        data = _SLOT.pack(_MAGIC, self.id, end, serial)
+        os.pwrite(self._position, data + _CRC.pack(crc32c(0, data)), serial % 2 * _SIZE)
         os.fdatasync(self._position)
-        self.acknowledged = end
+        self._serial, self.acknowledged = (
+            serial,
+            end,
+        )  # after a failure the same slot is written again, not the good one
         while getattr(self, "_closed", None) and self._closed[0][1] <= end:
             _delete(self._closed.pop(0)[0])
 
