@@ -197,7 +197,10 @@ class DocumentPeer(Opening[_peer.DocumentPeer]):
         return self._for_program(Document, self._do(_peer.DocumentPeer.open, name))
 
     def close_document(self, name: str) -> None:
-        """Stop synchronizing a document; the store keeps its content. Raises KeyError if it is not open."""
+        """Stop synchronizing a document; the store keeps its content. Raises KeyError if it is not open.
+
+        What was edited before is published. Waiters for it raise Closed.
+        """
         self._do(_peer.DocumentPeer.close_document, name)
 
     @property

@@ -84,11 +84,13 @@ class PeerHost:
     def __post_init__(self) -> None:
         self.open_documents: dict[str, _OpenDocument] = {}
         self.damaged: dict[str, StoreDamaged] = {}  # documents that cannot be loaded, until they are opened again
+        self._behind: dict[str, StoreDocumentLog] = {}  # logs of closed documents with edits that wait for the disk
         self.edits = 0
         self.refused = Counter[str]()
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self.discovery: DocumentDiscovery | None = None
         self.closed = False
+        self._has_failed = False  # the store: no document can be opened
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -136,6 +138,9 @@ class PeerHost:
         if backend is None:
             return {}, [], None
         loaded = backend.load(document.name)
+        document_log: DocumentLog | None = None
+        if (behind := self._behind.get(document.name)) is not None:
+            document_log, loaded = behind, behind.completed(loaded)
         updates = [record.update for record in loaded.records]
         try:
             for update in updates if loaded.snapshot is None else [loaded.snapshot, *updates]:
@@ -149,22 +154,28 @@ class PeerHost:
             for record in (*loaded.recent, *loaded.records)
             if isinstance(record, Record)
         ]
-        document_log: DocumentLog | None = None
         if self.storage is not None:
             document_log = self.storage.log(document.name, loaded.versions)
-        elif self.store is not None:
+        elif self.store is not None and document_log is None:
             document_log = StoreDocumentLog(
                 self.store, document.name, self.engine, self.background, log=loaded.log, size=loaded.size
             )
+        self._behind.pop(document.name, None)
         return loaded.versions, recent, document_log
 
     def close_document(self, name: str) -> None:
-        """Stop synchronizing a document. Raises KeyError."""
-        known = self.open_documents.pop(name)
+        """Publish what is pending of a document, and stop synchronizing it. Raises KeyError."""
+        known = self.open_documents[name]
+        known.document.awareness.local = None
         self.exchange.remove(name)
+        del self.open_documents[name]
         if self.discovery is not None:
             self.discovery.withdraw(name)
         known.document.close()
+        known.changed.wake()
+        self._behind = {each: log for each, log in self._behind.items() if log.is_behind}
+        if isinstance(known.log, StoreDocumentLog) and known.log.is_behind:
+            self._behind[name] = known.log
 
     async def close(self) -> None:
         """Write everything to storage, then close the documents."""
@@ -174,6 +185,8 @@ class PeerHost:
                 await known.log.flush()
             known.document.close()
             known.changed.wake()
+        for behind in self._behind.values():
+            await behind.flush()
         self.exchange.wake()
         if self.store is not None:
             await self.store.aclose()
@@ -279,6 +292,8 @@ class PeerHost:
                     if True in status and None not in status:
                         return
                     self.check_open()
+                    if self.open_documents.get(document.name) is not known:
+                        raise Closed(f"document {document.name!r} was closed")
                     if not status:
                         self.check_denied()
                     if True not in status and (denied := self.exchange.refusal_of(document.name)) is not None:
@@ -328,6 +343,10 @@ class PeerHost:
             self.open(doc)
         except StoreDamaged as damage:  # the other documents go on
             log.error("not opened: %s", damage)
+            return False
+        except NngkitError as error:  # a failed disk: what is open goes on, and nothing more is opened
+            log.log(logging.DEBUG if self._has_failed else logging.ERROR, "not opened: %s", error)
+            self._has_failed = True
             return False
         return True
 

@@ -238,7 +238,10 @@ class DocumentPeer(UnderTrio):
         return self._host.open(name)
 
     def close_document(self, name: str) -> None:
-        """Stop synchronizing a document; the store keeps its content. Raises KeyError if it is not open."""
+        """Stop synchronizing a document; the store keeps its content. Raises KeyError if it is not open.
+
+        What was edited before is published. Waiters for it raise Closed.
+        """
         self._host.close_document(name)
 
     @property

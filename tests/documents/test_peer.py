@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
 from nngkit.documents import Document, DocumentPeer, EditStream, NetworkFaults
+from nngkit.documents.store.sqlite import Store
+from nngkit.documents.store.writer import Writer
 from nngkit.documents.sync import exchange, proofs
 from nngkit.documents.sync.messages import (
     Aware,
@@ -736,3 +742,84 @@ async def test_failed_disk_raises_in_waiters(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(Broken, match="no space"):
             await doc.durable()
         assert str(doc.text("body")) == "x"
+
+
+async def test_a_document_is_closed_after_its_last_edits_and_its_awareness_have_gone() -> None:
+    async with mesh(2) as (one, other):
+        there = other.open("minutes")
+        here = one.open("minutes")
+        here.awareness.local = {"name": "Ada"}
+        await aeventually(lambda: there.awareness.states)
+        here.text("body").append("the last words")
+        one.close_document("minutes")
+        await aeventually(lambda: there.plain() == {"body": "the last words"})
+        await aeventually(lambda: not there.awareness.states, 2.0)
+
+
+async def test_closing_a_document_ends_the_wait_for_it() -> None:
+    async with mesh(2) as (one, _), trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with pytest.raises(Closed), trio.fail_after(PATIENCE):
+                await document.joined()
+
+        document = one.open("only here")
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        one.close_document("only here")
+
+
+async def test_a_document_that_is_opened_again_has_edits_that_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nngkit.documents.peer.Store.open", partial(Store.open, waiting=1))  # one edit at a time
+    words = [str(number) for number in range(100)]
+    async with DocumentPeer(store=tmp_path / "store") as peer:
+        for word in words:
+            peer.open("minutes").array("words").append(word)
+            versions = peer.versions("minutes")
+            peer.close_document("minutes")
+            document = peer.open("minutes")
+            assert (document.array("words")[-1], peer.versions("minutes")) == (word, versions)
+        peer.close_document("minutes")
+    async with DocumentPeer(store=tmp_path / "store") as peer:
+        assert peer.open("minutes").plain() == {"words": words}
+
+
+async def test_the_path_of_a_store_may_have_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"no\xfftext")
+    async with DocumentPeer(store=path) as peer:
+        peer.open("minutes").text("body").append("x")
+    async with DocumentPeer(store=path) as peer:
+        assert peer.open("minutes").plain() == {"body": "x"}
+
+
+async def test_a_peer_whose_disk_has_failed_goes_on_when_others_open_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def edited_after_the_failure() -> None:
+        async with (
+            DocumentPeer(listen=HERE, store=tmp_path / "store", accept=lambda _: True) as peer,
+            DocumentPeer(dial=peer.address) as other,
+        ):
+            await other.wait_for_peers(1, PATIENCE)
+            here, there = peer.open("minutes"), other.open("minutes")
+            monkeypatch.setattr(Writer, "_commit", full)
+            here.text("body").append("not on disk")
+            with pytest.raises(Broken):
+                await here.durable()
+            with pytest.raises(TimedOut):
+                await other.open("more").joined(0.5)
+            await alike(here, there)
+            there.text("body").append(", but here")
+            await alike(here, there)
+            assert set(peer.documents) == {"minutes"}
+            texts.append(str(here.text("body")))
+
+    texts: list[str] = []
+    with pytest.raises(Broken, match="No space left"):  # when it leaves: not all is on disk
+        await edited_after_the_failure()
+    assert texts == ["not on disk, but here"]

@@ -172,7 +172,7 @@ def connect(path: str, *, only_read: bool = False) -> sqlite3.Connection:
 
     With ``only_read``, the last connection to close does not checkpoint the log, and so changes nothing.
     """
-    address = f"file:{quote(path)}?mode={'ro' if only_read else 'rw'}"
+    address = f"file:{quote(os.fsencode(path))}?mode={'ro' if only_read else 'rw'}"
     connection = sqlite3.connect(address, uri=True, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous = FULL")

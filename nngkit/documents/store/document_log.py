@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import replace
 
 import trio
 
 from nngkit.background import Background
-from nngkit.documents.records import Merge, Record, compaction_due
-from nngkit.documents.store.compaction import Compactor
+from nngkit.documents.records import Loaded, Merge, Record, compaction_due
+from nngkit.documents.store.compaction import Compactor, add
 from nngkit.documents.store.sqlite import Store
 from nngkit.documents.versions import Edit, EditStream, Versions
 from nngkit.errors import Full, NngkitError
@@ -49,6 +50,18 @@ class StoreDocumentLog:
     def append_merge(self, update: bytes, versions: Versions) -> None:
         """Append an update after which the document has all of `versions`."""
         self._keep(Merge(update, versions))
+
+    @property
+    def is_behind(self) -> bool:
+        """True while the store has not been given everything."""
+        return bool(self._late)
+
+    def completed(self, loaded: Loaded) -> Loaded:
+        """Return what the store has of the document, and what it has not been given yet."""
+        versions = dict(loaded.versions)
+        for record in self._late:
+            add(versions, record)
+        return replace(loaded, records=(*loaded.records, *self._late), versions=versions)
 
     async def synced(self) -> None:
         """Wait until everything appended before is on disk. Raises the error if it could not be written."""

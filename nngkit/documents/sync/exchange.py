@@ -318,8 +318,11 @@ class Exchange:
         self.wake(copy.name)
 
     def remove(self, doc: str) -> None:
-        """Stop synchronizing `doc`."""
-        self._copies.pop(doc, None)
+        """Publish what is pending of `doc`, and stop synchronizing it."""
+        copy = self._copies.pop(doc, None)
+        if copy is not None and doc in self._dirty:
+            for message in copy.step(trio.current_time()).publish:
+                self.publish(encode(message), doc)
         self._clients.pop(doc, None)
         self._wakes.pop(doc, None)
 
