@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
 from nngkit.background import WakeUp
-from nngkit.discovery.provider import Event
+from nngkit.discovery.provider import Event, State, Status
 from nngkit.errors import Full
 
 UNREAD: Final = 65_536
@@ -53,13 +53,17 @@ class EventFeed:
         self._queues[key] = deque(maxlen=UNREAD + 1)
         return key
 
-    async def follow(self, key: object) -> AsyncGenerator[Event, None]:
-        """Yield the events published since `subscribe`, until `end`. Cancelling or closing it unsubscribes.
+    async def follow(self, key: object, known: Iterable[Status]) -> AsyncGenerator[Event, None]:
+        """Yield what was `known` at `subscribe`, as events from `joining`, then the events since, until `end`.
 
-        Raises Full.
+        Providers that are down are left out. Cancelling or closing it unsubscribes, once it was begun. Raises Full.
         """
         queue = self._queues[key]
         try:
+            for row in known:
+                if row.state is not State.DOWN:
+                    name = row.provider.name
+                    yield Event(name, row.provider, State.JOINING, row.state, row.reason, row.since, row.round)
             while True:
                 while queue:
                     if len(queue) > UNREAD:

@@ -319,11 +319,7 @@ class Resolver(UnderTrio):
         Concurrent changes of one provider may be merged into one event. Raises Full, see EventFeed.
         """
         key = self._feed.subscribe()
-        known = tuple(self._views.merged.values())
-        async with aclosing(self._feed.follow(key)) as changes:
-            for row in known:
-                name = row.provider.name
-                yield Event(name, row.provider, State.JOINING, row.state, row.reason, row.since, row.round)
+        async with aclosing(self._feed.follow(key, tuple(self._views.merged.values()))) as changes:
             async for event in changes:
                 yield event
 

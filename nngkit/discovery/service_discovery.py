@@ -33,7 +33,7 @@ from nngkit.chance import RandomSource
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.lanes import Preference, Suspects, find_lane, make_preference
 from nngkit.discovery.offers import Offers
-from nngkit.discovery.provider import Event, Provider, RoundFigures, State, Status, check_id
+from nngkit.discovery.provider import Event, Provider, RoundFigures, Status, check_id
 from nngkit.discovery.queries import (
     PAGE,
     DaemonQuery,
@@ -328,11 +328,7 @@ class ServiceDiscovery(UnderTrio):
         with self._surveys.lock:
             key = self._surveys.feed.subscribe()
             view = self._registry.view(self._clock())
-        async with aclosing(self._surveys.feed.follow(key)) as changes:
-            for row in view:
-                if row.state is not State.DOWN:
-                    name = row.provider.name
-                    yield Event(name, row.provider, State.JOINING, row.state, row.reason, row.since, row.round)
+        async with aclosing(self._surveys.feed.follow(key, view)) as changes:
             async for event in changes:
                 yield event
 

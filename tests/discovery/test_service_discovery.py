@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
 
 from nngkit import Closed, ConfigError, Provider, Service, ServiceDiscovery, ServiceNotFound, Unreachable
-from nngkit.discovery import Reason, RoundFigures, State
+from nngkit.discovery import Daemon, DaemonSettings, Reason, Resolver, RoundFigures, State
+from nngkit.discovery._event_feed import UNREAD
 from nngkit.discovery.messages import FLAG_REASK, FLAG_TEXT, TextReply
 from nngkit.testing import aeventually
 from tests.discovery.peers import SURVEYOR, WAIT, RawPeer, Watcher, found, program, record, says, states
@@ -423,6 +426,23 @@ async def test_cancelled_discover_leaves_the_object_usable() -> None:
         with trio.move_on_after(0.05):
             await discovery.discover()
         assert await discovery.discover(early=True) == {"answer": frozenset({record()})}
+
+
+async def test_a_follower_that_leaves_while_it_hears_the_present_state_is_forgotten() -> None:
+    def queues() -> int:
+        return sum(isinstance(each, deque) and each.maxlen == UNREAD + 1 for each in gc.get_objects())
+
+    async with (
+        Daemon(DaemonSettings(listen=(ANY,), query=(ANY,), interval=0.05)) as daemon,
+        Service("answer", "tcp://127.0.0.1:9000", discovery=daemon.addresses),
+        Resolver(daemon.query_addresses) as resolver,
+    ):
+        await resolver.find("answer", timeout=WAIT)
+        before = queues()
+        for events in (daemon.discovery.events(), resolver.events()):
+            async with aclosing(events):
+                assert (await anext(events)).name == "answer"
+        assert queues() == before
 
 
 async def test_survey_socket_may_dial() -> None:
