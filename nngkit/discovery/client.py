@@ -91,6 +91,7 @@ class DaemonClient(UnderTrio):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_closed = True
         self._req.close(0.0)
 
     def _peer(self, event: PeerEvent) -> None:

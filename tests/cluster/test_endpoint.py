@@ -412,6 +412,23 @@ async def test_a_node_is_drained_by_order(autojump_clock: MockClock) -> None:
         assert {member.id for member in (await host.tree()).members} == {"a", "c", "d", "e"}
 
 
+async def test_an_order_to_leave_is_for_the_run_that_was_there(autojump_clock: MockClock) -> None:
+    async with cluster() as c:
+        host = await c.host("a")
+        await c.member("b")
+        await c.hosts()
+        c.memory.split({"b"})  # it hangs, so it is killed, and comes back
+        await host.drain("b")
+        await c.kill("b")
+        c.memory.heal()
+        await trio.sleep(20.0)
+        assert [member.id for member in (await host.tree()).members] == ["a"]
+        again = await c.member("b")
+        await again.joined(10.0)
+        await trio.sleep(20.0)
+        assert {member.id for member in (await host.tree()).members} == {"a", "b"}
+
+
 async def test_changes_of_the_role_can_be_awaited_by_several(autojump_clock: MockClock) -> None:
     async with cluster() as c:
         for name in "abc":

@@ -45,6 +45,8 @@ async def test_callers_get_the_current_providers() -> None:
         assert await client.snapshot() == ()
         (gone,) = await client.snapshot("answer", everything=True)
         assert (gone.state, gone.reason) == (State.DOWN, Reason.BYE)
+        assert not client.closed
+    assert client.closed
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

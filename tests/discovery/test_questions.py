@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import cbor2
@@ -27,7 +28,7 @@ from nngkit.discovery import (
     deadline,
     first,
 )
-from nngkit.discovery.questions.answering import RUNNING
+from nngkit.discovery.questions.answering import REMEMBERED, RUNNING
 from nngkit.discovery.questions.messages import (
     AskQuery,
     SurveyAnswer,
@@ -499,3 +500,35 @@ async def test_one_id_is_answered_once() -> None:
         other = SurveyQuestion.of(AskQuery("q1", b"y"), "d1").encode()  # the id alone does not make it the same
         (reply,) = (await two.asurvey(other, WAIT, early=True)).replies
         assert parse_survey_answer(reply.body).body == b"2"
+
+
+async def test_an_id_in_progress_is_not_forgotten_for_later_ones() -> None:
+    calls: list[bytes] = []
+    release = trio.Event()
+
+    async def counting(question: Question) -> bytes:
+        calls.append(question.body)
+        if question.body == b"slow":
+            await release.wait()
+        return question.body
+
+    def survey(id: str, body: bytes) -> bytes:
+        return SurveyQuestion.of(AskQuery(id, body, timeout=WAIT), "d1").encode()
+
+    async with (
+        Surveyor(listen=ANY) as one,
+        Surveyor(listen=ANY) as two,
+        Service("answer", "tcp://10.0.0.1:1", discovery=[one.address, two.address], on_question=counting) as service,
+        trio.open_nursery() as nursery,
+    ):
+        for daemon in (one, two):
+            await daemon.await_for_peers(timeout=WAIT)
+        nursery.start_soon(partial(one.asurvey, survey("q", b"slow"), WAIT, early=True))
+        await aeventually(lambda: calls == [b"slow"])
+        for number in range(REMEMBERED):
+            await one.asurvey(survey(f"n{number}", b"quick"), WAIT, early=True)
+        nursery.start_soon(partial(two.asurvey, survey("q", b"slow"), WAIT, early=True))
+        await aeventually(lambda: service.stats.questions == REMEMBERED + 2)
+        release.set()
+        await aeventually(lambda: service.stats.answers == REMEMBERED + 2)
+        assert calls.count(b"slow") == 1

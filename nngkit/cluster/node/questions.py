@@ -1,6 +1,7 @@
 """Questions of a node to the host, and its answers: joined, status, tree, drain. Pure.
 
 A question without an answer is sent again: at a new way to the host, and each `AGAIN` seconds, until it is forgotten.
+So is an order to leave, as long as the run of the node that it is for is below this one: the next run stays.
 """
 
 from __future__ import annotations
@@ -93,15 +94,18 @@ class Questions:
         self._voter_link, self._grants = voter_link, grants
         self._post, self._report = post, report
         self._next = 0
-        self._waiting: dict[int, tuple[str, Question]] = {}
+        self._waiting: dict[int, tuple[str, int, Question]] = {}  # with the node and the run that an order is for
 
-    def ask(self, what: str, argument: str, now: float, *, to: str = "") -> int:
-        """Ask the host, or one node; return the number of the question."""
+    def ask(self, what: str, argument: str, now: float) -> int:
+        """Ask the host; return the number of the question."""
+        return self._ask(what, argument, "", 0, now)
+
+    def _ask(self, what: str, argument: str, to: str, epoch: int, now: float) -> int:
         if len(self._waiting) >= MOST:
             self._waiting.pop(next(iter(self._waiting)))
         self._next += 1
         question = Question(self._next, what, argument)
-        self._waiting[self._next] = to, question
+        self._waiting[self._next] = to, epoch, question
         self.wake_at = min(self.wake_at, now + AGAIN)
         self._send(to, question, now)
         return question.number
@@ -115,8 +119,11 @@ class Questions:
 
     def attached(self, now: float) -> None:
         """Repeat the questions over a new way."""
-        for to, question in list(self._waiting.values()):
-            self._send(to, question, now)
+        for number, (to, epoch, question) in list(self._waiting.items()):
+            if to and ((member := self._place.member(to)) is None or member.epoch != epoch):
+                del self._waiting[number]
+            else:
+                self._send(to, question, now)
 
     def tick(self, now: float) -> None:
         """Repeat the questions. Sets `wake_at`."""
@@ -164,9 +171,9 @@ class Questions:
                 return Answer(number, {})
             if not place.leading:
                 return None  # the host has changed: the question comes again
-            if place.member(argument) is None:
+            if (member := place.member(argument)) is None:
                 return Denial(number, f"no node {argument!r} in the cluster")
-            self.ask("drain", argument, now, to=argument)
+            self._ask("drain", argument, argument, member.epoch, now)
             return Answer(number, {})
         if not place.leading:
             return None

@@ -139,9 +139,10 @@ class Answering:
         if self._running >= RUNNING:
             why = f"busy: {RUNNING} questions are being answered"
             return SurveyAnswer(provider.key, failed=why).encode()
+        if len(self._kept) >= REMEMBERED:  # those in progress stay: another daemon's would begin a second run
+            for over in [each for each, answer in self._kept.items() if answer.done.is_set()][:1]:
+                del self._kept[over]
         self._kept[place] = kept = _Kept()
-        if len(self._kept) > REMEMBERED:
-            self._kept.popitem(last=False)
         self._running += 1
         try:
             with trio.move_on_after(question.timeout):
