@@ -1,16 +1,15 @@
 """A simulated cluster for documents and shared objects: a tree of nodes over a virtual clock, with random faults.
 
-`python tests/cluster/documents_network.py 10000 [SEED]` runs random histories and prints the seed of a broken one. Each
-has edits and changes at random nodes; broadcasts that are delayed, or missing with a reported gap; broadcasts of a
-crashed node that reach only some nodes; unicasts that are lost, repeated and reordered; nodes that start, crash, move,
-open and close; partitions in which two hosts act; and new hosts. Checked at every step: causal order of edits (by
-`tests.documents.plain`), the invariants 1 and 2 of `shared_object.py`; at the end, when the network has been in order
-for a while: all copies of a document are equal, all copies of an object are, with every change of each living writer.
+`python -m tests.many_histories documents 10000` runs random histories. Each has edits and changes at random nodes;
+broadcasts that are delayed, or missing with a reported gap; broadcasts of a crashed node that reach only some nodes;
+unicasts that are lost, repeated and reordered; nodes that start, crash, move, open and close; partitions in which two
+hosts act; and new hosts. Checked at every step: causal order of edits (by `tests.documents.plain`), the invariants 1
+and 2 of `shared_object.py`; at the end, when the network has been in order for a while: all copies of a document are
+equal, all copies of an object are, with every change of each living writer.
 """
 
 from __future__ import annotations
 
-import sys
 from random import Random
 from typing import Any
 
@@ -434,23 +433,3 @@ def step(cluster: Cluster, rng: Random, names: list[str]) -> None:
         at = cluster.nodes[rng.choice(sorted(cluster.nodes))]
         at.documents.request_full(rng.choice(OBJECTS), cluster.now)
         at.act()
-
-
-def main(count: int, first: int) -> int:
-    broken = 0
-    for seed in range(first, first + count):
-        try:
-            history(seed)
-        except Exception as error:
-            broken += 1
-            sys.stdout.write(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}\n")
-            sys.stdout.flush()
-            if broken >= 10:
-                break
-    sys.stdout.write(f"{count} histories from seed {first}: {broken} broken\n")
-    return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    numbers = [int(one) for one in sys.argv[1:]]
-    sys.exit(main(numbers[0] if numbers else 1000, numbers[1] if len(numbers) > 1 else 0))

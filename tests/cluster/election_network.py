@@ -2,8 +2,7 @@
 
 ::
 
-    python tests/cluster/election_network.py 100000         # histories; prints the seed of each that breaks
-    python tests/cluster/election_network.py --seed 17      # one of them
+    python -m tests.many_histories election 100000
 
 A history has 1 to 7 voters, with or without disks, some of them with both kinds; crashes, late and torn writes,
 partitions of one or both ways, losses, duplicates, reordering, clocks that drift by 9 % and jump forward, stalls,
@@ -16,7 +15,6 @@ checked for one host in each term, for one lease, and for their end.
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Callable
 from hashlib import blake2b
 from random import Random
@@ -610,35 +608,3 @@ class ElectionNetwork:
             else f"{each.name} down"
             for each in self.members.values()
         )
-
-
-def main(arguments: list[str]) -> int:
-    """Run many histories, or one with a trace."""
-    if arguments[:1] == ["--seed"]:
-        network = ElectionNetwork(int(arguments[1]))
-        network.trace = []
-        try:
-            network.play()
-        finally:
-            sys.stdout.write("\n".join(network.trace[-int(arguments[2]) if arguments[2:] else 0 :]) + "\n")
-        return 0
-    count, first = int(arguments[0]) if arguments else 1000, int(arguments[1]) if arguments[1:] else 0
-    totals: dict[str, int] = {}
-    broken = 0
-    for seed in range(first, first + count):
-        network = ElectionNetwork(seed)
-        try:
-            network.play()
-        except Exception as error:
-            broken += 1
-            sys.stdout.write(f"seed {seed}: {type(error).__name__}: {error}\n")
-            sys.stdout.flush()
-        for name, number in network.counts.items():
-            totals[name] = totals.get(name, 0) + number
-        totals["beyond histories"] = totals.get("beyond histories", 0) + network.beyond
-    sys.stdout.write(f"{count} histories, {broken} broken; {totals}\n")
-    return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 ::
 
-    python tests/cluster/endpoint_network.py 100 0      # 100 histories from seed 0
+    python -m tests.many_histories endpoints 100
 
 Each history has three voters and some members, in a tree; messages, letters, jobs and a shared object are under way
 while nodes are killed and come back, and links are cut off. Checked:
@@ -17,7 +17,6 @@ The seed decides size, delays, losses and faults. The order of tasks within a tu
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from contextlib import suppress
 from random import Random
@@ -241,25 +240,3 @@ def check(seed: int) -> History:
     history = History(seed)
     trio.run(history.run, clock=MockClock(autojump_threshold=0))
     return history
-
-
-def main() -> None:
-    count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    failed = 0
-    for seed in range(first, first + count):
-        try:
-            history = check(seed)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            failed += 1
-            print(f"seed {seed}: {error!r}", flush=True)  # noqa: T201
-            continue
-        starts = sum(history.starts.values())
-        what = f"{len(history.names)} nodes, {history.kills} kills, {history.cuts} cuts"
-        print(f"seed {seed}: ok, {what}, {len(history.accepted)} jobs, {starts} starts", flush=True)  # noqa: T201
-    print(f"{count} histories, {failed} failed")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

@@ -4,15 +4,13 @@ An oracle stands for the election: it lets one voter lead whenever the present h
 After every event of a node the invariants of `nngkit.cluster.tree.place` are checked: no loop, one root for each term,
 at most twice the fan-out of children, events that fit each other. `settled` is the state that every history must reach.
 
-    python tests/cluster/place_network.py 20000 [first seed]     # that many random histories; prints seeds that fail
+    python -m tests.many_histories place 20000
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable
 from random import Random
-from typing import Any
 
 from nngkit.cluster.tree.messages import KINDS, Message
 from nngkit.cluster.tree.place import Place
@@ -541,24 +539,3 @@ def history(seed: int) -> PlaceNetwork:
             network.kill(name)
     network.settle(40.0)
     return network
-
-
-def main(arguments: list[str]) -> int:
-    count = int(arguments[0]) if arguments else 1000
-    first = int(arguments[1]) if len(arguments) > 1 else 0
-    failed: dict[int, Any] = {}
-    for seed in range(first, first + count):
-        try:
-            history(seed)
-        except Exception as error:
-            failed[seed] = f"{type(error).__name__}: {str(error)[:200]}"
-            sys.stdout.write(f"seed {seed}: {failed[seed]}\n")
-        if (seed - first) % 1000 == 999:
-            sys.stdout.write(f"... {seed - first + 1} histories\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{count} histories, {len(failed)} failed\n")
-    return bool(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

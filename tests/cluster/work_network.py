@@ -10,13 +10,11 @@ own. Everything is drawn from the seed. Checked, beside what `check` says at the
 3. Without faults each job starts once, also one that takes many times its visibility.
 4. Once faults are over, no job waits longer than `IDLE` while a worker with room for it does nothing.
 
-    python -m tests.cluster.work_network 100000        # random histories from seed 0; prints the seed of a failure
+    python -m tests.many_histories work 100000
 """
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
@@ -740,22 +738,3 @@ def history(seed: int, *, jobs: int = 40) -> Cluster:
             innocent = job.key is None and not job.payload.startswith(b"poison") and job.tries > 1
             assert not innocent or job.end is None or job.end.outcome != "dead", f"{job.payload!r} is dead"
     return cluster
-
-
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    failed = 0
-    for seed in range(first, first + count):
-        try:
-            history(seed)
-        except Exception:
-            failed += 1
-            sys.stdout.write(f"seed {seed}\n{traceback.format_exc(limit=-2)}\n")
-            if failed >= 5:
-                break
-    sys.stdout.write(f"{seed - first + 1} histories, {failed} failed\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Mutated SP streams for nngkit.protocols.sp; run by test_sp_robustness and by hand.
+"""Mutated SP streams for nngkit.protocols.sp; run by test_sp_robustness, and by hand.
 
-    python mutating.py COUNT [SEED]     prints one line; exit code 1 and the input if a check fails
+    python -m tests.many_histories sp 10000     # 64 mutated streams each
 
 A batch is one valid stream and many mutations of it: flipped bits, a cut at every byte, insertions, removals,
 repetitions, replaced lengths. Each mutated stream is fed in random pieces and taken by random numbers of messages, in
@@ -13,10 +13,7 @@ messages are taken, the machine holds at most one message of the limit, its head
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from ctypes import memmove
@@ -276,25 +273,3 @@ def mutate(count: int, seed: int = 0) -> Tally:
             raise
         number += 1
     return tally
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Try many, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int)
-    parser.add_argument("seed", type=int, nargs="?", default=0)
-    options = parser.parse_args(arguments)
-    began = time.monotonic()
-    tally = mutate(options.count, options.seed)
-    seconds = time.monotonic() - began
-    faults = {("no fault" if kind is None else kind.__name__): times for kind, times in tally.faults.items()}
-    sys.stdout.write(
-        f"{tally.inputs} mutated streams from seed {options.seed}: "
-        f"{', '.join(f'{times} {name}' for name, times in sorted(faults.items()))}, {tally.messages} messages; "
-        f"no check failed; {seconds:.0f} s, {tally.inputs / seconds:.0f} streams/s\n"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
