@@ -44,9 +44,9 @@ def as_many_files_as_allowed() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def peak() -> float:
-    """Return the peak resident memory in MiB. Not ``ru_maxrss``, which starts at the value of the parent process."""
-    with open("/proc/self/status") as status:
+def peak(pid: int | str = "self") -> float:
+    """Return the peak resident memory of a process in MiB. Not ``ru_maxrss``, which starts at the parent's value."""
+    with open(f"/proc/{pid}/status") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
@@ -56,9 +56,9 @@ def lowest_peak() -> None:
         forget.write("5")
 
 
-def resident() -> float:
-    """Return the resident memory in MiB."""
-    with open("/proc/self/statm") as statm:
+def resident(pid: int | str = "self") -> float:
+    """Return the resident memory of a process in MiB."""
+    with open(f"/proc/{pid}/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / (1 << 20)
 
 

@@ -25,6 +25,7 @@ A measured process prints a line of JSON with some of::
     shuffle_mib  written for shuffles
     inputs refused escaped   of fuzzing: read, refused by an error of nngkit, by any other
     kills        that hit the work               midway       of these, with work unfinished
+    cut          clients that never read, and were cut off
     records repeated lost doubled wrong   counts of an audit after kills or faults
     ended        processes that ended by themselves   by_hand   faults after which one has to be restarted
     back_s       from a fault's end until messages go all ways
@@ -116,6 +117,7 @@ UNITS = {
     "records": "records",
     "repeated": "repeated",
     "lost": "lost",
+    "cut": "cut off",
     **{f"after_{seconds}": f"s of {seconds}" for seconds in (3, 12, 18, 25, 60)},
     "unreported": "unreported",
     "doubled": "doubled",

@@ -15,7 +15,7 @@ from _filled import fill, mark, sum_all
 from _hostile import attack
 from _prefixes import Received, change, prefixes, send_at_pace
 
-from _child import RUN_IN, Meter, as_many_files_as_allowed, peak, report, resident
+from _child import Meter, as_many_files_as_allowed, peak, report
 from _numbered import (
     MANY,
     STEP,
@@ -157,20 +157,6 @@ def pull_many(task: dict[str, Any]) -> None:
     sock, meter, due = _pull(task), Meter(task), Due(task["size"])
     while meter.add(due.check(sock.recv_many(MANY))):
         pass
-
-
-def pull_in_steps(task: dict[str, Any]) -> None:
-    """Report figures for each of ``steps`` equal parts of ``messages``."""
-    sock, clock, due = _pull(task), time.perf_counter, Due(task["size"])
-    warm = clock() + RUN_IN
-    while clock() < warm:
-        due.check(sock.recv_many(MANY))
-    for _ in range(task["steps"]):
-        count, begin, used = 0, clock(), time.process_time()
-        while count < task["messages"] // task["steps"]:
-            count += due.check(sock.recv_many(MANY))
-        cpu = time.process_time() - used
-        report(per_second=count / (clock() - begin), cpu_us=cpu / count * 1e6, now_mib=resident())
 
 
 def pull_many_with_more_threads(task: dict[str, Any]) -> None:

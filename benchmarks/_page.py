@@ -91,6 +91,7 @@ HEADS = {
     "records": "records",
     "repeated": "repeated",
     "lost": "lost",
+    "cut": "cut off",
     **{f"after_{seconds}": f"after {seconds} s, s" for seconds in (3, 12, 18, 25, 60)},
     "unreported": "unreported",
     "doubled": "doubled",

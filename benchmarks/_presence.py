@@ -1,4 +1,4 @@
-"""Presence among many services: how soon one that starts is found, and one that is killed is gone.
+"""Presence among many services: how soon one that starts is found, one that is killed is gone; what a change costs.
 
 nngkit's part; `_nats.py` and `_zenoh.py` have the same with NATS micro and Zenoh's liveliness.
 """
@@ -22,6 +22,7 @@ from nngkit.testing import aeventually
 NAME = "answer"
 NAMES = 1000  # the other services share so many names
 FLEETS = 4  # processes of the other services
+IDLE = 2.0  # seconds in which the daemon's CPU without changes is measured
 PAUSE = 0.2  # seconds from the last resolver that has found the victim to its end
 
 
@@ -49,22 +50,12 @@ async def start_fleets(stack: AsyncExitStack, task: dict[str, Any], function: st
 
 async def killed_of(task: dict[str, Any]) -> None:
     """Kill one provider among `services` others, `rounds` times; report the time of the last stale `resolve`."""
-    as_many_files_as_allowed()
-    report(url="")
-    survey, query = ports(2)
-    count = task["services"]
     stale: list[float] = []
     found: list[float] = []
     async with AsyncExitStack() as stack:
-        running = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
-        stack.callback(running.kill)
-        await trio.to_thread.run_sync(running.start)
-        await start_fleets(stack, task, "_presence:announce", survey)
-        resolvers = [await stack.enter_async_context(Resolver(query)) for _ in range(task["resolvers"])]
+        daemon, survey, resolvers = await _crowd(stack, task)
         victim = Restarted(task, "_presence:announce", daemons=[survey], first=(1 << 20), count=1, name=NAME)
         stack.callback(victim.kill)
-        for each in resolvers:
-            await aeventually(lambda each=each: sum(map(len, each.snapshot().values())) >= count, WAIT)  # type: ignore[misc]
         for _ in range(task["rounds"]):
             await trio.to_thread.run_sync(victim.start)
             began = time.perf_counter()
@@ -84,8 +75,47 @@ async def killed_of(task: dict[str, Any]) -> None:
                 await trio.sleep(0.0005)
             stale.append(time.perf_counter() - killed)
             await trio.to_thread.run_sync(victim.kill)
-        cpu = cpu_of([running.process.pid])
+        cpu = cpu_of([daemon])
     report(**times(found, stale), cpu_s=cpu)
+
+
+async def changes(task: dict[str, Any]) -> None:
+    """Change a service beside `services` others, `rounds` times, each time once all `resolvers` have the change before.
+
+    Report the daemon's CPU a change, less what it takes without changes.
+    """
+    async with AsyncExitStack() as stack:
+        daemon, survey, resolvers = await _crowd(stack, task)
+        one = await stack.enter_async_context(Service(NAME, "tcp://10.0.0.1:9", discovery=survey, sigterm=False))
+        for each in resolvers:
+            await each.find(NAME, timeout=WAIT)
+        used = cpu_of([daemon])
+        await trio.sleep(IDLE)
+        idle = (cpu_of([daemon]) - used) / IDLE
+        used, took = cpu_of([daemon]), []
+        for weight in range(2, task["rounds"] + 2):
+            began = time.perf_counter()
+            one.update(weight=weight)
+            while any(each.resolve(NAME).weight != weight for each in resolvers):  # noqa: ASYNC110
+                await trio.sleep(0.0005)
+            took.append(time.perf_counter() - began)
+        spent = cpu_of([daemon]) - used - idle * sum(took)
+    report(times=len(took), p50_ms=statistics.median(took) * 1000, other_us=spent / len(took) * 1e6)
+
+
+async def _crowd(stack: AsyncExitStack, task: dict[str, Any]) -> tuple[int, str, list[Resolver]]:
+    """Start a daemon, services and resolvers that know them; return the daemon's id and address, and the resolvers."""
+    as_many_files_as_allowed()
+    report(url="")
+    survey, query = ports(2)
+    running = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
+    stack.callback(running.kill)
+    await trio.to_thread.run_sync(running.start)
+    await start_fleets(stack, task, "_presence:announce", survey)
+    resolvers = [await stack.enter_async_context(Resolver(query)) for _ in range(task["resolvers"])]
+    for each in resolvers:
+        await aeventually(lambda each=each: sum(map(len, each.snapshot().values())) >= task["services"], WAIT)  # type: ignore[misc]
+    return running.process.pid, survey, resolvers
 
 
 def times(found: Sequence[float], gone: Sequence[float]) -> dict[str, float]:

@@ -102,6 +102,20 @@ AMONG = Group(
     (Promise("last stale resolve, p99", "nngkit", None, 50, 20, "p99_ms"),),
     once=True,
 )
+CHANGES = Group(
+    "a change of one of 1,000 services, with 50 resolvers",
+    (
+        Way(
+            "a change",
+            "_presence:changes",
+            task={"services": 1000, "resolvers": 50, "rounds": 200, "seconds": 3600}
+            if LONG
+            else {"services": 100, "resolvers": 5, "rounds": 3, "seconds": 3600},
+        ),
+    ),
+    (Promise("CPU of the daemon", "a change", None, 5000, 5000, "other_us"),),
+    once=True,
+)
 EACH = {"rounds": 30 if LONG else 2, "resolvers": 1}
 SIZES = (10, 100, 1000, 10_000) if LONG else (10,)
 MOST = 1000  # services of the others: NATS micro has ten subscriptions for each
@@ -152,7 +166,7 @@ PARTITIONS = Group(
     (Promise("views later than 1 s and an interval", "20 services", None, 0, 0, "late"),),
     once=True,
 )
-GROUPS = (ONE, MANY, CROSSING, UNEVEN, KILLS, FAILOVERS, AMONG, PRESENCE, LOST, PARTITIONS)
+GROUPS = (ONE, MANY, CROSSING, UNEVEN, KILLS, FAILOVERS, AMONG, CHANGES, PRESENCE, LOST, PARTITIONS)
 
 if __name__ == "__main__":
     given = bench.options(__doc__, rounds=5, seconds=1.0)

@@ -1,15 +1,11 @@
-"""Cost of a message as the number of peers, and of messages, grows.
+"""Cost of a message as the number of peers grows.
 
-    python3 dev.py bench growth [--rounds N] [--seconds S] [--messages N] [--only TEXT] [--json]
+    python3 dev.py bench growth [--rounds N] [--seconds S] [--only TEXT] [--json]
 
 Peers: a Pull that 1 to 1,000 Push peers saturate, and a Rep with 1 to 1,000 clients, each sending its next request as
 soon as it has its reply. The peers are plain TCP sockets of one process (``_crowd.py``), whose cost is negligible
 beside that of the measured socket; bare pynng is measured with the same peers, and pyzmq with peers that speak ZMTP.
 Idle: the resident memory of a Pull for each connection that has sent one message and been silent since.
-
-Messages: one connection, nngkit at both ends, with and without batches; for each tenth of ``--messages``, the
-receiver's CPU and its resident memory at the end. ``--seconds`` does not apply. The default is small: unbatched, 10
-million take about a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from _measuring import Group, Promise, Way, with_before
 
 PEERS = (1, 3, 10, 30, 100, 300, 1000)
 MANY = 1000  # connections of the groups with a fixed number
-STEPS = 10
 PULL = {
     "nngkit Pull, recv": ("_nngkit:pull_crowd", "_crowd:push"),
     "nngkit Pull, recv_many": ("_nngkit:pull_crowd_many", "_crowd:push"),
@@ -74,31 +69,11 @@ def idle() -> Group:
     return Group(f"{MANY:,} idle connections, tcp", (*with_before(ways[:1]), *ways[1:]), (promise,))
 
 
-def by_messages(messages: int) -> Group:
-    step = messages // STEPS
-    ways = (
-        Way(
-            name,
-            "_nngkit:pull_in_steps",
-            "_nngkit:push_many",
-            task={"messages": messages, "steps": STEPS, "many": 1024, "batch": batch},
-            at=tuple(range(step, step * STEPS + 1, step)),
-            of="message",
-        )
-        for name, batch in (("one by one", None), ("batched", True))
-    )
-    return Group(f"{messages:,} messages on one connection, tcp, 16 B", tuple(ways))
-
-
 if __name__ == "__main__":
-    parser = bench.options(__doc__, rounds=5, seconds=1.0)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="on one connection (default %(default)s)")
-    given = parser.parse_args()
     groups = (
         by_peers("a Pull and its peers", PULL),
         both_ends(),
         idle(),
         by_peers("a Rep and its peers", REP),
-        by_messages(given.messages),
     )
-    bench.run("growth", groups, given)
+    bench.run("growth", groups, bench.options(__doc__, rounds=5, seconds=1.0).parse_args())
