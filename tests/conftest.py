@@ -35,6 +35,7 @@ os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), f"nngkit-state-{o
 
 IN_CI = os.environ.get("NNGKIT_CI") == "1"
 LIVE_ON = ("multiprocessing.resource_tracker", "tests/preloaded.py", "nngkit-guard")  # processes that end with this one
+STAYING = ("Trio", "nngkit.blocking", *(f"nngkit-{one}" for one in ("alarm", "freeing", "reader", "resolver", "shm")))
 GRACE = 2.0  # seconds a thread may take to end after the test that started it; on a loaded machine a join takes some
 
 # ---- which tests run -------------------------------------------------------------------------------------------------
@@ -288,15 +289,13 @@ def nothing_refused() -> None:
 def _belongs_to_a_library(thread: threading.Thread) -> bool:
     """Return True for threads that outlive a test on purpose.
 
-    These are NNG's threads (once they have called into Python), trio's workers, nngkit's threads of the process, and
-    threads on which Spark's Java calls back.
+    These are NNG's threads (once they have called into Python), trio's workers, nngkit's threads of the process, the
+    portal's among them, and threads on which Spark's Java calls back.
     """
     target = getattr(getattr(thread, "_target", None), "__self__", thread)
     return (
         isinstance(thread, threading._DummyThread)
-        or thread.name.startswith(
-            ("Trio", "nngkit-alarm", "nngkit-freeing", "nngkit-reader", "nngkit-resolver", "nngkit-shm")
-        )
+        or thread.name.startswith(STAYING)
         or type(target).__module__.startswith("py4j")
     )
 

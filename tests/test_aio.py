@@ -35,19 +35,12 @@ from nngkit.aio._base import Aio
 from nngkit.calls import Calling
 from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
-from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req, Sub
 from tests.under_asyncio import WAIT, under_asyncio
 
 ROOT = Path(__file__).parent.parent
 ANY = "tcp://127.0.0.1:0"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 async def until(condition: Callable[[], object]) -> None:

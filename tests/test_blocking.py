@@ -37,7 +37,6 @@ from nngkit.blocking import (
 )
 from nngkit.discovery import DaemonSettings, Event, Reason, State
 from nngkit.documents import Document, Map, Text, awareness, document, shared, threads, undo
-from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req, Sub
 from nngkit.testing import eventually
 
@@ -45,12 +44,6 @@ ANY = "tcp://127.0.0.1:0"
 HERE = "tcp://10.0.0.1:9000"
 ROOT = Path(__file__).parents[1]
 WAIT = 15.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
-    the_portal()
 
 
 def run(code: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:

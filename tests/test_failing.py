@@ -164,12 +164,6 @@ PLAIN = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of consumers, whose journal has no record."""

@@ -20,7 +20,6 @@ from nngkit.calls import Calling, ClientCall, Proceed, Reply
 from nngkit.calls.messages import CallRequest, ErrorReply, ResultReply, parse_reply, parse_request
 from nngkit.errors import ConfigError, NngkitError, RemoteError, TooLarge
 from nngkit.headers import MOST_BYTES, MOST_HEADERS
-from nngkit.portal import the_portal
 from tests.calls.providers import WAIT, answers, provider
 from tests.calls.servers import CBOR, direct
 
@@ -43,12 +42,6 @@ async def count(body: int, calling: Calling) -> AsyncIterator[int]:
     for number in range(body):
         yield number
     calling.reply_headers["count"] = str(body)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 class Noted:

@@ -13,19 +13,12 @@ from nngkit import aio, blocking
 from nngkit.calls import Client, Server
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, Service
 from nngkit.errors import ConfigError
-from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.calls.providers import WAIT
 
 ANY = "tcp://127.0.0.1:0"
 CALLS = 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 @pytest.mark.parametrize("codec", [None, "cbor"])

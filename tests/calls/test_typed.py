@@ -18,15 +18,8 @@ from nngkit import Client, Server
 from nngkit.calls import Calling
 from nngkit.calls.messages import Codec
 from nngkit.errors import BadMessage, ConfigError, RemoteError
-from nngkit.portal import the_portal
 from tests.calls.providers import WAIT
 from tests.calls.servers import direct
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 @dataclass

@@ -9,18 +9,11 @@ import pytest
 from nngkit.blocking import Daemon, Service
 from nngkit.cli.main import main
 from nngkit.discovery import Bid, DaemonSettings, Question
-from nngkit.portal import the_portal
 from nngkit.testing import eventually
 from tests.cli.commands import assert_fails, nngkit, valid
 
 ANY = "tcp://127.0.0.1:0"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=5.0, interval=0.05)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 def archive(question: Question) -> bytes | Bid | None:

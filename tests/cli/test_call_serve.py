@@ -16,7 +16,6 @@ from nngkit.blocking import Client, Daemon, Server
 from nngkit.cli.main import main
 from nngkit.discovery import DaemonSettings
 from nngkit.errors import RemoteError, ServiceNotFound, TimedOut
-from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import eventually
 from tests.cli.certificates import issue
@@ -27,12 +26,6 @@ from tests.preloaded import Popen
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=5.0, interval=1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 @pytest.fixture

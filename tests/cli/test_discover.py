@@ -18,7 +18,6 @@ import pytest
 from nngkit.blocking import Service
 from nngkit.cli.streams.output import columns, span
 from nngkit.discovery import Reason
-from nngkit.portal import the_portal
 from tests.cli.certificates import Certificate, issue
 from tests.cli.commands import (
     ROOT,
@@ -33,12 +32,6 @@ from tests.cli.commands import (
     valid,
 )
 from tests.discovery.peers import program
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 @contextmanager

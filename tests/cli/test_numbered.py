@@ -13,7 +13,6 @@ import pytest
 from nngkit.blocking import Publisher
 from nngkit.fanout import Keep
 from nngkit.fanout.numbered.lag import pack_trailer
-from nngkit.portal import the_portal
 from nngkit.protocols import Pub
 from nngkit.testing import eventually
 from tests.cli.commands import ROOT, command, environment
@@ -21,12 +20,6 @@ from tests.cli.commands import ROOT, command, environment
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20
 PIPE = subprocess.PIPE
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 @contextmanager

@@ -13,17 +13,10 @@ from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.output import columns, json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.errors import RemoteError
-from nngkit.portal import the_portal
 from tests.cli.commands import nngkit
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202egone"
 SHOWN = r"\x1b[2J\x1b]0;title\x07\x9b31m\u202egone"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 def test_an_error_and_a_log_line_show_escapes(

@@ -21,18 +21,11 @@ from nngkit.cli.streams.output import provider_fields
 from nngkit.cli.streams.shell import run_shell, shell_environment
 from nngkit.discovery import Event, Provider, Reason, State
 from nngkit.errors import ConfigError
-from nngkit.portal import the_portal
 from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit, valid
 from tests.cli.commands import Running as Daemon
 from tests.cli.processes import Running
 from tests.cli.terminals import until
 from tests.preloaded import Popen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 @contextmanager

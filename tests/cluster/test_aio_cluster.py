@@ -18,16 +18,9 @@ from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut
 from nngkit.aio import Host, Member
 from nngkit.calls import Proceed, Reply
 from nngkit.cluster import ClusterMessage, JobRun
-from nngkit.portal import the_portal
 from tests.under_asyncio import WAIT, under_asyncio
 
 ANY = "tcp://127.0.0.1:0"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 @asynccontextmanager

@@ -15,17 +15,10 @@ import pytest
 from nngkit import Closed, JobFailed, NotStored, TimedOut
 from nngkit.blocking import Host, Member
 from nngkit.cluster import ClusterMessage, JobRun
-from nngkit.portal import the_portal
 from nngkit.testing import eventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 @contextmanager

@@ -14,15 +14,8 @@ from trio.testing import MockClock
 import nngkit.aio
 from nngkit.cluster import Endpoint, Host, JobRun, Member
 from nngkit.errors import JobFailed
-from nngkit.portal import the_portal
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 @asynccontextmanager

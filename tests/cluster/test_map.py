@@ -17,15 +17,8 @@ import nngkit.aio
 import nngkit.blocking
 from nngkit.cluster import Host, JobRun
 from nngkit.errors import Closed
-from nngkit.portal import the_portal
 from nngkit.testing import aeventually, eventually
 from nngkit.testing.cluster_memory import ClusterMemory
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 def echoing() -> Host:

@@ -26,7 +26,6 @@ from nngkit.discovery.queries import RefusedReply, parse_daemon_reply
 from nngkit.discovery.questions.messages import PAGE_SIZE, AskQuery, pages, parse_ask_reply
 from nngkit.discovery.questions.values import MAX_ANSWER, Outcome
 from nngkit.errors import BadMessage, Broken, TimedOut, TooLarge, Unreachable
-from nngkit.portal import the_portal
 from nngkit.protocols import Rep, Req
 from nngkit.testing import aeventually
 from tests.discovery.peers import WAIT, found, record
@@ -34,12 +33,6 @@ from tests.discovery.peers import WAIT, found, record
 ANY = "tcp://127.0.0.1:0"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=0.05)
 LONG = deadline(WAIT)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread before a test compares threads: it lives as long as the process."""
-    the_portal()
 
 
 def echo(question: Question) -> bytes:

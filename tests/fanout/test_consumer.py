@@ -33,16 +33,9 @@ from nngkit.fanout.durable.server import MOST_CONSUMERS, MOST_CREATED
 from nngkit.journal import Recorder, Retention
 from nngkit.journal.manifest import check_journal
 from nngkit.journal.storage import open_storage
-from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.fanout.journals import numbers, write
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
-    the_portal()
 
 
 @asynccontextmanager

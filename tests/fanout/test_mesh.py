@@ -14,18 +14,11 @@ import nngkit.blocking
 from nngkit.errors import Closed, ConfigError, TimedOut, TooLarge, Unreachable
 from nngkit.fanout import Mesh, MeshGap, MeshMessage
 from nngkit.mesh.wire import CONTROL, Digest, Line, data_frame, key_of
-from nngkit.portal import the_portal
 from nngkit.protocols import Bus
 from nngkit.testing import aeventually
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 10.0  # seconds; none of these waits takes one on an idle machine
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
-    the_portal()
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,6 @@ from nngkit import aio, blocking
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.fanout import Gap, Keep, Pattern, Published, Publisher, Restarted, Subscriber, Synchronized
 from nngkit.fanout.numbered.messages import REQUESTS, Position
-from nngkit.portal import the_portal
 from nngkit.protocols import Req
 from nngkit.testing import aeventually, eventually
 from tests.fanout.joining import WAIT, joined
@@ -24,12 +23,6 @@ NOW = time.time_ns
 WANTED: list[str | bytes | Pattern] = [Pattern("px.*.S1"), "news", b"raw", Pattern("log.>")]
 SENT = [(topic, b" body") for topic in ("px.eu.S1", "px.us.S2", "news", "raw", "log.a.b", "log", "px.us.S1")]
 MATCH = [(topic, b" body") for topic in (b"px.eu.S1", b"news", b"raw", b"log.a.b", b"px.us.S1")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal's thread, which lives as long as the process, before a test compares threads."""
-    the_portal()
 
 
 def clock_of(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:

@@ -27,7 +27,6 @@ from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.fanout import Published
 from nngkit.headers import MOST_HEADERS
 from nngkit.journal.record import Record
-from nngkit.portal import the_portal
 from nngkit.telemetry import instrument, process, uninstrument
 from nngkit.testing import aeventually, eventually
 from nngkit.testing.cluster_memory import ClusterMemory
@@ -39,12 +38,6 @@ pytestmark = pytest.mark.timeout(30)
 PATIENCE = 10.0  # seconds for any one event, on a loaded machine
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UNSAMPLED = f"{TRACE[:-2]}00"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def portal() -> None:
-    """Start the portal before the first test: its thread stays until the process ends."""
-    the_portal()
 
 
 def id_of(span: ReadableSpan) -> int:
