@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from nngkit.cli.tools.bench import PROTOCOLS
@@ -211,7 +210,6 @@ def test_a_failure_to_listen_is_reported_once() -> None:
 def test_the_tables_of_protocols_agree() -> None:
     assert tuple(ENDS) == PROTOCOLS
     schema = json.loads((SCHEMAS / "bench.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["properties"]["protocol"]["enum"] == list(PROTOCOLS)
 
 

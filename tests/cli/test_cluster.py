@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jsonschema
 import pytest
 import trio
 
@@ -26,7 +24,7 @@ from nngkit.cluster import ClusterMember, ClusterStatus, ClusterTree, Host, JobC
 from nngkit.cluster.admission import issue_ticket, read_ticket
 from nngkit.errors import JobFailed
 from nngkit.testing import eventually
-from tests.cli.commands import ROOT, SCHEMAS, WAIT, assert_fails, command, environment, nngkit, valid
+from tests.cli.commands import ROOT, WAIT, assert_fails, command, environment, nngkit, valid
 from tests.cli.processes import Running
 from tests.cli.terminals import Terminal
 from tests.preloaded import run
@@ -363,12 +361,6 @@ async def test_an_address_in_use_is_exit_code_3() -> None:
     async with a_host() as (_, there):
         done = await in_thread(nngkit, "host", "render", "--listen", there[1])
         assert_fails(done, 3, "cannot listen: address in use")
-
-
-@pytest.mark.parametrize("name", ["node", "status", "tree", "drain", "ticket", "submit"])
-def test_the_schemas_are_valid(name: str) -> None:
-    path = SCHEMAS / ("submit.json" if name == "submit" else f"cluster-{name}.json")
-    jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text()))
 
 
 # ---- text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import http.server
-import json
 import os
 import pty
 import select
@@ -18,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import trustme
 import zmq
@@ -28,7 +26,7 @@ from nngkit.cli.diagnosis import NUMBERS, PEERS
 from nngkit.errors import TimedOut
 from nngkit.protocols import TLS, Pair1, Pull, Push, Rep
 from tests.cli.certificates import Certificate, issue
-from tests.cli.commands import ROOT, SCHEMAS, assert_fails, command, environment, nngkit, valid
+from tests.cli.commands import ROOT, assert_fails, command, environment, nngkit, valid
 from tests.protocols.programs import Program, place
 
 pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
@@ -358,7 +356,3 @@ def test_it_loads_no_nng() -> None:
     arguments = [command()[0], "-c", script]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert not {"pynng", "trio", "asyncio"} & set(done.stdout.split())
-
-
-def test_the_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "doctor.json").read_text()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import nngkit as package
@@ -18,7 +20,7 @@ from nngkit.cli.exit_codes import exit_code, only
 from nngkit.cli.main import main
 from nngkit.cluster.shell.store import VoterStore
 from nngkit.errors import Broken, ConfigError, NngkitError, ServiceNotFound, TimedOut, Unreachable
-from tests.cli.commands import ROOT, WAIT, assert_fails, command, discoverd, environment, nngkit
+from tests.cli.commands import ROOT, SCHEMAS, WAIT, assert_fails, command, discoverd, environment, nngkit
 from tests.discovery.peers import program
 
 
@@ -279,3 +281,8 @@ def test_diagnostics_never_go_to_stdout_if_stderr_is_closed() -> None:
     script = f"{sys.executable} -m nngkit nothing 2>&-"
     done = subprocess.run(["/bin/sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: str(path.stem))
+def test_each_published_schema_is_valid(path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text()))

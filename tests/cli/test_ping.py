@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -14,12 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import jsonschema
 import pytest
 
 from nngkit.protocols import Pull, Rep, Respondent
 from nngkit.testing import Background, eventually
-from tests.cli.commands import SCHEMAS, assert_fails, nngkit, valid
+from tests.cli.commands import assert_fails, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.protocols.programs import Program, needed, place
 
@@ -179,7 +177,3 @@ def test_a_reader_that_closes_late_ends_it() -> None:
 )
 def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: str) -> None:
     assert_fails(nngkit("ping", *arguments), code, says)
-
-
-def test_the_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "ping.json").read_text()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
@@ -13,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import jsonschema
 import pytest
 
 from nngkit.protocols import Bus, Pub, Pull, Push
 from nngkit.testing import Background, eventually
-from tests.cli.commands import SCHEMAS, assert_fails, discoverd, nngkit, valid
+from tests.cli.commands import assert_fails, discoverd, nngkit, valid
 from tests.cli.processes import Running, unread
 from tests.discovery.peers import program
 
@@ -219,7 +217,3 @@ def test_wrong_usage_is_a_one_line_error(arguments: list[str], code: int, says: 
 def test_an_address_in_use_is_exit_code_3() -> None:
     with Pull(listen=ANY) as pull:
         assert_fails(nngkit("top", "--pull", pull.address, "--listen"), 3, "cannot listen: address in use")
-
-
-def test_the_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(json.loads((SCHEMAS / "top.json").read_text()))
