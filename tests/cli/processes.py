@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Self
 
 from tests.cli.commands import ROOT, WAIT, command, environment
 from tests.preloaded import Popen
+from tests.protocols.programs import Program
 
 
 def listens(path: str) -> bool:
@@ -27,8 +25,8 @@ def listens(path: str) -> bool:
     return True
 
 
-class Running:
-    """`nngkit ...` under test: its output and diagnostics by lines, with bounded waits."""
+class Running(Program):
+    """`nngkit ...` under test, with its diagnostics apart."""
 
     def __init__(self, *arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> None:
         self.process = Popen(
@@ -39,27 +37,11 @@ class Running:
             stdout=stdout,
             stderr=subprocess.PIPE,
         )
-        self._unread: dict[int, bytes] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
-    def line(self, timeout: float = WAIT) -> str:
-        """Return the next line of stdout."""
-        assert self.process.stdout is not None
-        return self._line(self.process.stdout.fileno(), timeout)
+        self.unread = {}
 
     def says(self, timeout: float = WAIT) -> str:
         """Return the next line of stderr."""
-        assert self.process.stderr is not None
-        return self._line(self.process.stderr.fileno(), timeout)
+        return self.line_of(self.process.stderr, timeout)
 
     def addresses(self) -> list[str]:
         """Return the address in its first line of stderr."""
@@ -68,26 +50,7 @@ class Running:
     def end(self, number: int = signal.SIGINT) -> int:
         """Stop it and return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(WAIT)
-
-    def rest(self) -> tuple[str, str]:
-        """Return the rest of stdout and stderr after its end."""
-        found = []
-        for stream in (self.process.stdout, self.process.stderr):
-            text = b"" if stream is None else self._unread.pop(stream.fileno(), b"") + stream.read()
-            found.append(text.decode())
-        return found[0], found[1]
-
-    def _line(self, fd: int, timeout: float) -> str:
-        deadline, unread = time.monotonic() + timeout, self._unread.get(fd, b"")
-        while b"\n" not in unread:
-            readable, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            assert readable, f"no line in {timeout} s, only {unread!r}"
-            more = os.read(fd, 65536)
-            assert more, f"ended with {self.process.wait(WAIT)}, last words {unread!r}, {self.rest()}"
-            unread += more
-        line, _, self._unread[fd] = unread.partition(b"\n")
-        return line.decode()
+        return self.ended()
 
 
 @contextmanager

@@ -17,13 +17,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import pytest
 
 from nngkit.testing import Wire
-from tests.protocols.wires import WAIT
 
+WAIT = 30.0  # seconds for a line or an end: a busy machine takes some to start a command
 PACKAGES = {"nngcat": "nng-utils", "nanocat": "nanomsg-utils"}
 # Seconds between messages of a program that repeats them, which makes the start-up order irrelevant: a publisher that
 # listens would send once, before any peer is connected. nngcat accepts whole seconds only.
@@ -36,46 +36,55 @@ def needed(program: str) -> pytest.MarkDecorator:
 
 
 class Program:
-    """One run of ``name``. Leaving the block kills it."""
+    """One run of ``name``: its output by lines, with bounded waits. Leaving the block kills it."""
 
     def __init__(self, name: str, *arguments: str) -> None:
-        self.name = name
-        self.command = [name, *arguments]
-        self._process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        self.process = subprocess.Popen(
+            [name, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout.fileno()
-        self._unread = b""
+        self.unread: dict[int, bytes] = {}  # by descriptor
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
     def line(self, timeout: float = WAIT) -> str:
         """Return the next line it prints, without its end.
 
         Raises AssertionError, with the output so far, if none comes.
         """
-        deadline = time.monotonic() + timeout
-        while b"\n" not in self._unread:
-            left = max(0.0, deadline - time.monotonic())
-            readable, _, _ = select.select([self._output], [], [], left)
-            assert readable, f"{self.command} printed no line in {timeout} s, only {self._unread!r}"
-            more = os.read(self._output, 65536)
-            assert more, f"{self.command} ended: {self.ended()}, last words {self._unread!r}"
-            self._unread += more
-        line, _, self._unread = self._unread.partition(b"\n")
+        return self.line_of(self.process.stdout, timeout)
+
+    def line_of(self, stream: IO[bytes] | None, timeout: float) -> str:
+        """Return the next line of a stream."""
+        assert stream is not None
+        deadline, unread = time.monotonic() + timeout, self.unread.get(stream.fileno(), b"")
+        while b"\n" not in unread:
+            readable, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
+            assert readable, f"{self.process.args!r} printed no line in {timeout} s, only {unread!r}"
+            more = os.read(stream.fileno(), 65536)
+            assert more, f"{self.process.args!r} ended: {self.ended()}, last words {unread!r}, {self.rest()}"
+            unread += more
+        line, _, self.unread[stream.fileno()] = unread.partition(b"\n")
         return line.decode()
+
+    def rest(self) -> tuple[str, str]:
+        """Return the rest of stdout and stderr after its end."""
+        found = []
+        for stream in (self.process.stdout, self.process.stderr):
+            text = b"" if stream is None else self.unread.pop(stream.fileno(), b"") + stream.read()
+            found.append(text.decode())
+        return found[0], found[1]
 
     def ended(self, timeout: float = WAIT) -> int:
         """Return its exit code, once it has ended by itself."""
-        return self._process.wait(timeout)
+        return self.process.wait(timeout)
 
 
 def own_place(transport: str, folder: Path) -> str:
