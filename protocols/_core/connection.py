@@ -135,6 +135,7 @@ class Connection(Owner):
         self._rx_callback_due = False  # the callback of the last receive has not come
         self.direct: SocketType | None = None
         self._arrivals: Iterator[int] = iter(())  # sizes of direct receptions into the state's buffer, without end
+        self._openings: Iterator[int] = iter(())  # sizes of what is decrypted into the same buffer, without end
         self.polled = False
         self._can_be_small = False  # read directly, with the framing of SP
         self.small = False  # nothing incomplete or untaken is here: what arrives next may be one whole message
@@ -382,6 +383,8 @@ class Connection(Owner):
             for found in map(operator.call, (socket_on(self.descriptor),)):
                 self.direct = found
             self._arrivals = iter(partial(found.recv_into, self._state.view, SHORT), None)
+            if self.tls is not None:
+                self._openings = iter(partial(self.tls.read, SHORT, self._state.view), None)
             self._can_be_small = isinstance(self.machine, Machine)
         except OSError as wrong:
             check_ours(wrong)  # else it is no stream socket, or closed: NNG reads and writes
@@ -616,7 +619,7 @@ class Connection(Owner):
                 break
             head, view = self.machine.head, state.view
             if tls is not None and size:
-                feeding, decrypting = map(tls.incoming.write, (view[:size],)), map(tls.read, (SHORT,), (view,))
+                feeding = map(tls.put, (view[:size],))
                 try:
                     for _ in feeding:
                         # no calls from here, but what the read calls itself
@@ -624,7 +627,7 @@ class Connection(Owner):
                         tls.whole = None
                         tls.taking = True
                         break
-                    for size in decrypting:  # into the same buffer
+                    for size in self._openings:  # into the same buffer
                         # no calls from here
                         tls.whole = size
                         tls.taking = False
@@ -828,7 +831,8 @@ class Connection(Owner):
         if type(message) is not bytes:  # it refers to shared memory
             return False
         frame = machine.first + size.to_bytes(8, "big") + message
-        total, held, sizes = machine.head + size, [frame], map(socket.send, (frame,), (NO_SIGNAL,))
+        total, held = machine.head + size, [frame]
+        sizes: Any = map(socket.send, (frame,), (NO_SIGNAL,)) if tls is None else ()
         # no calls from here: see the module docstring
         self.held = held
         self.bodies = (message,)
@@ -838,7 +842,7 @@ class Connection(Owner):
         outbox.taken += 1
         try:
             if tls is not None:
-                sealing, staging = map(tls.write, (frame,)), map(operator.call, (tls.outgoing.read,))
+                sealing = map(tls.write, (frame,))
                 tls.pledge = 0, total
                 for sealed in sealing:
                     # no calls from here, but what the write calls itself
@@ -846,7 +850,7 @@ class Connection(Owner):
                     tls.pledge = None
                     break
                 length = tls.outgoing.pending
-                for staged in staging:
+                for staged in tls.drains:
                     # no calls from here
                     tls.sent = 0
                     tls.length = length
@@ -940,11 +944,12 @@ class Connection(Owner):
                 left -= len(piece)
                 index, skip = index + 1, 0
         length = tls.outgoing.pending
-        for staged in map(operator.call, (tls.outgoing.read,)):
+        for staged in tls.drains:
             # no calls from here
             tls.sent = 0
             tls.length = length
             tls.staged = staged
+            break
 
     def _sent(self, size: int) -> None:
         tls = self.tls

@@ -15,6 +15,7 @@ Pure: no socket, no clock. May not know: SP, messages.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError
@@ -60,12 +61,14 @@ class Layer:
     ``open``: the handshake is complete; ``first``: what the peer sent first in it. ``guests``: the listener asks for no
     certificate. ``fed``: number of receptions. ``parts``: plaintext that the machine does not have yet; ``whole``:
     bytes that the last reception brought, still in the buffer of receptions, as they may be one whole message.
-    ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were.
+    ``staged``: encrypted bytes to send, ``length`` of them, of which ``sent`` were. ``put`` adds received bytes to
+    ``incoming``, each step of ``drains`` takes all bytes of ``outgoing``.
     """
 
     __slots__ = (
         "_server",
         "_tls",
+        "drains",
         "fed",
         "first",
         "guests",
@@ -78,6 +81,7 @@ class Layer:
         "pending",
         "placed",
         "pledge",
+        "put",
         "read",
         "sent",
         "staged",
@@ -93,6 +97,8 @@ class Layer:
         self._tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server, server_hostname=name)
         plain: Any = self._tls._sslobj  # type: ignore[attr-defined]
         self.read, self.write, self.pending = plain.read, plain.write, plain.pending
+        self.put = self.incoming.write
+        self.drains: Iterator[bytes] = iter(self.outgoing.read, None)  # without end
         self.open = False
         self.fed = 0
         self.first = b""
@@ -119,7 +125,7 @@ class Layer:
     def feed(self, data: Any) -> None:
         """Add received bytes."""
         first = self.first if self.open else (self.first + bytes(data[:FIRST]))[:FIRST]
-        for _ in map(self.incoming.write, (data,)):
+        for _ in map(self.put, (data,)):
             # no calls from here: see the module docstring
             self.first = first
             self.fed += 1
