@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import trio
 
 from nngkit.aio._waits import in_portal
-from nngkit.calls.handlers import Calling, takes_two
+from nngkit.calls.handlers import Calling, name_of, takes_two
 from nngkit.calls.middleware import Middleware, Proceed, Reply, chain, check_middleware
 from nngkit.errors import Closed
 from nngkit.portal import the_portal
@@ -113,7 +113,7 @@ class Bridge:
         """Register a handler by its method's name, or return the decorator that does."""
         if isinstance(handler, str):
             return self.registering(register(handler))
-        return self.registering(register(getattr(handler, "__name__", "")))(handler)
+        return self.registering(register(name_of(handler)))(handler)
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Run a coroutine function as a task of the program's loop, from the portal. Cancelling cancels the task."""

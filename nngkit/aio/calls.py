@@ -318,7 +318,7 @@ class Server(Aio[_server.Server]):
 
         If its body is annotated with a type that msgspec reads, it runs with bodies of that type only.
 
-        Raises ConfigError for a second handler of one name, or without a codec.
+        Raises ConfigError for a second handler of one name, for one without a name, or without a codec.
         """
         return self._bridge.method(self._inner.method, handler)
 

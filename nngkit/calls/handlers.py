@@ -161,6 +161,14 @@ def target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def name_of(function: Any) -> str:
+    """Return the name of a function, which is that of its method. Raises ConfigError without one."""
+    name = getattr(function, "__name__", "")
+    if not isinstance(name, str) or not name:
+        raise ConfigError("method", f'{function!r} has no name: give one, as in @server.method("name")', function)
+    return name
+
+
 def takes_two(function: Callable[..., Any]) -> bool:
     """Return True if a handler takes a Calling beside the body. Raises ConfigError if it cannot be a handler."""
     try:

@@ -41,6 +41,7 @@ NO_METHOD: Final = "no method"
 UNHEALTHY: Final = "unhealthy"
 DEADLINE: Final = "deadline"  # also of one that has begun
 MAX_KIND: Final = 64
+MAX_METHOD: Final = 128  # bytes: as long as a name of a service
 MAX_MESSAGE: Final = 1024  # characters of an error's message
 MAX_PARTS: Final = 64
 """Cap on the parts of one reply: enough to fill it with small ones, and a bound for the reader."""
@@ -73,7 +74,7 @@ class CallRequest(_Request, frozen=True, tag="call", omit_defaults=True):
 
     id: Id
     body: Any
-    method: Annotated[str, Meta(max_length=128, extra=ANY_TEXT)] = ""  # as long as a name of a service
+    method: Annotated[str, Meta(max_length=MAX_METHOD, extra=ANY_TEXT)] = ""
     timeout: Annotated[float, Meta(ge=0, lt=1e9)] | None = None
     stream: Flag = False
     headers: WireHeaders | None = None

@@ -32,6 +32,7 @@ import trio
 
 from nngkit import tracing
 from nngkit.background import Background, UnderTrio, WakeUp
+from nngkit.calls.handlers import name_of
 from nngkit.calls.messages import Codec, check_codec
 from nngkit.calls.middleware import Middleware, check_middleware
 from nngkit.calls.serving.health_check import check_health
@@ -216,7 +217,7 @@ class Server(UnderTrio):
 
         If its body is annotated with a type that msgspec reads, it runs with bodies of that type only.
 
-        Raises ConfigError for a second handler of one name, or without a codec.
+        Raises ConfigError for a second handler of one name, for one without a name, or without a codec.
         """
         if isinstance(handler, str):
             name = handler
@@ -226,7 +227,7 @@ class Server(UnderTrio):
                 return function
 
             return register
-        self._methods.add(getattr(handler, "__name__", ""), handler)
+        self._methods.add(name_of(handler), handler)
         return handler
 
     # Lifecycle

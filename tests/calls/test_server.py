@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 
+import nngkit.aio
 from nngkit.calls import Calling, Client, Server
 from nngkit.calls.messages import CallRequest, ErrorReply, InfoRequest, PingRequest, Reply, ResultReply, StatsRequest
 from nngkit.discovery import INFO, STATS, ServiceDiscovery, deadline
@@ -556,6 +557,12 @@ async def test_unusable_handlers_are_named() -> None:
         Server("answer").method(echo)
     with pytest.raises(ConfigError, match="has a handler already"):
         Server("answer", echo, codec="cbor").method("")(echo)
+    for name in ("x" * 129, "\ud800"):  # no caller could say it, or read the names
+        with pytest.raises(ConfigError, match="is not UTF-8 text of at most 128 bytes"):
+            Server("answer", codec="cbor").method(name)(echo)
+    for kind in (Server, nngkit.aio.Server):  # it would be the handler of calls that name none
+        with pytest.raises(ConfigError, match="has no name"):
+            kind("answer", codec="cbor").method(partial(echo))
     with pytest.raises(ConfigError, match="has none"):
         async with Server("answer", codec="cbor"):
             pass

@@ -9,9 +9,20 @@ from typing import Any, Final
 import trio
 
 from nngkit.calls.handlers import Calling, Handler
-from nngkit.calls.messages import BAD_REQUEST, DENIED, DRAINING, NO_METHOD, UNHEALTHY, CallRequest, Codec, ErrorReply
+from nngkit.calls.messages import (
+    BAD_REQUEST,
+    DENIED,
+    DRAINING,
+    MAX_METHOD,
+    NO_METHOD,
+    UNHEALTHY,
+    CallRequest,
+    Codec,
+    ErrorReply,
+)
 from nngkit.calls.middleware import Middleware, Proceed, Reply, chain
 from nngkit.calls.serving.permits import Permits
+from nngkit.calls.texts import text_of
 from nngkit.calls.typed import Contract, contract_of
 from nngkit.errors import ConfigError
 from nngkit.protocols import Request
@@ -52,6 +63,8 @@ class Methods:
         """Register the handler of a method. Raises ConfigError."""
         if method and self._codec is None:
             raise ConfigError("method", "methods need a codec: codec='cbor' or 'json'", method)
+        if text_of(method) != method or len(method.encode()) > MAX_METHOD:
+            raise ConfigError("method", f"{method!r:.80} is not UTF-8 text of at most {MAX_METHOD} bytes", method)
         if method in self.by_name:
             raise ConfigError("method", f"{method!r} has a handler already", method)
         if len(self.by_name) >= MOST_METHODS:
