@@ -147,8 +147,8 @@ class _Environment:
 
 def query_address(survey: str, source: str = "NNGKIT_QUERY") -> str:
     """Return the query address of a daemon that surveys at `survey`: the next port; 0 stays 0, a path gets `.query`."""
-    parts = urlsplit(survey)
     try:
+        parts = urlsplit(survey)
         port = parts.port
     except ValueError as error:
         raise ConfigError("listen", f"{survey}: {error}", survey) from error

@@ -104,6 +104,11 @@ def test_query_address_after_port_65535_is_an_error() -> None:
         query_address("tcp://127.0.0.1:65535")
 
 
+def test_a_survey_address_that_is_no_url_is_named() -> None:
+    with pytest.raises(ConfigError, match="listen: tcp://\\[::1:5555: Invalid IPv6 URL"):
+        query_address("tcp://[::1:5555")
+
+
 def test_dialable_replaces_only_wildcards() -> None:
     for address in ("tcp://10.0.0.1:1", "ipc://*", "tcp://a*:1"):
         assert dialable(address) == address
