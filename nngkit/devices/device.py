@@ -152,10 +152,12 @@ class Device:
         self.kind = kind_of(type(front).__name__, type(back).__name__)
         if front is back and not self.kind.both_ways:
             raise ConfigError("device", f"one {type(front).__name__} cannot be both sides", front)
-        if not 1 <= hops <= HOPS:
+        if not isinstance(hops, int) or not 1 <= hops <= HOPS:
             raise ConfigError("hops", f"{hops!r} is not from 1 to {HOPS}: a header has no room for more", hops)
-        if in_flight < 1:
+        if not isinstance(in_flight, int) or in_flight < 1:
             raise ConfigError("in_flight", f"{in_flight!r} is not a number of requests from 1 on", in_flight)
+        if not (timeout is None or isinstance(timeout, Default) or (isinstance(timeout, (int, float)) and timeout > 0)):
+            raise ConfigError("timeout", f"{timeout!r} is not a number of seconds above 0", timeout)
         self.front = front
         self.back = back
         self.up = DirectionStats()
@@ -183,6 +185,8 @@ class Device:
         self._refuse_ring()
 
     def _register(self) -> None:
+        if self.closed:
+            raise ConfigError("device", f"{self!r} has run before: make another one", self)
         self._refuse_ring()
         self._running.add(self)
 
@@ -223,6 +227,13 @@ class Device:
         self._register()
         try:
             await self._run()
+        except BaseExceptionGroup as group:
+            failure: BaseException = group
+            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+                failure = failure.exceptions[0]
+            if failure is group:
+                raise
+            raise failure from group
         finally:
             self._running.discard(self)
             self.ended.set()
@@ -493,6 +504,8 @@ class Forwarding:
 
     async def __aenter__(self) -> Device:
         demand_trio("forward", blocking=False)
+        if self._device in Device._running:
+            raise ConfigError("device", f"{self._device!r} runs already", self._device)
         self._device._register()
         await self._background.open()
         self._background.start(self._device.run)

@@ -51,7 +51,7 @@ class Once:
     """Memory of the bodies of the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        if not seconds > 0:
+        if not isinstance(seconds, (int, float)) or not seconds > 0:
             raise ConfigError("once", f"{seconds!r} is not a number of seconds above 0", seconds)
         self._seconds = seconds
         self._seen: dict[bytes, float] = {}  # digests and the times until which they count, oldest first
@@ -75,7 +75,7 @@ class Rate:
     """A token bucket: `per_second` messages, in bursts of up to 50 ms of them."""
 
     def __init__(self, per_second: float) -> None:
-        if not 0 < per_second < float("inf"):
+        if not isinstance(per_second, (int, float)) or not 0 < per_second < float("inf"):
             raise ConfigError("rate", f"{per_second!r} is not a number of messages a second", per_second)
         self.per_second = per_second
         self._most = max(1.0, per_second * BURST)
