@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nngkit.journal.files import Storage
 
 BATCH: Final = 65_536  # rows a batch: one row group
+TIMES: Final = 1 << 63  # of which a column has none: all times are in the years 1 to 9999
 LOOKS: Final = 20  # attempts to find a file that has gone; sealing takes seconds, so two normally suffice
 
 
@@ -132,8 +133,8 @@ class Journal:
 
     def partitions(self) -> list[int]:
         """Return the partition numbers, ascending."""
-        names = (name.partition("partition-") for name in self.storage.names(""))
-        return sorted(int(number) for before, _, number in names if not before and number.isdigit())
+        numbers = (name.removeprefix("partition-") for name in self.storage.names(""))
+        return sorted(int(each) for each in numbers if len(each) == 5 and each.isascii() and each.isdigit())
 
     def manifest(self, partition: int) -> Manifest:
         """Load a partition's manifest. Raises ConfigError if there is no such partition."""
@@ -245,7 +246,8 @@ class Journal:
                 why = f"{shown}: offset {stop - 1} does not exist yet, the next one is {bounds.end}"
                 raise ConfigError("end", why, stop)
             stop = bounds.end
-        selection = Selection(partition, topics, start_time, end_time, columns, missing == "skip", batch_rows, skipped)
+        low, high = (None if each is None else max(-TIMES, min(each, TIMES - 1)) for each in (start_time, end_time))
+        selection = Selection(partition, topics, low, high, columns, missing == "skip", batch_rows, skipped)
         looks = 0
         planned = None if planned is None else attached(self.storage, planned)
         while at < stop:

@@ -46,6 +46,10 @@ def test_read_selects_by_offset_and_time(tmp_path: Path) -> None:
     assert journal.bounds(0).sealed == 180
     assert [each.offset for each in read(journal, start=37, end=143)] == list(range(37, 143))
     assert [each.offset for each in read(journal, start_time=305, end_time=503)] == list(range(35, 53))
+    assert len(list(read(journal, start_time=-(1 << 70), end_time=1 << 70))) == 200
+    assert list(read(journal, start_time=1 << 63)) == list(read(journal, end_time=-(1 << 70))) == []
+    (tmp_path / "j" / "partition-1").mkdir()  # a folder of another name is no partition
+    assert journal.partitions() == [0]
     assert journal.offset_at(0, 305) == 35
     assert journal.offset_at(0, 309_999) == 200
     assert journal.end(0) == 200
