@@ -14,6 +14,7 @@ folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -90,6 +91,12 @@ def sync_file(path: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_name(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """Raise OSError unless the open file is still the one at `path`: what is written to another is lost with it."""
+    if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        raise FileNotFoundError(errno.ENOENT, "another file has taken its place", os.fspath(path))
 
 
 class Changed(OSError):

@@ -522,3 +522,15 @@ async def test_records_fit_into_a_reply_with_keys_and_headers_and_again(
             while len(counts) < 20 or min(counts.values()) < 2:
                 delivery = await consumer.receive()
                 counts[delivery.offset] = delivery.deliveries
+
+
+async def test_an_ack_is_confirmed_only_in_a_file_that_is_there(tmp_path: Path) -> None:
+    await write(tmp_path / "j", numbers(0, 2))
+    state = tmp_path / "state"
+    async with served(tmp_path / "j", state=state) as server, Consumer("c", server.address) as consumer:
+        first, second = await take(consumer, 2)
+        await first.ack()
+        (state / "c.consumer").unlink()
+        await second.ack()  # which writes the state anew
+    async with served(tmp_path / "j", state=state) as server, Consumer("c", server.address) as consumer:
+        assert [each.floor for each in await consumer.info()] == [2]

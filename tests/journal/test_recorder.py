@@ -314,3 +314,16 @@ async def test_key_and_headers_count_in_the_buffer(tmp_path: Path) -> None:
                 parse_reply(await req.arequest(body, timeout=WAIT))
         put = partial(recorder.put, b"", topic="t", protocol="x", key=bytes(size // 4), headers={"h": bytes(size // 4)})
         assert (put(), put()) == (True, False)
+
+
+async def test_nothing_is_acknowledged_once_the_folder_of_a_journal_has_gone(tmp_path: Path) -> None:
+    store: dict[str, Any] = {"topic": "t", "protocol": "x"}
+    async with Recorder(tmp_path / "j") as recorder:
+        await recorder.store([b"before"], **store)
+        (tmp_path / "j").rename(tmp_path / "away")
+        with trio.fail_after(WAIT), pytest.raises(NotStored, match="No such file"):
+            await recorder.store([b"lost with it"], **store)
+        (tmp_path / "away").rename(tmp_path / "j")
+        with trio.fail_after(WAIT):
+            await recorder.store([b"after"], **store)
+    assert values(tmp_path / "j") == [b"before", b"after"]

@@ -13,7 +13,8 @@ Disk failures:
 
 * A failed write (a full disk) is undone: the log is truncated to its synced length. A failed sync is final: the
   kernel may have dropped the pages and would report success the next time. So that log is abandoned, nothing in it
-  beyond the head counts, and the next log begins at the first unacknowledged offset.
+  beyond the head counts, and the next log begins at the first unacknowledged offset. Nor does what is written to a log
+  or a head that was removed or replaced, as with its folder.
 * The write is then retried, first at once, later after a pause. At the second failure, records with a callback are
   refused (NotStored). The others are kept, and new ones are accepted up to `buffer_bytes`, then raise Full.
 
@@ -37,7 +38,7 @@ from typing import Final, TypeAlias
 from nngkit.errors import Closed, Full, NotStored, TooLarge
 from nngkit.file_modes import mode
 from nngkit.instruments import BytesTotal, Total
-from nngkit.journal.files import HEAD, INDEX, log_name, sync_folder
+from nngkit.journal.files import HEAD, INDEX, check_name, log_name, sync_folder
 from nngkit.journal.logfile import ENTRY
 from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
 
@@ -295,7 +296,9 @@ class Log:
             raise
         try:
             file.sync()
+            check_name(file.number, file.path)  # of a folder that was removed, the system still takes what is written
             self._move_head(Head(salt, file.first, offset, at))
+            check_name(self._head, self._folder / HEAD)
         except OSError:
             self._leave()
             raise
@@ -413,6 +416,11 @@ class _File:
             os.close(self._file)
             self.path.unlink()  # just created and empty
             raise
+
+    @property
+    def number(self) -> int:
+        """The descriptor."""
+        return self._file
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
