@@ -121,6 +121,11 @@ def _check_target(folder: Path, kind: str, *, in_place: bool) -> None:
         raise ConfigError("in_place", "Delta tables have their files in their folder; leave it out, or use Iceberg")
     if kind == "delta" and "%" in str(folder):
         raise ConfigError("target", f"{folder}: deltalake decodes percent signs; choose another name", str(folder))
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        why = f"{str(folder)!a}: not UTF-8, as the paths in a table are; choose another name"
+        raise ConfigError("target", why, str(folder)) from error
     there = kind_of(folder)
     if there is not None and there != kind:
         raise ConfigError("target", f"{folder}: has {_article(there)} table; choose another folder", str(folder))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import ValidationException
+from pyiceberg.exceptions import ValidationError, ValidationException
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -230,7 +230,7 @@ class _Folder(NoopCatalog):
         io = load_file_io(location=str(path))
         try:
             metadata = FromInputFile.table_metadata(io.new_input(str(path)))
-        except ValueError as error:
+        except (ValueError, ValidationError) as error:
             why = f"not Iceberg metadata: {str(error).splitlines()[0]}"
             raise Damaged(str(path), why, advice="restore it from a copy, or export to a new folder") from error
         return Loaded(("nngkit", self._folder.name), metadata, str(path), io, self)

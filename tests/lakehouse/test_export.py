@@ -390,6 +390,22 @@ def test_a_target_may_have_any_name_but_a_percent_sign_for_delta(kind: str, jour
     else:
         export(journal, percent, kind)
         assert offsets(scanned(percent)) == list(range(25))
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        export(journal, tmp_path / os.fsdecode(b"\xff"), kind)
+
+
+@BOTH
+def test_a_table_that_was_cut_off_is_damaged_until_it_is_restored(kind: str, journal: Path, tmp_path: Path) -> None:
+    export(journal, tmp_path / "t", kind)
+    last = max((tmp_path / "t").glob("metadata/v*.json" if kind == "iceberg" else "_delta_log/*.json"))
+    whole = last.read_text()
+    last.write_text(whole[:40])
+    with pytest.raises(Damaged, match="restore it"):
+        open_table(tmp_path / "t")
+    with pytest.raises(Damaged, match="restore it"):
+        export(journal, tmp_path / "t", kind)
+    last.write_text(whole)
+    assert export(journal, tmp_path / "t", kind).added == 0
 
 
 @BOTH
