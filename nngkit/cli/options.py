@@ -139,7 +139,7 @@ def host_port(text: str) -> tuple[str, int]:
 
 def host_name(text: str) -> str:
     """Return a host name in lower case."""
-    if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", text):
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a host name")
     return text.lower().rstrip(".")
 

@@ -69,8 +69,10 @@ class Router(Generic[H]):
                     yield method, "/" + "/".join(pattern)
 
     def find(self, method: str, path: str) -> Found[H] | Wrong | None:
-        """Return the handler; `path` is as it came, without the query."""
-        segments = path.split("/")[1:]
+        """Return the handler; `path` is as it came, without the query. None if it does not begin with "/"."""
+        before, *segments = path.split("/")
+        if before:
+            return None
         wrong: dict[str, None] = {}
         for pattern, by_method in self._routes.get(len(segments), ()):
             params = _params(pattern, segments)

@@ -597,7 +597,7 @@ def _head(status: int, headers: Headers, more: str) -> bytes:
 
 def _admitting(origin: str, origins: Collection[str]) -> Headers:
     """Return the headers by which a browser lets a page of `origin` see the response, if `origins` admit it."""
-    if origin not in origins and "*" not in origins:
+    if (origin not in origins and "*" not in origins) or not origin.isascii():  # no origin has other characters
         return (("Vary", "Origin"),)
     return (
         ("Access-Control-Allow-Origin", origin),

@@ -45,7 +45,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # no hidden files, no
 COMPRESSED: Final = frozenset({".html", ".js", ".css", ".json", ".txt", ".svg"})  # other types are compressed already
 SMALLEST: Final = 1024  # bytes: below that gzip saves no packet
 QUALITY: Final = re.compile(r"[qQ]=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")  # RFC 9110, 12.4.2
-HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
+# "_" is in no name of a machine, but browsers ask for such names, and so can those of a page that wants to be let in
+HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
 SOCKET: Final = re.compile(r"(?P<scheme>wss?)://(?P<host>\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d+)?(?:/.*)?")
 COMMON_HEADERS: Final = (
     ("X-Content-Type-Options", "nosniff"),
@@ -198,15 +199,17 @@ def misdirected(
     point here (DNS rebinding) and be asked under it. None: browsers compare the name with the server's
     certificate. `origins`: other sites whose pages may ask; "*": those of all.
     """
-    asked = HOST.fullmatch(host or "")
+    if host is None:
+        return None  # of HTTP/1.0, which no browser speaks
+    asked = HOST.fullmatch(host)
     if asked is None:
-        return None  # not valid: `answer` says so
+        return 400, "invalid host"
     name = asked["host"].lower().rstrip(".")
     if names is not None and name not in names and name != "localhost" and not _is_address(name):
         return 421, "this server does not have that name"
     if origin is None or origin in origins or "*" in origins:
         return None
-    if origin.partition("://")[2].lower() != (host or "").lower():
+    if origin.partition("://")[2].lower() != host.lower():
         return 403, "requests of other sites are refused"
     return None
 

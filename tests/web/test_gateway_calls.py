@@ -145,6 +145,25 @@ async def test_a_request_that_two_readers_would_divide_differently_is_refused(re
         assert calc.ran == 0
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        (b"a_b.evil.example", b"http://a_b.evil.example", 421),
+        (b"evil example", b"http://evil example", 400),
+        (b"\xff", b"http://\xff", 400),
+        (b"127.0.0.1", b"http://\xff", 200),
+    ],
+)
+async def test_a_forged_host_or_origin_is_no_way_in_and_ends_nothing(host: bytes, origin: bytes, status: int) -> None:
+    async with calculating(origins=("*",)) as (home, _):
+        heard = await home.say(
+            b"GET /services HTTP/1.1\r\nHost: %b\r\nOrigin: %b\r\nConnection: close\r\n\r\n" % (host, origin)
+        )
+        assert heard.startswith(b"HTTP/1.1 %d " % status)
+        assert b"Allow-Origin" not in heard
+        assert (await home.ask("GET", "/services")).status == 200
+
+
 async def test_large_slow_and_forged_requests_are_refused_and_counted() -> None:
     limits = ServerLimits(body=1000, bodies=1500, reading=0.3, connections=8, from_one=4, head=4096)
     async with calculating(limits=limits) as (home, _):

@@ -43,6 +43,11 @@ def test_no_path_matches_a_route_by_chance(path: str) -> None:
     assert router().find("POST", path) is None
 
 
+@pytest.mark.parametrize("before", ["x", "*", ".", "http:"])
+def test_a_target_that_is_no_path_is_no_route(before: str) -> None:
+    assert router().find("GET", f"{before}/jobs/7") is None
+
+
 @given(st.text(alphabet="/ab%2Fcl.c0{}", max_size=30))
 def test_a_parameter_is_one_segment(path: str) -> None:
     found = router().find("POST", f"/call/{path}")
@@ -211,7 +216,8 @@ def test_what_follows_an_id_is_what_came_after_it_or_a_gap(most: int, sent: int,
 def test_an_unknown_id_is_a_gap_of_unknown_length() -> None:
     feed = Feed(FeedLimits())
     feed.add(message(1))
-    for unknown in ("", "x", f"{PUBLISHER.hex()}.6.1", "a.b.c", "." * 50, "9" * 50):
+    run = f"{PUBLISHER.hex()}.5"
+    for unknown in ("", "x", f"{PUBLISHER.hex()}.6.1", "a.b.c", "." * 50, "9" * 50, f"{run}.-1", f"{run}.²"):
         first, second = feed.after(unknown)
         assert (first.event, second.event) == ("gap", "")
         assert "count" not in json.loads(first.sse.partition(b"data: ")[2])

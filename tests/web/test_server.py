@@ -110,7 +110,7 @@ async def test_a_request_for_another_name_is_misdirected(folder: Path) -> None:
     async with serving(folder) as server:
         for name in ("127.0.0.1", "localhost", "LocalHost.", "[::1]", "10.0.0.7", "example.org", here, f"{here}.local"):
             assert (await get(server, "/", Host=f"{name}:{server.port}"))[0] == 200
-        for name in ("evil.example", "example.org.evil", "127.0.0.1.nip.io", "xx"):
+        for name in ("evil.example", "example.org.evil", "127.0.0.1.nip.io", "xx", "a_b.evil.example"):
             for path in ("/", "/config.json", "/none"):
                 status, headers, body = await get(server, path, Host=f"{name}:{server.port}")
                 assert (status, body) == (421, b"this server does not have that name\n")

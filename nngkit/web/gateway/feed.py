@@ -16,6 +16,7 @@ same object with `"id"`, or with `"event"`.
 from __future__ import annotations
 
 import base64
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from nngkit.fanout.numbered.lag import Gap, Published, Restarted
 
 OVERHEAD: Final = 500  # bytes that Python needs for an entry beside its data
 _FRAMES: Final = FrameProtocol(client=False, extensions=[])  # a server's frames are not masked: equal for all clients
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 _encode: Final = msgspec.json.encode
 
 
@@ -148,7 +150,7 @@ class Feed:
         run, _, number = id.rpartition(".")
         publisher = run.partition(".")[0][:16]
         kept = list(self._entries)
-        numbers = list(_numbers(kept, f"{run}.")) if number.isdigit() and len(number) < 20 else []
+        numbers = list(_numbers(kept, f"{run}.")) if _NUMBER.fullmatch(number) else []
         later = [each for each in numbers if each > int(number)]
         if numbers and not later:
             return [entry for entry in kept if not _is_before(entry, f"{run}.", int(number))]
