@@ -18,7 +18,9 @@ from nngkit.calls.serving.workers import BURST, Workers, go_on
 from nngkit.errors import ConfigError
 from nngkit.protocols import Payload, Request
 
-GATHERED: Final = 0.001  # seconds after which replies wait for no more: a write costs as much as some ten of them
+GATHERED: Final = 0.0001
+"""Seconds after which replies wait for no more: a write costs as much as some ten of them. Longer, and a caller of many
+idles while all of them are answered, and the server while the caller works on all replies."""
 
 
 @dataclass(eq=False)
@@ -36,7 +38,7 @@ class WithoutCodec:
         """Receive, run and reply for ever.
 
         A handler that does not wait runs in this frame, without a coroutine around it. Replies to requests that were
-        received together are sent together.
+        received together are sent together, as far as they are ready within GATHERED.
         """
         workers, progress, clock = self.workers, self.progress, time.monotonic
         method, taken, permits = self.methods.by_name[""], workers.taken, self.methods.permits
