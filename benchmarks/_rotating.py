@@ -273,8 +273,8 @@ def rotate(task: dict[str, Any]) -> None:
             for each in (issuer, hit):
                 each.kill()
             time.sleep(dwell)
-            for each in (issuer, hit):
-                each.start()
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(Restarted.start, (issuer, hit)))
             _settle(realm, paths.values())
             time.sleep(dwell)
         revoked = time.monotonic()

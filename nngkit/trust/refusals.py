@@ -65,6 +65,11 @@ def is_refusal(reason: str) -> bool:
     return code_of(reason) != DAMAGED
 
 
+def ends_with_a_pass(reason: str) -> bool:
+    """Return True if this side refuses the peer for the time of its pass: that ends when the peer has a new one."""
+    return code_of(reason) in ("expired", "not-yet") and not heard(reason)
+
+
 def spoken(first: bytes) -> str:
     """Return what a peer speaks whose first bytes are these: TLS, SP, HTTP; "" if that is not known."""
     return next((what for what, starts in _FIRST.items() if first.startswith(starts)), "")

@@ -6,7 +6,7 @@
 
 A dialer that is refused pauses as long as it has been refused already, less a random part. So it is not refused for
 longer than twice the time for which it would have to be, and a stranger asks 3 times a minute at last. It tries at once
-when what it shows has changed.
+when what it shows has changed, and soon where the listener's pass has ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ from nngkit.protocols._nng.tls import Security, contexts
 from nngkit.protocols._waiting.alarm import Alarm
 from nngkit.protocols._wire.race import Race, interleaved, limit_of
 from nngkit.trust import standing
+from nngkit.trust.refusals import ends_with_a_pass
 from nngkit.trust.standing import Refusal
 
 log = logging.getLogger("nngkit.protocols")
 
 SHORTEST: Final = 0.05  # seconds between the first two tries of a dialer
 REASONS: Final = 4  # failed addresses that ``problem`` names
-REFUSED: Final = 30.0  # seconds between two tries of a dialer that is refused, at most
+REFUSED: Final = 30.0  # seconds between two tries of a dialer that is refused, at most ...
+# ... and of one that refuses the listener, as its pass has ended: it has no peers that tries would disturb
+RENEWED: Final = 2.0
 LOOK: Final = 0.5  # seconds between two looks whether its certificate or its policy is another one meanwhile
 
 
@@ -230,7 +233,8 @@ class Dialer:
         now = time.monotonic()
         since = standing.note(refusal, anew=self._shows_anew)
         self.refusal, self._shows_anew = refusal, False
-        pause = min(REFUSED, max(SHORTEST, now - since)) * random.uniform(0.5, 1.0)
+        longest = RENEWED if ends_with_a_pass(refusal.reason) else REFUSED
+        pause = min(longest, max(SHORTEST, now - since)) * random.uniform(0.5, 1.0)
         self._due = now + pause
         with self._lock:
             if not self._closed:

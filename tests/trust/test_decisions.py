@@ -14,7 +14,7 @@ from nngkit.protocols import Bus, Pull, Push
 from nngkit.testing import eventually
 from nngkit.trust import Decision, Trust, passes
 from nngkit.trust.realm import Realm
-from nngkit.trust.refusals import code_of, missing_line
+from nngkit.trust.refusals import code_of, ends_with_a_pass, missing_line
 from tests.cli.commands import assert_fails, nngkit
 from tests.cli.test_journal import recorder
 from tests.trust.one_realm import OneRealm
@@ -48,6 +48,13 @@ from tests.trust.rooms import ANY, WAIT
 )
 def test_each_reason_has_a_code(reason: str, code: str) -> None:
     assert code_of(reason) == code
+
+
+def test_the_end_of_the_other_ones_pass_ends_with_a_new_one() -> None:
+    assert ends_with_a_pass("certificate refused: certificate has expired")
+    assert ends_with_a_pass("certificate refused: certificate is not yet valid")
+    assert not ends_with_a_pass("certificate refused by the peer: ours is out of its time")
+    assert not ends_with_a_pass("revoked: render.w3 (serial 4f)")
 
 
 def test_a_refusal_by_a_right_names_the_line_of_the_policy() -> None:

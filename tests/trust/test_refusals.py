@@ -20,13 +20,14 @@ from nngkit.calls import Server
 from nngkit.discovery import DaemonClient
 from nngkit.documents import DocumentPeer
 from nngkit.errors import AccessDenied, EditRefused, NngkitError, TimedOut, Unreachable
-from nngkit.protocols import Pull, Push, Rep, Req
+from nngkit.protocols import TLS, Pull, Push, Rep, Req
 from nngkit.testing import aeventually, eventually
 from nngkit.trust import OPEN, Realm
 from nngkit.trust.refusals import missing_line
 from nngkit.web.door import Door
 from nngkit.web.server import serve
 from tests.trust.one_realm import OneRealm
+from tests.trust.strangers import issued, past
 
 WAIT = 15.0
 ANY = "tls+tcp://127.0.0.1:0"
@@ -246,6 +247,25 @@ def test_another_pass_is_shown_at_once(farm: OneRealm, strangers: OneRealm) -> N
         began = time.monotonic()
         push.wait_for_peers(1, WAIT)
         assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.slow
+def test_a_listener_whose_pass_has_ended_is_found_two_seconds_after_it_has_a_new_one(
+    farm: OneRealm, tmp_path: Path
+) -> None:
+    realm, shown = farm.folder.realm, tmp_path / "shown.pem"
+    shown.write_text("".join(past(realm, "hub")))
+    tls = TLS(ca=realm.authorities, cert=shown, key=shown)
+    with Pull(listen=ANY, tls=tls) as pull, Push(dial=pull.address, trust=farm.trust("desk.ada")) as push:
+        eventually(lambda: push.cuts, WAIT)
+        time.sleep(8.0)  # as long again, if it were another refusal
+        with pytest.raises(TimedOut, match=r"desk\.ada refuses \S+: expired: certificate refused"):
+            push.wait_for_peers(1, 0.0)
+        (tmp_path / "new.pem").write_text("".join(issued(realm, "hub")))
+        (tmp_path / "new.pem").rename(shown)
+        began = time.monotonic()
+        push.wait_for_peers(1, WAIT)
+        assert time.monotonic() - began < 2.5
 
 
 def test_a_lost_connection_is_back_at_once(farm: OneRealm) -> None:
