@@ -93,7 +93,7 @@ def sync_file(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def check_name(descriptor: int, path: str | os.PathLike[str]) -> None:
+def check_in_place(descriptor: int, path: str | os.PathLike[str]) -> None:
     """Raise OSError unless the open file is still the one at `path`: what is written to another is lost with it."""
     if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
         raise FileNotFoundError(errno.ENOENT, "another file has taken its place", os.fspath(path))

@@ -31,7 +31,7 @@ from nngkit import envelope
 from nngkit.errors import BadMessage, ConfigError, Damaged, TooLarge
 from nngkit.fanout._locking import hold
 from nngkit.file_modes import mode
-from nngkit.journal.files import SCRATCH, check_name, sync_folder
+from nngkit.journal.files import SCRATCH, check_in_place, sync_folder
 from nngkit.journal.record import crc32c
 
 STATE: Final = ".consumer"
@@ -99,7 +99,7 @@ class StateFile:
         """Wait until all records are on disk; for a thread. Raises OSError; then the file is in doubt."""
         try:
             os.fdatasync(self._file)
-            check_name(self._file, self.path)
+            check_in_place(self._file, self.path)
         except OSError:
             self._doubtful = True
             raise

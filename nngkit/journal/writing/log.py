@@ -38,7 +38,7 @@ from typing import Final, TypeAlias
 from nngkit.errors import Closed, Full, NotStored, TooLarge
 from nngkit.file_modes import mode
 from nngkit.instruments import BytesTotal, Total
-from nngkit.journal.files import HEAD, INDEX, check_name, log_name, sync_folder
+from nngkit.journal.files import HEAD, INDEX, check_in_place, log_name, sync_folder
 from nngkit.journal.logfile import ENTRY
 from nngkit.journal.record import FIXED, LARGEST, Head, LogHeader, frame
 
@@ -296,9 +296,11 @@ class Log:
             raise
         try:
             file.sync()
-            check_name(file.number, file.path)  # of a folder that was removed, the system still takes what is written
+            check_in_place(
+                file.number, file.path
+            )  # of a folder that was removed, the system still takes what is written
             self._move_head(Head(salt, file.first, offset, at))
-            check_name(self._head, self._folder / HEAD)
+            check_in_place(self._head, self._folder / HEAD)
         except OSError:
             self._leave()
             raise
