@@ -311,7 +311,7 @@ def test_leftovers_of_a_recorder_killed_while_sealing_are_cleaned_up(tmp_path: P
 def test_retention_goes_on_while_a_log_cannot_be_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nngkit.journal.writing.partition.RETRY", 0.02)
     partition = Partition.open(tmp_path / "j", retention=Retention(age=0.3), segment_bytes=1, segment_least=1)
-    stored(partition, [entry(b"old", timestamp=time.time_ns() // 1000)])
+    stored(partition, [entry(b"old", timestamp=time.time_ns() // 1000 + 1_000_000)])  # expires after the failure
     eventually(lambda: partition.manifest.end == 1)
 
     def full(*_: object, **__: object) -> None:
