@@ -120,13 +120,15 @@ class Streamed:
     """A response that `run` writes, as long as it likes, by a `Channel`; then the connection ends.
 
     `headers` say how the body ends: `Transfer-Encoding: chunked`, see `chunk`. With the status 101 bytes are those of
-    another protocol. `run` is cancelled when the client leaves; with `reads` it reads by itself, and notices.
+    another protocol. `run` is cancelled when the client leaves; with `reads` it reads by itself, and notices. `ends`:
+    it ends by itself, and a server that is drained waits for it.
     """
 
     status: int
     headers: Headers
     run: Callable[[Channel], Awaitable[Any]]
     reads: bool = False
+    ends: bool = False
 
 
 CHUNKED: Final = ("Transfer-Encoding", "chunked")

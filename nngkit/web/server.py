@@ -126,6 +126,16 @@ class Server:
     _bodies: int = 0  # bytes that are held
     _of: Counter[str] = field(default_factory=Counter)  # open connections by address
     _refused: int = 0
+    _draining: bool = False
+    _listening: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def drain(self) -> None:
+        """Accept no more connections, and have `serve` return once the requests in progress are answered.
+
+        Connections without a request, and streams that do not end by themselves, are closed at once.
+        """
+        self._draining = True
+        self._listening.cancel()
 
     @property
     def url(self) -> str:
@@ -176,7 +186,7 @@ async def serve(
     `tls`: the certificate of https, or a trust whose pass is shown; as the files are at each connection. No client is
     asked for a certificate, and any name may be asked for: browsers check it.
 
-    Cancelling closes the listeners and all connections at once.
+    Cancelling closes the listeners and all connections at once; `Server.drain` lets requests in progress end.
     Raises Unreachable if it cannot listen, ConfigError for an invalid port or certificate.
     """
     limits = limits or ServerLimits()
@@ -239,7 +249,15 @@ async def serve(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch)
-        await trio.serve_listeners(connected, listeners, task_status=_Started(task_status, server))
+        with server._listening:
+            status = _Started(task_status, server)
+            await trio.serve_listeners(connected, listeners, handler_nursery=nursery, task_status=status)
+        for connection in connections:
+            if connection is not None:
+                connection.leave()
+        while server._open:  # noqa: ASYNC110
+            await trio.sleep(LOOK)
+        nursery.cancel_scope.cancel()
 
 
 def _address_of(stream: trio.SocketStream) -> str:
@@ -313,6 +331,7 @@ class _Connection:
         self._begun = False  # True while part of a request has been received
         self._held = 0  # bytes of this request's body
         self._early = False  # True once `read` has returned what came with the request
+        self._endless: trio.CancelScope | None = None  # of a stream that does not end by itself
 
     async def run(self) -> None:
         """Answer requests until either side closes, or the client is too slow."""
@@ -321,6 +340,13 @@ class _Connection:
         if self.scope.cancelled_caught and self._begun:
             self._server._cut += 1
             await self._refuse(408, "request timeout")
+
+    def leave(self) -> None:
+        """Close the connection, unless it has a request that is yet to be answered."""
+        if self._endless is not None:
+            self._endless.cancel()
+        elif not self._begun:
+            self.scope.cancel()
 
     def is_left(self) -> bool:
         """Return True if the client has left while a response was made for it; its request counts as cut."""
@@ -362,7 +388,8 @@ class _Connection:
     @property
     def _stays(self) -> bool:
         """True if another request may follow this one."""
-        return not self._leaves and self._h11.their_state not in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+        ends = self._leaves or self._server._draining
+        return not ends and self._h11.their_state not in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
     def _begin(self) -> None:
         """Expect the next request, perhaps with bytes that have come already.
@@ -507,6 +534,10 @@ class _Connection:
         self._release()
         try:
             async with trio.open_nursery() as nursery:
+                if not response.ends:
+                    self._endless = nursery.cancel_scope
+                if self._server._draining:
+                    self.leave()
                 if not response.reads:
                     nursery.start_soon(self._leave_with_client, nursery.cancel_scope)
                 with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator
@@ -237,3 +238,32 @@ def test_a_gateway_off_loopback_needs_a_trust_and_https(farm: OneRealm) -> None:
     assert_fails(nngkit("gateway", "--http", "0.0.0.0:0"), 2, "nothing keeps strangers out: give a --trust")
     trusted = ["gateway", "--http", "0.0.0.0:0", "--trust", str(farm.file("gateway.edge"))]
     assert_fails(nngkit(*trusted), 2, "tokens would be read on their way: give --http-cert and --http-key")
+
+
+@pytest.mark.slow
+def test_the_command_answers_what_it_has_begun_and_closes_the_rest_when_it_is_told_to_end() -> None:
+    with Running("gateway", "--http", "127.0.0.1:0", "--publish", "tcp://127.0.0.1:0") as gateway:
+        port = int(gateway.line().rpartition(":")[2].strip("/\n"))
+
+        def connected(request: bytes, begins: bytes) -> socket.socket:
+            client = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            client.sendall(request)
+            assert client.recv(1 << 16).startswith(begins)
+            return client
+
+        get, host = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n", b"Host: localhost\r\n"
+        body = b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+        with (
+            connected(get % b"/healthz", b"HTTP/1.1 200 ") as idle,
+            connected(get % b"/sub", b"HTTP/1.1 200 ") as stream,
+            connected(b"POST /pub?topic=t HTTP/1.1\r\n" + host + body, b"HTTP/1.1 100 ") as begun,
+        ):
+            gateway.process.terminate()
+            for other in (idle, stream):
+                while other.recv(1 << 16):
+                    continue
+            begun.sendall(b"1")
+            answer = begun.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 202 ")
+            assert b"\r\nConnection: close\r\n" in answer
+        assert gateway.process.wait(PATIENCE) == 143

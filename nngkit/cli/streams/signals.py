@@ -11,9 +11,10 @@ from nngkit.background import Background
 from nngkit.cli.streams import notify
 
 
-async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
+async def until_signal(work: Callable[[], Awaitable[object]], drain: Callable[[], bool] = lambda: False) -> int:
     """Run `work` and return 0; on SIGINT or SIGTERM cancel it and return 128 plus the signal's number.
 
+    At the first signal `drain` is called; if it returns True, `work` ends by itself, and the second one cancels it.
     Errors of `work` are raised unwrapped, not in a nursery's group: callers handle BrokenPipeError.
     """
     code = 0
@@ -23,8 +24,9 @@ async def until_signal(work: Callable[[], Awaitable[object]]) -> int:
             nonlocal code
             async for number in signals:
                 notify.stopping()
-                code = 128 + number
-                scope.cancel()
+                first, code = not code, 128 + number
+                if not first or not drain():
+                    scope.cancel()
 
         async with Background() as tasks:
             tasks.start(cancel_on_signal)

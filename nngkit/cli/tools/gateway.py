@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.cluster import Member
     from nngkit.discovery.settings import ClientSettings
     from nngkit.protocols import TLS
+    from nngkit.web.server import Server
 
 NAME: Final = "nngkit gateway"
 EPILOG: Final = """\
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_many(parser, "--json-codec", "NAME", "the codec of this service is JSON, not CBOR; may be repeated")
     options.add_seconds(parser, "--timeout", 5.0, "seconds of a call whose client names none")
     options.add_seconds(parser, "--most-timeout", 60.0, "seconds of a call at most")
+    options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that requests in progress may take at the end")
     options.add_whole(parser, "--max-body", 0, 1 << 30, "bytes of a request's body", default=1 << 20, metavar="BYTES")
     options.add_whole(parser, "--connections", 1, 1_000_000, "HTTP connections at a time", default=4096)
     options.add_whole(parser, "--from-one", 1, 1_000_000, "HTTP connections of one address (default: any)")
@@ -113,7 +115,22 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
     from nngkit.web.gateway import Gateway
     from nngkit.web.server import serve
 
+    server: Server | None = None
+    limit = trio.CancelScope()
+
+    def drain() -> bool:
+        if server is None:
+            return False
+        server.drain()
+        limit.deadline = trio.current_time() + arguments.drain_timeout
+        return True
+
     async def work() -> None:
+        with limit:
+            await serve_gateway()
+
+    async def serve_gateway() -> None:
+        nonlocal server
         async with AsyncExitStack() as opened:
             node = None
             if arguments.cluster is not None:
@@ -161,10 +178,9 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
             print(server.url, flush=True)
             notify.ready(f"answers HTTP at {server.url}")
             if gateway.address is not None:
-                say(NAME, f"publishes at {gateway.address}")
-            await trio.sleep_forever()
+                say(NAME, f"publishes at {gateway.address}")  # the server runs on
 
-    return await until_signal(work)
+    return await until_signal(work, drain)
 
 
 def _node(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS | None) -> Member:

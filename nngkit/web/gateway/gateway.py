@@ -405,7 +405,7 @@ class Gateway(UnderTrio):
                     await channel.write(encoded(None, "end"))
                 await channel.write(LAST_CHUNK)
 
-        return Streamed(200, (("Content-Type", wanted), ("Cache-Control", "no-store"), CHUNKED), run)
+        return Streamed(200, (("Content-Type", wanted), ("Cache-Control", "no-store"), CHUNKED), run, ends=True)
 
     # Services
 
