@@ -45,13 +45,14 @@ def exit_code(error: NngkitError) -> int:
 def _may_pass(error: ConfigError) -> bool:
     """Return True if the same settings may be right later."""
     cause: BaseException | None = error
-    while isinstance(cause, ConfigError):
+    while isinstance(cause, ConfigError) and cause.__cause__ is not cause:  # `raise error from error`
         cause = cause.__cause__
     if getattr(cause, "verify_code", 0) == NOT_YET_VALID:
         return True
     if isinstance(cause, FileNotFoundError):
         return error.what == "journal"  # which a recorder makes; other files are the user's
-    return isinstance(cause, OSError) and cause.errno in PASSING
+    # an error of OpenSSL, which has a `library`, has a number of its own
+    return isinstance(cause, OSError) and not hasattr(cause, "library") and cause.errno in PASSING
 
 
 def only(error: BaseException) -> NngkitError | None:

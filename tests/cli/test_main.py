@@ -180,6 +180,8 @@ def test_settings_that_may_be_right_later_have_the_exit_code_of_a_failure(what: 
     inner, outer = ConfigError("inner", "x"), ConfigError(what, "x")
     inner.__cause__, outer.__cause__ = OSError(number, "x"), inner
     assert exit_code(outer) == code
+    inner.__cause__ = inner
+    assert exit_code(outer) == 2
 
 
 def test_a_lock_that_another_process_has_is_a_failure(tmp_path: Path) -> None:
