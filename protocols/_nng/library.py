@@ -19,6 +19,28 @@ IOVS: Final = 8  # buffers of one operation; nng_aio_set_iov refuses more, and t
 uninitialized = ffi.new_allocator(should_clear_after_alloc=False)
 
 
+def _complete() -> None:
+    """Let cffi build all functions and types that are used, here and not in the first calls.
+
+    It builds each on first use, in steps between which Python 3.11 may collect garbage, and so run another thread. One
+    of NNG's threads that came to the same type then ended the process ("lost a struct/union!", or SIGSEGV).
+    """
+    for name in dir(lib):
+        getattr(lib, name)
+    where = ffi.new("nng_sockaddr *")
+    for member in (where.s_in, where.s_in6):
+        ffi.buffer(ffi.addressof(member, "sa_addr"))
+    for kind in ("nng_iov[]", "char[]"):
+        ffi.new(kind, 1)
+    for kind in ("nng_aio **", "nng_stream_dialer **", "nng_stream_listener **", "uint64_t *", "int *"):
+        ffi.new(kind)
+    for kind in ("nng_stream *", "char *", "void *", "uintptr_t"):
+        ffi.cast(kind, NULL)
+
+
+_complete()
+
+
 def no_such_family(code: int) -> bool:
     """Return True if NNG finds no address of that IP version usable; it adds getaddrinfo's negative code to its own."""
     return 0 < int(lib.NNG_ESYSERR) - code < 64

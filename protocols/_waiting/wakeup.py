@@ -11,6 +11,7 @@ May not know: NNG, connections.
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,37 +25,33 @@ if TYPE_CHECKING:
 
 
 class WakeupDescriptor:
-    """A descriptor of a polling thread."""
+    """A descriptor of a polling thread. It closes with the object."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("_owner", "fd")
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # An epoll object closes any descriptor that it is given, in C: a signal handler that raises ends a finalizer.
+        # In a `for` statement: none runs between the two calls.
+        for owner in map(select.epoll.fromfd, map(os.eventfd, (0,), (os.EFD_NONBLOCK | os.EFD_CLOEXEC,))):
+            self._owner = owner
+        self.fd = self._owner.fileno()
 
     def set(self) -> None:
         """Report an event to whom polls it edge-triggered, from any thread. It is never read."""
         os.eventfd_write(self.fd, 1)
 
-    def __del__(self) -> None:
-        if (fd := getattr(self, "fd", None)) is not None:
-            os.close(fd)
-
 
 class AsyncioWatch:
     """A descriptor watched by an asyncio loop. Raises NotImplementedError if the loop cannot (Windows' proactor)."""
 
-    __slots__ = ("_descriptor", "_loop")
+    __slots__ = ("_copy", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int, woken: Callable[[], None]) -> None:
-        self._descriptor = -1
         self._loop = loop
-        copy = os.dup(descriptor)  # the socket may close its own at any time
-        try:
-            loop.add_reader(copy, woken)
-        except BaseException:
-            os.close(copy)
-            raise
-        self._descriptor = copy
+        # the socket may close its own at any time; the copy closes with this object, if the loop never runs `_stop`
+        for copy in map(select.epoll.fromfd, map(os.dup, (descriptor,))):
+            self._copy = copy
+        loop.add_reader(self._copy.fileno(), woken)
 
     @property
     def ended(self) -> bool:
@@ -72,18 +69,11 @@ class AsyncioWatch:
             self._stop()
 
     def _stop(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0:
+        if self._copy.closed:
             return
         if not self._loop.is_closed():
-            self._loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-    def __del__(self) -> None:
-        # the loop was closed before it ran ``_stop``
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+            self._loop.remove_reader(self._copy.fileno())
+        self._copy.close()
 
 
 class TrioWatch:

@@ -92,7 +92,7 @@ def test_a_path_that_cannot_be_listened_on_is_unreachable() -> None:
 
 
 def test_a_foreign_ip_address_cannot_be_listened_on() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):  # RFC 5737: for documentation
+    with pytest.raises(Unreachable, match=r"192\.0\.2\.1"):  # RFC 5737: for documentation
         Push(listen="tcp://192.0.2.1:0")
 
 
