@@ -434,8 +434,8 @@ BOTH = ("--front-listen", ANY, "--back-listen", ANY)
         ),
         (
             ["queue", "--front-listen", "tcp://192.0.2.1:5", "--back-listen", ANY],
-            2,
-            "--front-listen: tcp://192.0.2.1:5: ",
+            3,
+            "tcp://192.0.2.1:5: cannot listen: not an address of this host",
         ),
         (["streamer", *BOTH, "--topic", "x"], 2, "--topic: is for a forwarder only"),
         (["streamer", *BOTH, "--in-flight", "3"], 2, "--in-flight: is for a queue or survey only"),
