@@ -11,9 +11,10 @@ from pathlib import Path
 
 import trio
 
+from nngkit.testing import aeventually
 from nngkit.web.server import serve
 from tests.web.browsers import Page, chromium
-from tests.web.gateways import calculating
+from tests.web.gateways import PATIENCE, calculating
 from tests.web.homes import NEEDED
 
 pytestmark = [mark for mark in NEEDED if mark.kwargs.get("package") != "nodejs"]
@@ -59,6 +60,8 @@ async def test_a_page_calls_and_follows_and_resumes_after_a_cut(tmp_path: Path) 
         options = {"publish": "tcp://127.0.0.1:0", "origins": (origin,)}
         async with calculating(**options) as (home, _), trio.open_nursery() as nursery:
             await home.ask("POST", "/pub?topic=chat.a", b"0")
+            # else it may come to the page's WebSocket too, from the gateway's own publisher
+            await aeventually(lambda: home.gateway.stats.hub.received == 1, PATIENCE)  # type: ignore[union-attr]
             again = partial(serve, home.gateway, origins=(origin,), limits=home.gateway.limits())
             first = trio.CancelScope()
 
