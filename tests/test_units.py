@@ -69,7 +69,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
         for command in commands:
             machine.run("bash", "-c", command)
         machine.run("bash", "-c", "cp --no-clobber deploy/systemd/examples/*.toml /etc/nngkit/")
-        write(machine, "/etc/nngkit/serve-wrong.toml", PROBE + "intervall = 1\n")
+        write(machine, "/etc/nngkit/serve-wrong.toml", PROBE + "interval = 1\n")
         write(machine, "/etc/nngkit/consume-early.toml", EARLY)
         machine.run("systemctl", "enable", *OTHERS, *instances())
         machine.run("systemctl", "start", "multi-user.target")  # as booting does
