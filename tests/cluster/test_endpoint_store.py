@@ -13,6 +13,8 @@ import pytest
 import trio
 
 from nngkit.cluster import Host
+from nngkit.cluster.election import replica
+from nngkit.cluster.node import voting
 from nngkit.errors import ConfigError, NngkitError, NotStored
 from nngkit.testing import aeventually
 from nngkit.testing.cluster_memory import ClusterMemory
@@ -172,3 +174,20 @@ async def test_a_store_that_does_not_say_whose_it_is_becomes_that_of_its_voter(t
             pass
         assert (tmp_path / "owner").read_text() == "c\na\n"
         (tmp_path / "owner").unlink()  # as before nngkit wrote it
+
+
+async def test_a_log_without_unfinished_jobs_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "LEAST_LOG", 2000)
+    monkeypatch.setattr(replica, "LEAST_KEPT", 500)
+    async with Host("c", transport=ClusterMemory().transport("a"), id="a", voters={"a": "mem://a"}) as host:
+
+        @host.work("note")
+        async def note(job: Any) -> bytes:
+            return bytes(job.payload)
+
+        for _ in range(100):
+            await (await host.submit("note", b"ten bytes.")).result()
+        election = host.stats.election
+        assert election is not None
+        assert election.proposed > 100
+        assert election.log_bytes < 4000

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from nngkit.cluster.election.log import ElectionLog, Snapshot
 from nngkit.cluster.election.messages import Append, SnapshotPart
@@ -25,6 +26,8 @@ from nngkit.cluster.election.values import (
     SaveMeta,
     SaveSnapshot,
 )
+
+LEAST_KEPT: Final = 256 * 1024  # bytes of entries before a snapshot that are kept, however small it is
 
 
 class Replica:
@@ -186,7 +189,8 @@ class Replica:
         old = self.log.snapshot
         if index <= (old.index if old else 0):
             return
-        snapshot = self.log.compact(index, state, self._limits.keep_bytes)
+        # a voter that is behind by more than the snapshot's own size gets that sooner
+        snapshot = self.log.compact(index, state, min(self._limits.keep_bytes, max(len(state), LEAST_KEPT)))
         self._save(SaveSnapshot, snapshot, True, upto=min(self._on_disk_or_pending(), self.log.last))
 
     def _on_disk_or_pending(self) -> int:

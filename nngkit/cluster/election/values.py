@@ -32,7 +32,7 @@ class ElectionLimits:
         append_bytes: Entries sent in one message, unless one is larger; also the size of a snapshot's parts.
         window_bytes: Entries sent to a voter that it has not acknowledged. 4 MiB fill 1 Gbit/s over 32 ms.
         log_bytes: Entries held in memory; beyond that, `propose` raises Full until `compact` is called.
-        keep_bytes: Entries before the snapshot that are kept for voters that are behind.
+        keep_bytes: Entries before the snapshot that are kept for voters that are behind, at most.
         snapshot_bytes: Largest snapshot that is accepted from a host.
     """
 

@@ -172,6 +172,12 @@ class Voter:
         return frozenset(self._up)
 
     @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of the last snapshot, 0 without one."""
+        snapshot = self._replica.log.snapshot
+        return 0 if snapshot is None else len(snapshot.state)
+
+    @property
     def new_bytes(self) -> int:
         """Bytes in the log after the last snapshot: a measure for when to call `compact`."""
         return self._replica.log.new_bytes

@@ -21,7 +21,10 @@ from nngkit.cluster.log_clock import LogClock
 from nngkit.cluster.node.values import NodeConfig
 from nngkit.errors import BadMessage, Full
 
-LOG_BYTES: Final = 32 * 1024 * 1024  # entries since the last snapshot, after which a new one replaces them
+# Bytes of entries after which a snapshot replaces them: as many as four of the last one, so that a snapshot of a large
+# table is rare and a small table has no long log, but at least and at most these
+LEAST_LOG: Final = 1024 * 1024
+LOG_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class VotingPart:
                 self.table.apply(entry)
             if self.table.clock != before and self.voter.host not in (None, self.id):
                 self._clock.heard(self.voter.term, self.table.clock, now)
-        if self.table.compact_bytes > LOG_BYTES:
+        if self.table.compact_bytes > min(LOG_BYTES, max(LEAST_LOG, 4 * self.voter.snapshot_bytes)):
             self.voter.compact(committed[-1][0], self.table.snapshot())
 
     def _recovered(self, event: values.Recovered) -> list[str]:
