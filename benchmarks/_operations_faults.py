@@ -76,7 +76,9 @@ def faults(fleet: Fleet, stack: ExitStack) -> list[Fault]:
         null = subprocess.DEVNULL
         line = [sys.executable, "-m", "nngkit", *words]
         environment = os.environ | fleet["stamps"].environment  # names the daemons
-        began[name] = subprocess.Popen(line, stdin=stdin, stdout=null, stderr=null, env=environment)
+        began[name] = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *line], stdin=stdin, stdout=null, stderr=null, env=environment
+        )
         stack.callback(end, name)
 
     def end(name: str) -> None:

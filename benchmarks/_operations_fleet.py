@@ -197,10 +197,10 @@ class Fleet:
 
         records, small, serves = (next(self._free) for _ in range(3))
         journal, state = self.folder / "journal", self.folder / "positions"
-        keep = ("--segment-size", "1000000", "--keep-size", "20000000")
+        keep = ("--segment-size", "100000", "--keep-size", "20000000")  # sealed and merged from the first minutes on
         self.add("recorder", "record", str(journal), "--stream", f"events=pull listen={records}", *keep)
         self.add("small", "record", str(self.disk / "journal"), "--stream", f"events=pull listen={small}",
-                 "--segment-size", "1000000", "--keep-size", "8000000")  # fmt: skip
+                 "--segment-size", "100000", "--keep-size", "8000000")  # fmt: skip
         self.add(
             "consumers", "consume", "--serve", "--journal", str(journal), "--state", str(state), "--listen", serves
         )

@@ -26,7 +26,8 @@ from nngkit.protocols import Pub, Push, Sub
 
 WAIT: Final = 30.0  # seconds
 LARGE: Final = 256 << 10  # bytes of a message of the flood: a few fill the kernel's buffers
-KEYS: Final = 20  # of the document, set in turn: it stays small
+KEYS: Final = 20  # of a document, set in turn
+EDITS: Final = 300  # of a document, whose history stays in it; then comes the next one
 log = logging.getLogger("operations")
 
 
@@ -150,10 +151,13 @@ class Load:
 
             async def edits() -> None:
                 async with DocumentPeer(dial=task["documents"]) as peer:
-                    numbers = (doc := peer.open("minutes")).map("numbers")
 
                     async def edit(number: int) -> None:
-                        numbers[str(number % KEYS)] = number
+                        part, more = divmod(number - 1, EDITS)
+                        if not more and part:
+                            peer.close_document(f"minutes {part - 1}")
+                        doc = peer.documents.get(f"minutes {part}") or peer.open(f"minutes {part}")
+                        doc.map("numbers")[str(number % KEYS)] = number
                         await doc.synced(1, WAIT)
 
                     await self.paced("edits", 2, edit)

@@ -9,8 +9,9 @@ ended by SIGTERM in turns, and started again every --churn seconds; each second 
 
 For --seconds, two hours by default, each process's anonymous memory and descriptors are read every 10 s, more often in
 a short run, and Prometheus is asked for its alerts. A floor is the least of a quarter of that time. ``grown_mib`` is
-the last quarter's floor beyond the second quarter's, and may be 2 MiB or 5 % of it, whichever is more;
-``more_descriptors``, the same of descriptors, must be 0. Processes that are restarted on purpose have no row. No alert
+the last quarter's floor beyond the second quarter's, and may be 2 MiB or 5 % of it, whichever is more.
+``more_descriptors`` is the same of descriptors, or that of the most in a quarter if it is less, as clients come and go;
+it must be 0. Processes that are restarted on purpose have no row. No alert
 may fire.
 
 Then come the faults of `_operations_faults`, one for each alert, at processes of their own and all at once. Each is
@@ -80,14 +81,18 @@ class Churn:
         self._next = time.monotonic() + self._every
 
 
-def floors(samples: list[tuple[float, int]]) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Return the least memory and the fewest descriptors in the second quarter and in the last."""
+def compared(samples: list[tuple[float, int]]) -> dict[str, Any]:
+    """Return the floors of the last quarter, and how much more they are than those of the second."""
     quarter = len(samples) // 4
-    second, last = samples[quarter : 2 * quarter], samples[-quarter:]
-    (before, open_before), (after, open_after) = (
-        [min(each) for each in zip(*part, strict=True)] for part in (second, last)
+    (memory, opened), (memory_after, opened_after) = (
+        list(zip(*part, strict=True)) for part in (samples[quarter : 2 * quarter], samples[-quarter:])
     )
-    return (before, int(open_before)), (after, int(open_after))
+    return {
+        "now_mib": min(memory_after),
+        "grown_mib": min(memory_after) - min(memory),
+        "descriptors": min(opened_after),
+        "more_descriptors": min(min(opened_after) - min(opened), max(opened_after) - max(opened)),
+    }
 
 
 def quiet(fleet: Fleet, given: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Labels]]:
@@ -115,16 +120,7 @@ def quiet(fleet: Fleet, given: argparse.Namespace) -> tuple[list[dict[str, Any]]
     for name, samples in taken.items():
         if len(samples) < 4:
             continue
-        (before, open_before), (after, open_after) = floors(samples)
-        rows.append(
-            {
-                "way": name,
-                "now_mib": after,
-                "grown_mib": after - before,
-                "descriptors": open_after,
-                "more_descriptors": open_after - open_before,
-            }
-        )
+        rows.append({"way": name, **compared(samples)})
     (fleet.folder / "samples.json").write_text(json.dumps(taken))
     return rows, list(fired.values())
 
