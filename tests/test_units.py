@@ -69,7 +69,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
         for command in commands:
             machine.run("bash", "-c", command)
         machine.run("bash", "-c", "cp --no-clobber deploy/systemd/examples/*.toml /etc/nngkit/")
-        write(machine, "/etc/nngkit/serve-wrong.toml", PROBE + "interval = 1\n")
+        write(machine, "/etc/nngkit/serve-wrong.toml", PROBE + "wrong = 1\n")
         write(machine, "/etc/nngkit/consume-early.toml", EARLY)
         machine.run("systemctl", "enable", *OTHERS, *instances())
         machine.run("systemctl", "start", "multi-user.target")  # as booting does
@@ -101,7 +101,7 @@ def test_wrong_settings_are_not_started_again_and_what_may_be_right_later_is(mac
     while int(told("nngkit-consume@early", "NRestarts")) < 2:
         sleep(0.1)
     assert "status=1/FAILURE" in machine.run("journalctl", "--unit=nngkit-consume@early")
-    assert "no setting 'intervall'" in machine.run("journalctl", "--unit=nngkit-serve@wrong")
+    assert "no setting 'wrong'" in machine.run("journalctl", "--unit=nngkit-serve@wrong")
     assert [told("nngkit-serve@wrong", name) for name in ("NRestarts", "ActiveState", "ExecMainStatus")] == [
         *("0", "failed", "2")
     ]

@@ -109,7 +109,7 @@ def test_a_job_prints_json_rows_and_one_line_errors(tmp_path: Path) -> None:
     }
     with start("spark", "run", "edges", "--journal", str(tmp_path / "nowhere"), "--small") as process:
         out, errors = process.communicate(timeout=200)
-    assert (out, process.returncode) == ("", 2)
+    assert (out, process.returncode) == ("", 1)
     assert errors.splitlines()[-1].startswith("nngkit spark run: ")
     assert str(tmp_path / "nowhere") in errors.splitlines()[-1]
 
