@@ -185,13 +185,24 @@ def received_by(sock):
     return received
 
 
-def messages_read():
-    """Return the sum of NNG's counters of received messages over all pipes."""
+def messages_read(pipes):
+    """Return the sum of NNG's counters of received messages over all pipes, once it counts for so many.
+
+    A pipe may carry messages before NNG's thread has registered its counters.
+    """
+    end = time.monotonic() + 5
+    while (found := _counted())[0] < pipes and time.monotonic() < end:
+        time.sleep(0.01)
+    return found[1]
+
+
+def _counted():
     slot = ffi.new("nng_stat **")
     lib.nng_stats_get(slot)
-    scope, found = lib.nng_stat_child(slot[0]), 0
+    scope, pipes, found = lib.nng_stat_child(slot[0]), 0, 0
     while scope:
         if ffi.string(lib.nng_stat_name(scope)) == b"pipe":
+            pipes += 1
             leaf = lib.nng_stat_child(scope)
             while leaf:
                 if ffi.string(lib.nng_stat_name(leaf)) == b"rx_msgs":
@@ -199,7 +210,7 @@ def messages_read():
                 leaf = lib.nng_stat_next(leaf)
         scope = lib.nng_stat_next(scope)
     lib.nng_stats_free(slot[0])
-    return found
+    return pipes, found
 
 
 # ---- byte streams ----------------------------------------------------------------------------------------------------

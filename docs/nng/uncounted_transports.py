@@ -21,7 +21,7 @@ for url in ("tcp://127.0.0.1:0", f"ipc:///tmp/{unique}", f"abstract://{unique}",
             for _ in range(10):
                 other.send(b"x")
                 one.recv()
-            counted[scheme] = messages_read()
+            counted[scheme] = messages_read(2)
 found = ", ".join(f"{name} {number}" for name, number in counted.items())
 wrong = [name for name, number in counted.items() if number == 0]
 done(f"of 10 messages received, counted: {found}", wrong == ["ws", "inproc"])
