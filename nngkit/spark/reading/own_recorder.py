@@ -74,7 +74,7 @@ class OwnRecorder:
         if self._running() and self._ready():
             self._log_output()
             return
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline, said = time.monotonic() + START_TIMEOUT, ""
         while not (self._running() and self._ready()):
             if not self._running():
                 code = None if self._child is None else self._child.poll()
@@ -83,11 +83,12 @@ class OwnRecorder:
                 if time.monotonic() > deadline:
                     raise Broken(f"the recorder of {shown(self.journal)} does not run: {self._last_lines()}")
                 if code is not None:
+                    said = self._last_lines()
                     time.sleep(10 * PAUSE)  # the obstacle may be temporary
                 self._start()
             elif time.monotonic() > deadline:
                 late = f"is not ready after {START_TIMEOUT:g} s"
-                raise Broken(f"the recorder of {shown(self.journal)} {late}: {self._last_lines()}")
+                raise Broken(f"the recorder of {shown(self.journal)} {late}: {said or self._last_lines()}")
             time.sleep(PAUSE)
         self._logged = self._output_size()
 
