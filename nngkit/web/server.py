@@ -249,14 +249,13 @@ async def serve(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch)
-        with server._listening:
-            status = _Started(task_status, server)
-            await trio.serve_listeners(connected, listeners, handler_nursery=nursery, task_status=status)
-        for connection in connections:
-            if connection is not None:
-                connection.leave()
-        while server._open:  # noqa: ASYNC110
-            await trio.sleep(LOOK)
+        async with trio.open_nursery() as handlers:
+            with server._listening:
+                status = _Started(task_status, server)
+                await trio.serve_listeners(connected, listeners, handler_nursery=handlers, task_status=status)
+            for connection in connections:
+                if connection is not None:
+                    connection.leave()
         nursery.cancel_scope.cancel()
 
 
