@@ -89,6 +89,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         _split_scope = staticmethod(_share)
 
+        def _assign_work_unit(self, node: Any) -> None:
+            with contextlib.suppress(OSError):  # it has just crashed: remove_node will have all that it was given
+                super()._assign_work_unit(node)
+
         def remove_node(self, node: Any) -> str | None:
             """Return the test that the worker crashed in, None if it had nothing to do."""
             unfinished = {

@@ -22,12 +22,25 @@ def test_dies():
 def test_after(): pass
 """
 
+BEHIND = """
+def pytest_runtest_logreport(report):
+    if hasattr(report, "node") and "test_before" in report.nodeid:
+        sleep(0.5)
+
+def pytest_report_from_serializable(data):
+    if "test_dies" in data["nodeid"]:
+        sleep(3)
+"""
+
 
 @pytest.mark.slow  # three interpreters that load pytest's plugins
 @pytest.mark.timeout(120)
-def test_a_crash_is_one_failure_that_shows_what_was_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_crash_is_one_failure_that_shows_what_was_written(tmp_path: Path, *, behind: bool) -> None:
+    """With ``behind`` the threads that send and receive are so late that a dead worker is given more tests."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    conftest = (ROOT / "tests" / "conftest.py").read_text()
+    (tmp_path / "conftest.py").write_text(conftest + BEHIND * behind)
     (tmp_path / "test_a.py").write_text(DIES)
     for share in "bcd":
         (tmp_path / f"test_{share}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
