@@ -26,8 +26,7 @@ from nngkit.protocols import Pub, Push, Sub
 
 WAIT: Final = 30.0  # seconds
 LARGE: Final = 256 << 10  # bytes of a message of the flood: a few fill the kernel's buffers
-KEYS: Final = 20  # of a document, set in turn
-EDITS: Final = 300  # of a document, whose history stays in it; then comes the next one
+EDITS: Final = 300  # insertions into a text, before it is deleted: deleted text takes no memory, overwritten keys do
 log = logging.getLogger("operations")
 
 
@@ -151,13 +150,14 @@ class Load:
 
             async def edits() -> None:
                 async with DocumentPeer(dial=task["documents"]) as peer:
+                    doc = peer.open("minutes")
+                    text = doc.text("spoken")
 
                     async def edit(number: int) -> None:
-                        part, more = divmod(number - 1, EDITS)
-                        if not more and part:
-                            peer.close_document(f"minutes {part - 1}")
-                        doc = peer.documents.get(f"minutes {part}") or peer.open(f"minutes {part}")
-                        doc.map("numbers")[str(number % KEYS)] = number
+                        if number % EDITS:
+                            text.insert(len(text), "word ")
+                        else:
+                            del text[0 : len(text)]
                         await doc.synced(1, WAIT)
 
                     await self.paced("edits", 2, edit)
