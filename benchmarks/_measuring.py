@@ -6,31 +6,7 @@ program (``_floor``) that is measured, and the one at the other end. Each runs i
 alike; a ratio is the median of the rounds' ratios, not the ratio of medians. ``_contenders.py`` provides what
 contenders need; a way whose contender is missing is left out, and stderr says why.
 
-A measured process prints a line of JSON with some of::
-
-    per_second   units a second                    cpu_us     CPU of that process, all threads, a unit, microseconds
-    p50_us p99_us   of one round trip              rss_mib    its peak resident memory
-    more_us      p50 beyond that of another way that the same processes do in turns
-    other_us     CPU of the other processes a unit    all_us     CPU of all of them
-    device_us    CPU of the device between them a unit
-    part         share of messages received        now_mib    its resident memory at that time
-    idle_us      CPU of all of them a second          idle_kib   memory of an idle connection
-    p50_ms p99_ms   the same in milliseconds       grown_mib  its peak growth
-    wire_kib     of messages, to all connections   beyond_mib read beside the requested data
-    times        number of measurements            seconds    total
-    drawn_ms typed_ms scrolled_ms long_ms open_ms   of a web page, see `status_page`
-    calls failed over_1_s across   counts of calls       max_ms late_back_ms found_ms    times of `_calls`
-    batch_ms     of one micro-batch                p95_ms, with_start, again_seconds, again_cold: Spark's
-    base_seconds base_part   of Spark's Parquet reader, and the rate by its   whole_seconds of_whole   of all rows
-    shuffle_mib  written for shuffles
-    inputs refused escaped   of fuzzing: read, refused by an error of nngkit, by any other
-    kills        that hit the work               midway       of these, with work unfinished
-    cut          clients that never read, and were cut off
-    records repeated lost doubled wrong   counts of an audit after kills or faults
-    ended        processes that ended by themselves   by_hand   faults after which one has to be restarted
-    back_s       from a fault's end until messages go all ways
-    descriptors more_descriptors   open at the end, and more than before
-    fires_s quiet_s   from a fault's begin until its alert fires, from its end until it does not
+A measured process prints a line of JSON with some of the figures in `HEADS`.
 """
 
 from __future__ import annotations
@@ -53,84 +29,85 @@ from typing import Any
 import _contenders
 from _contenders import BOUND, HERE, RESULTS
 
-UNITS = {
-    "per_second": "/s",
-    "still_per_second": "/s before",
-    "joins": "joins/s",
-    "cpu_us": "us CPU",
-    "other_us": "us CPU other",
-    "all_us": "us CPU both",
-    "device_us": "us CPU device",
-    "idle_us": "us CPU a second",
-    "p50_us": "us p50",
-    "p99_us": "us p99",
-    "more_us": "us more at p50",
-    "rss_mib": "MiB",
-    "now_mib": "MiB now",
-    "idle_kib": "KiB idle",
-    "part": "part",
-    "p50_ms": "ms p50",
-    "p95_ms": "ms p95",
-    "p99_ms": "ms p99",
-    "batch_ms": "ms a batch",
-    "seconds": "s",
-    "with_start": "s with start",
-    "cold_seconds": "s cold",
-    "base_seconds": "s base",
-    "base_part": "x base",
-    "whole_seconds": "s whole",
-    "of_whole": "of whole",
-    "shuffle_mib": "MiB shuffled",
-    "again_seconds": "s again",
-    "again_cold": "s again cold",
-    "again_part": "x again",
-    "again_times": "again",
+HEADS = {  # figures of a measured process, as the columns of tables
+    "per_second": "per second",
+    "still_per_second": "before it, per second",
+    "joins": "joins a second",
+    "cpu_us": "CPU, us",  # of the measured process, all its threads, for each unit
+    "other_us": "CPU of the other end, us",
+    "all_us": "CPU of both, us",
+    "device_us": "CPU of the device, us",  # of the device between them, a unit
+    "idle_us": "CPU a second, us",  # of all processes
+    "p50_us": "p50, us",
+    "p99_us": "p99, us",
+    "more_us": "more at p50, us",  # beyond that of another way that the same processes do in turns
+    "rss_mib": "memory, MiB",  # peak of the measured process
+    "now_mib": "resident, MiB",
+    "idle_kib": "an idle connection, KiB",
+    "part": "part",  # of the messages received
+    "p50_ms": "p50, ms",
+    "p95_ms": "p95, ms",
+    "p99_ms": "p99, ms",
+    "batch_ms": "a batch, ms",
+    "seconds": "all of it, s",
+    "with_start": "with Spark's start, s",
+    "cold_seconds": "cold, s",
+    "base_seconds": "Parquet's reader, s",
+    "base_part": "of its rate, x",  # times its rate
+    "whole_seconds": "all rows, s",
+    "of_whole": "part of it",
+    "shuffle_mib": "shuffled, MiB",
+    "again_seconds": "again, s",
+    "again_cold": "again, cold, s",
+    "again_part": "again, x",
+    "again_times": "again, documents",
     "times": "times",
     "passes": "passes",
-    "wire_kib": "KiB",
-    "beyond_mib": "MiB beyond",
-    "grown_mib": "MiB more",
+    "wire_kib": "wire, KiB",  # of messages, to all connections
+    "beyond_mib": "beyond it, MiB",  # read beside the requested data
+    "grown_mib": "grown by, MiB",
     "calls": "calls",
     "failed": "failed",
-    "over_1_s": "over 1 s",
+    "over_1_s": "over 1 s",  # calls
     "across": "across",
-    "max_ms": "ms max",
-    "late_back_ms": "ms late back",
-    "found_ms": "ms found",
-    "cut_ms": "ms until cut",
-    "drawn_ms": "ms drawing, p95",
-    "typed_ms": "ms a key, p95",
-    "scrolled_ms": "ms a frame, p95",
-    "long_ms": "ms longest task",
-    "open_ms": "ms opening",
+    "max_ms": "longest, ms",
+    "late_back_ms": "back late by, ms",
+    "found_ms": "found after, ms",
+    "cut_ms": "cut after, ms",
+    "drawn_ms": "drawing, p95, ms",
+    "typed_ms": "a key in the filter, p95, ms",
+    "scrolled_ms": "a frame of scrolling, p95, ms",
+    "long_ms": "longest task, ms",
+    "open_ms": "opening, ms",
     "false_downs": "false downs",
     "suspects": "suspects",
     "late": "late",
     "rounds": "rounds",
-    "cpu_s": "s CPU daemon",
     "copies": "copies",
-    "inputs": "inputs",
+    "inputs": "inputs",  # read by fuzzing, refused by an error of nngkit, by any other
     "refused": "refused",
     "escaped": "escaped",
+    "cpu_s": "CPU of the daemon, s",
     "kills": "kills",
-    "midway": "midway",
-    "records": "records",
+    "midway": "midway",  # kills with work unfinished
+    "records": "records",  # these and the next: counts of an audit after kills or faults
     "repeated": "repeated",
     "lost": "lost",
-    "cut": "cut off",
-    **{f"after_{seconds}": f"s of {seconds}" for seconds in (3, 12, 18, 25, 60)},
+    "cut": "cut off",  # clients that never read
+    **{f"after_{seconds}": f"after {seconds} s, s" for seconds in (3, 12, 18, 25, 60)},
     "unreported": "unreported",
     "doubled": "doubled",
     "wrong": "wrong",
-    "ended": "ended",
-    "by_hand": "by hand",
-    "back_s": "s back",
-    "descriptors": "descriptors",
+    "ended": "ended",  # processes that ended by themselves
+    "by_hand": "by hand",  # faults after which one has to be restarted
+    "back_s": "back after, s",  # from a fault's end until messages go all ways
+    "descriptors": "descriptors",  # open at the end
     "more_descriptors": "more of them",
-    "fires_s": "s to fire",
-    "quiet_s": "s to rest",
+    "fires_s": "alert fires after, s",
+    "quiet_s": "rests after, s",
 }
 BUSY = ", beside a busy process"  # ends the name of a busy group
+OLDER = ", without TCP_RTO_MAX_MS"  # ends the name of a group as on an earlier kernel
 MORE_IS_BETTER = ("per_second", "part", "base_part", "kills")
 
 THEIRS = {
@@ -395,7 +372,7 @@ def beside(groups: Iterable[Group]) -> Iterator[Group]:
     for group in (each for each in groups if not each.once):
         ours = [way for way in group.ways if not way.before and way.measured.partition(":")[0] not in THEIRS]
         promises = [
-            Promise(f"{UNITS[figure]} of {way.name} vs before", way.name, before(way.name), least, 1.0, figure)
+            Promise(f"{HEADS[figure]} of {way.name} vs before", way.name, before(way.name), least, 1.0, figure)
             for way in ours
             if not way.at
             for figure, least in (("per_second", 0.95), ("all_us", 1.05), ("p50_us", 1.05))
@@ -498,7 +475,7 @@ def _kept(promise: Promise, figures: dict[str, list[Figures]]) -> dict[str, Any]
         "least": promise.least,
         "aim": promise.aim,
         "spread": [min(ratios), max(ratios)],
-        "unit": "x" if promise.base else f" {UNITS[promise.figure].split()[0]}".replace(" /", "/"),
+        "unit": "x" if promise.base else f" {HEADS[promise.figure].rpartition(', ')[2]}",
         "bound": "at least" if faster else "at most",
         "verdict": "" if promise.least is None else "aim" if best else "kept" if good else "MISSED",
     }
@@ -509,7 +486,7 @@ def show(name: str, rows: list[dict[str, Any]], promises: list[dict[str, Any]]) 
     out(f"\n{name}\n")
     width = max(len(row["way"]) for row in rows) + 2
     for row in rows:
-        cells = (f"{_number(row[key]):>11} {unit:<7}" for key, unit in UNITS.items() if key in row)
+        cells = (f"{_number(row[key]):>11} {unit:<7}" for key, unit in HEADS.items() if key in row)
         out(f"  {row['way']:<{width}}{''.join(cells)}\n")
     for promise in promises:
         low, high = promise["spread"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from _fault_table import FAULTS, ROOMS, Room, reason
 
-from _measuring import BUSY, RESULTS, UNITS
+from _measuring import BUSY, HEADS, OLDER, RESULTS
 
 FIGURES = Path(__file__).parent / "figures"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -27,83 +27,6 @@ RATIOS, END = "<!-- ratios: python benchmarks/_page.py writes them -->\n", "<!--
 HEAD = "## `python3 dev.py bench "
 TITLE = 48  # characters of a line above a plot: two plots stand side by side
 CROWDED = 10_000  # of the largest value to the smallest: with more, labels at 2 and 5 would run into each other
-HEADS = {
-    "per_second": "per second",
-    "still_per_second": "before it, per second",
-    "joins": "joins a second",
-    "cpu_us": "CPU, us",
-    "other_us": "CPU of the other end, us",
-    "all_us": "CPU of both, us",
-    "device_us": "CPU of the device, us",
-    "idle_us": "CPU a second, us",
-    "p50_us": "p50, us",
-    "p99_us": "p99, us",
-    "more_us": "more at p50, us",
-    "rss_mib": "memory, MiB",
-    "now_mib": "resident, MiB",
-    "idle_kib": "an idle connection, KiB",
-    "part": "part",
-    "p50_ms": "p50, ms",
-    "p95_ms": "p95, ms",
-    "p99_ms": "p99, ms",
-    "batch_ms": "a batch, ms",
-    "seconds": "all of it, s",
-    "with_start": "with Spark's start, s",
-    "cold_seconds": "cold, s",
-    "base_seconds": "Parquet's reader, s",
-    "base_part": "of its rate, x",
-    "whole_seconds": "all rows, s",
-    "of_whole": "part of it",
-    "shuffle_mib": "shuffled, MiB",
-    "again_seconds": "again, s",
-    "again_cold": "again, cold, s",
-    "again_part": "again, x",
-    "again_times": "again, documents",
-    "times": "times",
-    "passes": "passes",
-    "wire_kib": "wire, KiB",
-    "beyond_mib": "beyond it, MiB",
-    "grown_mib": "grown by, MiB",
-    "calls": "calls",
-    "failed": "failed",
-    "over_1_s": "over 1 s",
-    "across": "across",
-    "max_ms": "longest, ms",
-    "late_back_ms": "back late by, ms",
-    "found_ms": "found after, ms",
-    "cut_ms": "cut after, ms",
-    "drawn_ms": "drawing, p95, ms",
-    "typed_ms": "a key in the filter, p95, ms",
-    "scrolled_ms": "a frame of scrolling, p95, ms",
-    "long_ms": "longest task, ms",
-    "open_ms": "opening, ms",
-    "false_downs": "false downs",
-    "suspects": "suspects",
-    "late": "late",
-    "rounds": "rounds",
-    "copies": "copies",
-    "inputs": "inputs",
-    "refused": "refused",
-    "escaped": "escaped",
-    "cpu_s": "CPU of the daemon, s",
-    "kills": "kills",
-    "midway": "midway",
-    "records": "records",
-    "repeated": "repeated",
-    "lost": "lost",
-    "cut": "cut off",
-    **{f"after_{seconds}": f"after {seconds} s, s" for seconds in (3, 12, 18, 25, 60)},
-    "unreported": "unreported",
-    "doubled": "doubled",
-    "wrong": "wrong",
-    "ended": "ended",
-    "by_hand": "by hand",
-    "back_s": "back after, s",
-    "descriptors": "descriptors",
-    "more_descriptors": "more of them",
-    "fires_s": "alert fires after, s",
-    "quiet_s": "rests after, s",
-}
 
 VERDICTS = {"aim": "goal reached", "kept": "kept", "MISSED": "**missed**", "": ""}
 
@@ -197,23 +120,47 @@ def both_kinds(groups: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def tables(groups: list[dict[str, Any]]) -> list[str]:
+def conditions(groups: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any] | None, str]]:
+    """Return each group with the same one under another condition, if it was measured under it, and that condition."""
+    named = {group["group"]: group for group in groups}
+    pairs = {name: name + end for name in named for end in (BUSY, OLDER) if name + end in named}
+    return [
+        (group, named.get(pairs.get(name, "")), pairs.get(name, name).removeprefix(name).removeprefix(", "))
+        for name, group in named.items()
+        if name not in pairs.values()
+    ]
+
+
+def cell(rows: list[dict[str, Any]], key: str) -> str:
+    figures = [number(row[key]) if key in row else "-" for row in rows]
+    return "-" if set(figures) == {"-"} else " / ".join(figures)
+
+
+def tables(groups: list[dict[str, Any]], *, ratios: bool = True) -> list[str]:
+    """Return the tables of groups, and below each its ratios unless they are elsewhere."""
     lines = []
-    for group in groups:
-        keys = [key for key in UNITS if any(key in row for row in group["rows"])]
+    for group, other, condition in conditions(groups):
+        keys = [key for key in HEADS if any(key in row for row in group["rows"])]
         lines += [f"### {group['group']}", "", group["measured"], ""]
+        if other:
+            measured = f" {other['measured']}" if other["measured"] != group["measured"] else ""
+            lines += [f"The second figure of each cell is that {condition}.{measured}", ""]
         lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
-        for row in group["rows"]:
-            cells = (number(row[key]) if key in row else "-" for key in keys)
-            lines.append(f"| {row['way']} | " + " | ".join(cells) + " |")
+        rows = {row["way"]: [row] for row in group["rows"]}
+        for row in other["rows"] if other else ():
+            rows.setdefault(row["way"], [{}]).append(row)
+        for way, each in rows.items():
+            lines.append(f"| {way} | " + " | ".join(cell(each, key) for key in keys) + " |")
         lines.append("")
-        for one in group["promises"]:
-            line = f"- {one['what']}: **{one['ratio']:,.2f}{one['unit']}** ({spread(one)})"
+        shown = [(one, "") for one in group["promises"]]
+        shown += [(one, f", {condition}") for one in other["promises"]] if other else []
+        for one, end in shown if ratios else ():
+            line = f"- {one['what']}{end}: **{one['ratio']:,.2f}{one['unit']}** ({spread(one)})"
             if word := VERDICTS[one["verdict"]]:
                 line += f"; required {one['bound']} {one['least']:g}, goal {one['aim']:g}: {word}"
             lines.append(line)
-        if group["promises"]:
+        if shown and ratios:
             lines.append("")
     return lines
 
@@ -315,7 +262,7 @@ def matrix(groups: list[dict[str, Any]]) -> list[str]:
         row = rows.get((fault, room.name))
         if row is None:
             return "not measured" if reason(room, fault) is None else "-"
-        bad = [f"{row[key]:,} {UNITS[key]}" for key in ("lost", "doubled", "wrong", "by_hand") if row[key]]
+        bad = [f"{row[key]:,} {HEADS[key]}" for key in ("lost", "doubled", "wrong", "by_hand") if row[key]]
         said = [f"**{', '.join(bad)}**"] if bad else [f"{row['records']:,} kept", f"{number(row['back_s'])} s"]
         return "; ".join([*said, *([f"ended {row['ended']}"] if row["ended"] else [])])
 
@@ -357,7 +304,7 @@ def pages() -> dict[Path, str]:
         lines += [f"{HEAD}{name}`", ""]
         if drawn(groups):
             lines += [f"![Plot by size; the tables below have the figures]({name}.svg)", ""]
-        lines += tables(groups)
+        lines += tables(groups, ratios=name != "speed")  # the first table has them
         for group in groups:
             if all("with_start" in row for row in group["rows"]):
                 compared += [*pays(group), *machines(group)]

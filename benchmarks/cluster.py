@@ -26,7 +26,7 @@ from _redis import server as redis_server
 import _measuring as bench
 from _measuring import Group, Promise, Way
 
-bench.UNITS |= {
+bench.HEADS |= {
     "over": "x ideal",
     "off": "off",
     "spread": "apart",
@@ -40,8 +40,8 @@ bench.UNITS |= {
     "unequal": "unequal",
     "minority": "minority",
     "hosts": "hosts",
-    "balanced_ms": "ms balanced",
-    "healed_ms": "ms one again",
+    "balanced_ms": "balanced, ms",
+    "healed_ms": "one again, ms",
 }
 RATE = 10  # messages a second of all leaves
 MESSAGES, EDITS = 6.0, 1.0  # a second, of all nodes, under kills

@@ -70,7 +70,7 @@ def promises(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         each = [row[figure] for row in rows]
         made.append(
             {
-                "what": bench.UNITS[figure],
+                "what": bench.HEADS[figure],
                 "ratio": sum(each),
                 "least": 0,
                 "aim": 0,

@@ -46,7 +46,7 @@ MOST: Final = 5.0  # seconds until a pair reads again
 GIVEN_UP: Final = 30.0
 STEADY: Final = 30.0  # seconds for all pairs to read before a cut
 SETTLED: Final = 2.0  # seconds for what is still on its way
-KINDS: Final = {"": False, ", without TCP_RTO_MAX_MS": True}
+KINDS: Final = {"": False, bench.OLDER: True}
 MEMORY: Final = "/dev/shm" if os.path.isdir("/dev/shm") else None  # for journals: a slow disk is not measured here
 FAULTS: Final = ("both ways", "to the far", "to the near", "link down", "address gone", "near's power", "far's power")
 

@@ -167,7 +167,6 @@ def in_benchmarks(program: str, *arguments: str) -> None:
 
 
 def test_pages_show_the_kept_figures() -> None:
-    in_benchmarks("import _measuring, _page; assert _page.HEADS.keys() == _measuring.UNITS.keys()")
     in_benchmarks("import _page; assert all(page.read_text() == text for page, text in _page.pages().items())")
 
 
