@@ -201,8 +201,8 @@ async def test_the_live_tree_shows_changes_and_ends_with_the_terminals_ctrl_c() 
         watch = ("cluster", "tree", "render", *there, "--watch", "--interval", "0.05")
         with Terminal(*watch, columns=40, rows=8) as terminal:
             await in_thread(terminal.shows, "render  host host of term", "jobs: 0 waiting", "host  (host)  tcp://127.0")
-            assert terminal.screen.looks(4, 0) == (1,)  # bold
-            assert all(len(line) <= 40 for line in terminal.screen.lines)
+            assert terminal.screen.style(4, 0).bold
+            assert all(len(line) <= 40 for line in terminal.screen.text)
             async with Member("render", dial=host.address, id="w1", slots=0) as worker:
                 await worker.joined(5)
                 await in_thread(terminal.shows, "└─ w1")

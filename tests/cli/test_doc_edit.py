@@ -16,11 +16,10 @@ import pytest
 from nngkit.documents.store import Store
 from tests.cli.commands import assert_fails, command, nngkit, valid
 from tests.cli.processes import Running
-from tests.cli.terminals import Terminal
+from tests.cli.terminals import PASTED, Terminal
 
 pytestmark = pytest.mark.slow  # programs of seconds; CI runs them
 
-REVERSE = 7
 HOME, END = "\x1b[1;5H", "\x1b[1;5F"  # the beginning and the end of the text
 UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
 SAVE, LEAVE, UNDO, REDO = "\x13", "\x11", "\x1a", "\x19"
@@ -54,8 +53,8 @@ def test_typed_text_is_shown_and_stored(tmp_path: Path) -> None:
     with edit(store) as terminal:
         terminal.shows("minutes", "Ctrl-Q quit")
         terminal.send("Grüße 漢字\r😀e\u0301!")
-        terminal.shows("Grüße 漢字", "😀e\u0301!")
-        terminal.until(lambda: terminal.screen.cursor == (1, 4))
+        terminal.shows("Grüße 漢字", "😀é!")  # pyte composes
+        terminal.until(lambda: terminal.screen.place == (1, 4))
         terminal.send(SAVE)
         terminal.shows("saved on my disk", "on my disk / ")
         terminal.send(LEAVE)
@@ -75,7 +74,7 @@ def test_keys_have_their_effect(tmp_path: Path) -> None:
         terminal.shows("e two!", "<>three")
         terminal.send(HOME + "\x0b" + END + "漢" + "\x7f")
         terminal.shows("<>three")
-        terminal.until(lambda: terminal.screen.lines[0] == "")
+        terminal.until(lambda: terminal.screen.text[0] == "")
         terminal.send("\x03")
         terminal.shows("Ctrl-Q quits")
         terminal.send(SAVE + LEAVE)
@@ -101,14 +100,14 @@ def test_steps_are_undone_and_redone(tmp_path: Path) -> None:
         terminal.send(LEFT + RIGHT + " second")  # the cursor has moved: another step, however soon
         terminal.shows("first second")
         terminal.send(UNDO)
-        terminal.until(lambda: terminal.screen.lines[0] == "first")
+        terminal.until(lambda: terminal.screen.text[0] == "first")
         terminal.send(UNDO)
-        terminal.until(lambda: terminal.screen.lines[0] == "")
+        terminal.until(lambda: terminal.screen.text[0] == "")
         terminal.send(UNDO)
         terminal.shows("nothing to undo")
         terminal.send(REDO + REDO)
         terminal.shows("first second")
-        terminal.until(lambda: terminal.screen.cursor == (0, 12))
+        terminal.until(lambda: terminal.screen.place == (0, 12))
 
 
 def test_a_paste_is_one_edit_with_its_lines(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_paste_is_one_edit_with_its_lines(tmp_path: Path) -> None:
     pasted = "\r\n".join(f"line {number} ö" for number in range(200))
     with edit(store) as terminal:
         terminal.shows("Ctrl-Q quit")
-        assert 2004 in terminal.screen.modes
+        assert terminal.screen.has(PASTED)
         terminal.send(f"\x1b[200~{pasted}\x1b[201~")
         terminal.shows("line 199 ö")
         terminal.send(SAVE)
@@ -132,14 +131,14 @@ def test_a_long_text_scrolls_with_the_cursor(tmp_path: Path) -> None:
     with edit(tmp_path / "docs.sqlite", columns=30, rows=10) as terminal:
         terminal.shows("Ctrl-S")
         terminal.send("\r".join(map(str, range(50))))
-        terminal.until(lambda: terminal.screen.lines[:8] == [str(number) for number in range(42, 50)])
+        terminal.until(lambda: terminal.screen.text[:8] == [str(number) for number in range(42, 50)])
         terminal.send("\x1b[5~\x1b[5~")
-        terminal.until(lambda: terminal.screen.lines[0] == "35")
+        terminal.until(lambda: terminal.screen.text[0] == "35")
         terminal.send(HOME)
-        terminal.until(lambda: terminal.screen.lines[0] == "0")
-        terminal.until(lambda: terminal.screen.cursor == (0, 0))
+        terminal.until(lambda: terminal.screen.text[0] == "0")
+        terminal.until(lambda: terminal.screen.place == (0, 0))
         terminal.send("x" * 31)
-        terminal.until(lambda: terminal.screen.lines[:3] == ["x" * 30, "x0", "1"])
+        terminal.until(lambda: terminal.screen.text[:3] == ["x" * 30, "x0", "1"])
 
 
 def test_the_window_can_be_resized(tmp_path: Path) -> None:
@@ -148,12 +147,12 @@ def test_the_window_can_be_resized(tmp_path: Path) -> None:
         terminal.send("a" * 30)
         terminal.shows("a" * 30)
         terminal.resize(20, 6)
-        terminal.until(lambda: terminal.screen.lines[:2] == ["a" * 20, "a" * 10])
-        terminal.until(lambda: terminal.screen.lines[4].startswith(" minutes"))  # a frame comes in pieces
+        terminal.until(lambda: terminal.screen.text[:2] == ["a" * 20, "a" * 10])
+        terminal.until(lambda: terminal.screen.text[4].startswith(" minutes"))  # a frame comes in pieces
         terminal.resize(1, 1)
         terminal.settle()
         terminal.resize(60, 12)
-        terminal.until(lambda: terminal.screen.lines[0] == "a" * 30)
+        terminal.until(lambda: terminal.screen.text[0] == "a" * 30)
         assert terminal.process.poll() is None
 
 
@@ -165,7 +164,7 @@ def test_it_opens_the_stored_text_and_quits_at_once_if_unchanged(tmp_path: Path)
         terminal.shows("kept")
         terminal.send(LEAVE)
         assert terminal.end() == 0
-        told = valid(terminal.screen.lines[0] + terminal.screen.lines[1] + terminal.screen.lines[2], "doc.json")
+        told = valid("".join(terminal.screen.text[:3]), "doc.json")
     assert (told["event"], told["characters"], told["kept"]) == ("left", 5, True)
 
 
@@ -188,27 +187,27 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
         assert nngkit("doc", "import", str(tmp_path / "minutes.txt"), "--join", join).returncode == 0
         for terminal in (ada, grace):
             terminal.shows("Third: Ada was here.", "Grace 漢 too.")
-        ada.until(lambda: ada.screen.cursor == (1, 0), "a cursor that stays in its line")
+        ada.until(lambda: ada.screen.place == (1, 0), "a cursor that stays in its line")
         # Grace's cursor, in her colour, with her name
-        ada.until(lambda: ada.screen.lines[1].endswith(" Grace"), "her name")
-        looks = ada.screen.looks
-        ada.until(lambda: REVERSE in looks(1, 13) and looks(1, 13) == looks(1, 58), "her cursor, and her name as it")
-        assert any(each // 1000 in (38, 48) for each in looks(1, 13))
-        assert REVERSE not in looks(1, 12)
+        ada.until(lambda: ada.screen.text[1].endswith(" Grace"), "her name")
+        style = ada.screen.style
+        ada.until(lambda: style(1, 13).reverse and style(1, 13) == style(1, 58), "her cursor, and her name as it")
+        assert {style(1, 13).fg, style(1, 13).bg} != {"default"}
+        assert not style(1, 12).reverse
         # concurrently, at two places
         for letter in "xyz":
             ada.send(letter)
             grace.send(letter.upper())
         for terminal in (ada, grace):
-            terminal.until(lambda screen=terminal.screen: screen.lines[1].startswith("xyzGrace 漢 too.XYZ"))  # type: ignore[misc]
+            terminal.until(lambda screen=terminal.screen: screen.text[1].startswith("xyzGrace 漢 too.XYZ"))  # type: ignore[misc]
         ada.shows("on my disk / on 1 other's disk")
         grace.send(SAVE)
         grace.shows("saved on another's disk")
         ada.send(UNDO)  # only one's own edits
-        grace.until(lambda: grace.screen.lines[1].startswith("Grace 漢 too.XYZ"))
+        grace.until(lambda: grace.screen.text[1].startswith("Grace 漢 too.XYZ"))
         grace.send(LEAVE)
         assert grace.end() == 0
-        ada.until(lambda: not any("Grace " in line for line in ada.screen.lines[9:]), "her end")
+        ada.until(lambda: not any("Grace " in line for line in ada.screen.text[9:]), "her end")
         ada.send(LEAVE)
         assert ada.end() == 0
     assert text_of(tmp_path / "ada.sqlite") == "Third: Ada was here.\nGrace 漢 too.XYZ"
@@ -231,7 +230,7 @@ def test_quitting_asks_before_it_discards_edits_on_no_disk(tmp_path: Path) -> No
         terminal.shows("D discards the text")
         terminal.send("D")
         assert terminal.end() == 0
-        assert any("not known to be on any disk" in line for line in terminal.screen.lines)
+        assert any("not known to be on any disk" in line for line in terminal.screen.text)
 
 
 def test_text_on_no_disk_is_in_a_file_after_a_signal(tmp_path: Path) -> None:
@@ -244,7 +243,7 @@ def test_text_on_no_disk_is_in_a_file_after_a_signal(tmp_path: Path) -> None:
         assert terminal.end() == 128 + signal.SIGHUP
         [path] = tmp_path.glob("nngkit-*/a.txt")
         assert path.read_text() == "precious"
-        assert any(str(path) in line for line in terminal.screen.lines)
+        assert any(str(path) in line for line in terminal.screen.text)
 
 
 def test_a_terminal_that_closes_ends_it_and_the_text_is_in_a_file(tmp_path: Path) -> None:
@@ -295,7 +294,7 @@ def test_a_crash_restores_the_terminal(tmp_path: Path) -> None:
         terminal.shows("Ctrl-Q quit")
         terminal.send(UNDO)
         assert terminal.end() == 1
-        assert any("ZeroDivisionError: a bug" in line for line in terminal.screen.lines)
+        assert any("ZeroDivisionError: a bug" in line for line in terminal.screen.text)
         assert terminal.is_as_before()
 
 
@@ -307,7 +306,7 @@ def test_without_its_extra_the_editor_names_it(tmp_path: Path) -> None:
     with Terminal(argv=[sys.executable, "-c", script], columns=120) as terminal:
         assert terminal.end() == 2
         said = "nngkit doc edit: the editor: prompt_toolkit is not installed: pip install 'nngkit[editor]'"
-        assert [line for line in terminal.screen.lines if line] == [said]
+        assert [line for line in terminal.screen.text if line] == [said]
     assert not (tmp_path / "docs.sqlite").exists()
 
 
@@ -334,7 +333,7 @@ def test_a_dumb_terminal_gets_an_external_editor(tmp_path: Path) -> None:
         with edit(tmp_path / term, TERM=term, EDITOR="printf 'by %s\\n' hand >>") as terminal:
             # without a shell: the words are an argument of printf
             assert terminal.end() == 0
-            assert any("minutes: 0 edits" in line for line in terminal.screen.lines)
+            assert any("minutes: 0 edits" in line for line in terminal.screen.text)
 
 
 # ---- --editor

@@ -41,7 +41,7 @@ async def test_a_bar_drawn_at_the_end_is_erased_before_the_result(
         assert await trio.to_thread.run_sync(begun.wait, 5)
     screen = Screen(80, 2)
     screen.feed(b"".join(written) + b"result")
-    assert screen.lines == ["result", ""]
+    assert screen.text == ["result", ""]
     assert b"pipeline" in written[0]
 
 

@@ -107,7 +107,12 @@ class Editor(UIControl):
             trio.from_thread.check_cancelled()
             asyncio.get_running_loop().set_exception_handler(self._fail)
 
-        self._application.run(pre_run=begin, set_exception_handler=False)
+        output = self._application.output
+        try:
+            self._application.run(pre_run=begin, set_exception_handler=False)
+        finally:  # prompt_toolkit does so in its last drawing, of which an exception takes the place
+            output.enable_autowrap()
+            output.flush()
 
     def _fail(self, _: object, context: dict[str, Any]) -> None:
         """End the application by an exception of a key or a drawing."""
