@@ -22,6 +22,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PAYS = PAGE.with_name("pipeline.md")  # ends with the sizes from which Spark pays off
 RELIABILITY = PAGE.with_name("reliability.md")  # ends with the figures of `MATRIX`
 MATRIX = "faults"
+BAD = ("lost", "doubled", "wrong", "by_hand")
 MARK = "<!-- measured: python benchmarks/_page.py writes what follows -->\n"
 RATIOS, END = "<!-- ratios: python benchmarks/_page.py writes them -->\n", "<!-- end -->\n"
 HEAD = "## `python3 dev.py bench "
@@ -255,16 +256,16 @@ def machines(group: dict[str, Any]) -> list[str]:
 
 
 def matrix(groups: list[dict[str, Any]]) -> list[str]:
-    """Return the faults, a table of rooms by faults, and the cells that do not apply."""
+    """Return the faults, a table of rooms by faults, the cells that do not apply, and the sums."""
     rows = {(group["group"], row["way"]): row for group in groups for row in group["rows"]}
 
     def cell(room: Room, fault: str) -> str:
         row = rows.get((fault, room.name))
         if row is None:
             return "not measured" if reason(room, fault) is None else "-"
-        bad = [f"{row[key]:,} {HEADS[key]}" for key in ("lost", "doubled", "wrong", "by_hand") if row[key]]
+        bad = [f"{row[key]:,} {HEADS[key]}" for key in BAD if row[key]]
         said = [f"**{', '.join(bad)}**"] if bad else [f"{row['records']:,} kept", f"{number(row['back_s'])} s"]
-        return "; ".join([*said, *([f"ended {row['ended']}"] if row["ended"] else [])])
+        return "; ".join([*said, *(f"{word} {row[word]:,}" for word in ("repeated", "ended") if row[word])])
 
     lines = ["| fault | what is done to the process |", "|---|---|"]
     lines += [f"| {fault} | {said} |" for fault, said in FAULTS.items()]
@@ -277,7 +278,10 @@ def matrix(groups: list[dict[str, Any]]) -> list[str]:
             if why := reason(room, fault):
                 whys.setdefault((fault, why), []).append(room.name)
     lines += [f"| {fault} | {', '.join(names)} | {why} |" for (fault, why), names in whys.items()]
-    return [*lines, "", *tables(groups)]
+    sums = (f"{sum(row[key] for row in rows.values()):,} {HEADS[key]}" for key in BAD)
+    seeds = sum(row["times"] for row in rows.values())
+    measured = dict.fromkeys(group["measured"] for group in groups)
+    return [*lines, "", f"In all, of {seeds:,} runs: {', '.join(sums)}.", "", *measured]
 
 
 def with_figures(page: Path, lines: list[str]) -> str:
