@@ -8,6 +8,7 @@ the place of the one there; the others stay, as does the prose above the mark. G
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
@@ -139,13 +140,16 @@ def cell(rows: list[dict[str, Any]], key: str) -> str:
 
 def tables(groups: list[dict[str, Any]], *, ratios: bool = True) -> list[str]:
     """Return the tables of groups, and below each its ratios unless they are elsewhere."""
-    lines = []
+    usual = Counter(group["measured"] for group in groups).most_common(1)[0][0]
+    lines = [usual, ""]
     for group, other, condition in conditions(groups):
         keys = [key for key in HEADS if any(key in row for row in group["rows"])]
-        lines += [f"### {group['group']}", "", group["measured"], ""]
+        lines += [f"### {group['group']}", ""]
+        said = [group["measured"]] if group["measured"] != usual else []
         if other:
-            measured = f" {other['measured']}" if other["measured"] != group["measured"] else ""
-            lines += [f"The second figure of each cell is that {condition}.{measured}", ""]
+            said.append(f"The second figure of each cell is that {condition}.")
+            said += [other["measured"]] if other["measured"] != group["measured"] else []
+        lines += [" ".join(said), ""] if said else []
         lines += ["| way | " + " | ".join(HEADS[key] for key in keys) + " |"]
         lines.append("|---|" + "---:|" * len(keys))
         rows = {row["way"]: [row] for row in group["rows"]}
