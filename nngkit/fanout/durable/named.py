@@ -35,6 +35,25 @@ class _Session:
     last: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # (partition, offsets)
 
 
+@dataclass(slots=True)
+class _Reply:
+    """Records for one reply, and how many more records and bytes it can have."""
+
+    request: messages.FetchRequest
+    records: int
+    size: int
+    batches: list[messages.Columns] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        return self.records <= 0 or self.size <= 0
+
+    def add(self, columns: messages.Columns) -> None:
+        self.batches.append(columns)
+        self.records -= len(columns.offsets)
+        self.size -= _size_of(columns)
+
+
 class NamedConsumer:
     """State of one name. All methods run in the server's loop; files are read in threads.
 
@@ -234,33 +253,27 @@ class NamedConsumer:
             session = self._session(request)
             self.expire(trio.current_time())
             self._ends = ends
-            batches: list[messages.Columns] = []
-            records, size = request.records, min(request.size, request.largest - OVERHEAD)
+            reply = _Reply(request, request.records, min(request.size, request.largest - OVERHEAD))
             numbers = sorted(self.partitions)
             self._turn = (self._turn + 1) % max(1, len(numbers))
             for number in numbers[self._turn :] + numbers[: self._turn]:
-                state = self.partitions[number]
                 if number not in self._feeds:
                     self._feeds[number] = Feed(self._journal, number, self.options.topics)
                 try:
                     for step in (self._again, self._first):
-                        if records > 0 and size > 0:
-                            before = len(batches)
-                            await step(number, state, request, records, size, batches)
-                            for columns in batches[before:]:
-                                records -= len(columns.offsets)
-                                size -= _size_of(columns)
+                        if not reply.is_full:
+                            await step(number, reply)
                 except BaseException:
-                    self._give_back(request.session, batches)
+                    self._give_back(request.session, reply.batches)
                     raise
                 finally:
                     self._note_skipped(number)
             if self._sessions.get(request.session) is not session:  # it has left during the read
-                self._give_back(request.session, batches)
+                self._give_back(request.session, reply.batches)
                 return []
             session.number = request.seen + 1
-            session.last = [(columns.partition, columns.offsets) for columns in batches]
-            return batches
+            session.last = [(columns.partition, columns.offsets) for columns in reply.batches]
+            return reply.batches
 
     def _give_back(self, session: str, batches: list[messages.Columns]) -> None:
         for columns in batches:
@@ -284,88 +297,70 @@ class NamedConsumer:
             self._note(number, self.partitions[number].release(name, offsets), 0.0)
         session.last = []
 
-    async def _again(
-        self,
-        number: int,
-        state: Partition,
-        request: messages.FetchRequest,
-        records: int,
-        size: int,
-        batches: list[messages.Columns],
-    ) -> None:
+    async def _again(self, number: int, reply: _Reply) -> None:
         """Append records that are delivered again to the batches."""
-        due = state.again(records, now=trio.current_time(), session=request.session) if state.ready else []
+        state, session = self.partitions[number], reply.request.session
+        due = state.again(reply.records, now=trio.current_time(), session=session) if state.ready else []
         if not due:
             return
         counts = dict(due)
         try:
-            found, gone, later = await trio.to_thread.run_sync(self._feeds[number].again, list(counts), size)
+            found, gone, later = await trio.to_thread.run_sync(self._feeds[number].again, list(counts), reply.size)
         except BaseException:  # not delivered, so that it does not count
-            state.release(request.session, counts)
+            state.release(session, counts)
             raise
         if gone:  # retention or damage took them while they were in flight
             self._settle(number, runs_of(gone))
             self._feeds[number].skipped += len(gone)
             log_.warning("%s: %d records in flight are not readable any more", self.name, len(gone))
         if later:
-            state.release(request.session, later)
+            state.release(session, later)
         for columns in found:
             if any(offset not in state.open for offset in columns.offsets):  # settled during the read
                 columns = _without(columns, lambda offset: offset in state.open)
             if len(columns.offsets):
                 columns.counts = [counts[offset] for offset in columns.offsets]
-                if (fits := max(_fitting(columns, size), not batches)) < len(columns.offsets):
-                    state.release(request.session, columns.offsets[fits:])
+                if (fits := max(_fitting(columns, reply.size), not reply.batches)) < len(columns.offsets):
+                    state.release(session, columns.offsets[fits:])
                     first = set(columns.offsets[:fits])
                     columns = _without(columns, first.__contains__)
-                if not fits or not self._fits(columns, request, size, alone=not batches):
-                    state.release(request.session, columns.offsets)
+                if not fits or not self._fits(columns, reply):
+                    state.release(session, columns.offsets)
                     continue
-                batches.append(columns)
-                size -= _size_of(columns)
+                reply.add(columns)
                 by_count: dict[int, list[int]] = {}
                 for offset in columns.offsets:
                     by_count.setdefault(counts[offset], []).append(offset)
                 self._note(number, by_count, state.limits.ack_wait)
 
-    async def _first(
-        self,
-        number: int,
-        state: Partition,
-        request: messages.FetchRequest,
-        records: int,
-        size: int,
-        batches: list[messages.Columns],
-    ) -> None:
+    async def _first(self, number: int, reply: _Reply) -> None:
         """Append records that are delivered for the first time to the batches."""
-        records = min(records, state.room)
+        state, session = self.partitions[number], reply.request.session
         feed, end = self._feeds[number], self._ends.get(number, 0)
-        while state.cursor < end and records > 0 and size > 0:
-            columns, behind = await trio.to_thread.run_sync(feed.take, state.cursor, end, records, size)
+        while state.cursor < end and not reply.is_full and (room := min(reply.records, state.room)) > 0:
+            columns, behind = await trio.to_thread.run_sync(feed.take, state.cursor, end, room, reply.size)
             if columns is None:
-                state.deliver([], behind=behind, now=trio.current_time(), session=request.session)
+                state.deliver([], behind=behind, now=trio.current_time(), session=session)
                 self._file.append(["deliver", number, behind, 0, 1, b""])
                 continue
             if state.ahead and len(state.unsettled(columns.offsets)) < len(columns.offsets):
                 columns = _without(columns, lambda offset: offset not in state.ahead)
-            if not self._fits(columns, request, size, alone=not batches):
+            if not self._fits(columns, reply):
                 break
             offsets = columns.offsets
-            state.deliver(offsets, behind=behind, now=trio.current_time(), session=request.session)
+            state.deliver(offsets, behind=behind, now=trio.current_time(), session=session)
             self._note(number, {1: offsets}, state.limits.ack_wait)
             if len(offsets):
-                batches.append(columns)
-                records -= len(offsets)
-                size -= _size_of(columns)
+                reply.add(columns)
 
-    def _fits(self, columns: messages.Columns, request: messages.FetchRequest, size: int, alone: bool) -> bool:
+    def _fits(self, columns: messages.Columns, reply: _Reply) -> bool:
         """Return False if the records are for the next reply. Raises TooLarge if no reply can carry them."""
-        whole = _size_of(columns) + OVERHEAD
-        if whole > request.largest and alone and len(columns.offsets) == 1:
-            error = TooLarge(whole, request.largest)
+        whole, largest, alone = _size_of(columns) + OVERHEAD, reply.request.largest, not reply.batches
+        if whole > largest and alone and len(columns.offsets) == 1:
+            error = TooLarge(whole, largest)
             error.args = (f"{self.name}: offset {columns.offsets[0]} of partition {columns.partition}: {error}",)
             raise error
-        return alone or len(columns.offsets) > 1 or _size_of(columns) <= size
+        return alone or len(columns.offsets) > 1 or _size_of(columns) <= reply.size
 
     async def settle(self, request: messages.SettleRequest, end: int) -> int:
         """Carry out the request; return how many records it concerned. An ack is on disk then.
