@@ -1,4 +1,5 @@
 """Functions of the processes of `faults.py`, by room: `_fault_table` has which of them run, `_fault_ends` has `End`.
+`outages.py` runs some of them, too.
 
 A channel tells messages of one kind, or one reader, from another; `_fault_table` and `_fault_audit` know them.
 """
@@ -163,7 +164,11 @@ async def consumer_server(end: End) -> None:
 
 
 async def consumer(end: End) -> None:
-    async with Consumer("billing", end.ports[0], ack_wait=1.0, timeout=None) as consuming:
+    await consume(end, end.ports[0])
+
+
+async def consume(end: End, server: str) -> None:
+    async with Consumer("billing", server, ack_wait=1.0, timeout=None) as consuming:
         end.note(UP)
         async for batch in consuming.batches():
             for value in batch.values:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from functools import cache
 from typing import Any, TypeVar
 
-import pynng
 import trio
 from _filled import fill, mark, sum_all
 from _hostile import attack
@@ -157,13 +155,6 @@ def pull_many(task: dict[str, Any]) -> None:
     sock, meter, due = _pull(task), Meter(task), Due(task["size"])
     while meter.add(due.check(sock.recv_many(MANY))):
         pass
-
-
-def pull_many_with_more_threads(task: dict[str, Any]) -> None:
-    """Receive with as many threads for callbacks as NNG starts by default."""
-    lib = pynng.lib
-    lib.nng_init_set_parameter(lib.NNG_INIT_NUM_TASK_THREADS, min(16, 2 * len(os.sched_getaffinity(0))))
-    pull_many(task)
 
 
 async def apull(task: dict[str, Any]) -> None:

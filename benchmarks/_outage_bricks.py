@@ -19,7 +19,10 @@ _BODY: Final = struct.Struct("=qq")
 
 @dataclass(frozen=True)
 class End:
-    """One end of a pair. `here`, `there`: the addresses of the two hosts; `port`: the first of ten of the pair."""
+    """One end of a pair. `here`, `there`: the addresses of the two hosts; `port`: the first of ten of the pair.
+
+    It also serves the functions of `_fault_rooms`, whose channels are one here.
+    """
 
     pair: int
     here: str
@@ -27,135 +30,135 @@ class End:
     port: int
     scheme: str
     run: int
-    folder: Path
+    data: Path
     certificates: dict[str, str]
     notes: Notes
-
-    def url(self, *, listens: bool, port: int = 0) -> str:
-        """Return an address of this host to listen at, or of the other one to dial."""
-        return f"{self.scheme}://{self.here if listens else self.there}:{self.port + port}{self._path}"
+    listens: bool
+    pad: bytes = b""
 
     @property
-    def _path(self) -> str:
-        return "/bench" if self.scheme.startswith("ws") else ""
+    def ports(self) -> list[str]:
+        """Addresses of the host that listens."""
+        host, path = self.here if self.listens else self.there, "/bench" if self.scheme.startswith("ws") else ""
+        return [f"{self.scheme}://{host}:{self.port + each}{path}" for each in range(10)]
+
+    @property
+    def role(self) -> str:
+        """Its place in a line of a mesh."""
+        return "middle" if self.listens else "left"
 
     def body(self, number: int) -> bytes:
         """Note that a message is sent now; return it."""
         self.notes.write(SENT, self.pair, self.run, number)
         return _BODY.pack(self.run, number)
 
-    def read(self, body: bytes) -> None:
-        """Note a message that has been read."""
-        self.notes.write(READ, self.pair, *_BODY.unpack(body[: _BODY.size]))
+    def note(self, kind: bytes, number: int = 0, *, channel: int = 0) -> None:
+        self.notes.write(kind, self.pair, self.run, number)
 
-    def reported(self, count: int) -> None:
-        """Note that the reader was told of lost messages."""
-        if count:
-            self.notes.write(REPORTED, self.pair, self.run, count)
+    def seen(self, kind: bytes, body: bytes, channel: int = 0) -> None:
+        """Note a message that has come."""
+        self.notes.write(kind, self.pair, *_BODY.unpack(body[: _BODY.size]))
 
-    def up(self) -> None:
-        """Note that this end listens or dials."""
-        self.notes.write(UP, self.pair, self.run, 0)
+    async def paced(self, send: Callable[[bytes], Awaitable[object]], channel: int = 0, *, keeps: bool = False) -> None:
+        """Send numbered messages for ever."""
+        number = 0
+        while True:
+            number += 1
+            await send(self.body(number))
+            await trio.sleep(PACE)
 
-    def at(self, *, listens: bool) -> dict[str, Any]:
+    def at(self) -> dict[str, Any]:
         """Return the options of a socket."""
-        options: dict[str, Any] = {"listen" if listens else "dial": self.url(listens=listens)}
+        options: dict[str, Any] = {"listen" if self.listens else "dial": self.ports[0]}
         if self.scheme in ("tls+tcp", "wss"):
-            names = ("cert", "key") if listens else ("ca",)
+            names = ("cert", "key") if self.listens else ("ca",)
             keys = {name: self.certificates[name] for name in names}
-            options["tls"] = TLS(**keys, server_name=None if listens else "localhost")
+            options["tls"] = TLS(**keys, server_name=None if self.listens else "localhost")
         return options
 
 
-async def paced(end: End, send: Callable[[bytes], Awaitable[object]]) -> None:
-    """Send numbered messages for ever."""
-    number = 0
-    while True:
-        number += 1
-        await send(end.body(number))
-        await trio.sleep(PACE)
+async def push(end: End) -> None:
+    with Push(**end.at()) as socket:
+        end.note(UP)
+        await end.paced(socket.asend)
 
 
-async def push(end: End, *, listens: bool) -> None:
-    with Push(**end.at(listens=listens)) as socket:
-        end.up()
-        await paced(end, socket.asend)
-
-
-async def pull(end: End, *, listens: bool) -> None:
-    with Pull(**end.at(listens=listens)) as socket:
-        end.up()
+async def pull(end: End) -> None:
+    with Pull(**end.at()) as socket:
+        end.note(UP)
         async for message in socket:
-            end.read(message)
+            end.seen(READ, message)
 
 
-async def publish(end: End, *, listens: bool) -> None:
-    with Pub(sequence=True, **end.at(listens=listens)) as socket:
-        end.up()
-        await paced(end, socket.asend)
+async def publish(end: End) -> None:
+    with Pub(sequence=True, **end.at()) as socket:
+        end.note(UP)
+        await end.paced(socket.asend)
 
 
-async def subscribe(end: End, *, listens: bool) -> None:
-    with Sub(topics=b"", sequence=True, **end.at(listens=listens)) as socket:
-        end.up()
+async def subscribe(end: End) -> None:
+    with Sub(topics=b"", sequence=True, **end.at()) as socket:
+        end.note(UP)
         told = 0
         async for message in socket:
-            end.read(message)
+            end.seen(READ, message)
             lost = socket.stats.lost
-            end.reported(lost - told)
+            if lost > told:
+                end.note(REPORTED, lost - told)
             told = lost
 
 
 async def both_ways(end: End, socket: Any) -> None:
     """Send, and read what the other end sends."""
     with socket:
-        end.up()
+        end.note(UP)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(paced, end, socket.asend)
+            nursery.start_soon(end.paced, socket.asend)
             async for message in socket:
-                end.read(message)
+                end.seen(READ, message)
 
 
-async def pair(end: End, *, listens: bool) -> None:
-    await both_ways(end, Pair1(**end.at(listens=listens)))
+async def pair(end: End) -> None:
+    await both_ways(end, Pair1(**end.at()))
 
 
-async def bus(end: End, *, listens: bool) -> None:
-    await both_ways(end, Bus(**end.at(listens=listens)))
+async def bus(end: End) -> None:
+    await both_ways(end, Bus(**end.at()))
 
 
-async def request(end: End, *, listens: bool) -> None:
-    with Req(**end.at(listens=listens)) as socket:
-        end.up()
+async def request(end: End) -> None:
+    with Req(**end.at()) as socket:
+        end.note(UP)
 
         async def ask(body: bytes) -> None:
-            end.read(await socket.arequest(body))
+            end.seen(READ, await socket.arequest(body))
 
-        await paced(end, ask)
+        await end.paced(ask)
 
 
-async def reply(end: End, *, listens: bool) -> None:
-    with Rep(**end.at(listens=listens)) as socket:
-        end.up()
+async def reply(end: End) -> None:
+    with Rep(**end.at()) as socket:
+        end.note(UP)
         async for question in socket:
             await question.areply(question.body)
 
 
-async def survey(end: End, *, listens: bool) -> None:
-    with Surveyor(**end.at(listens=listens)) as socket:
-        end.up()
+async def survey(end: End) -> None:
+    with Surveyor(**end.at()) as socket:
+        end.note(UP)
 
         async def ask(body: bytes) -> None:
             replies = (await socket.asurvey(body, 0.5, early=True)).replies
             for each in replies:
-                end.read(each.body)
-            end.reported(not replies)
+                end.seen(READ, each.body)
+            if not replies:
+                end.note(REPORTED, 1)
 
-        await paced(end, ask)
+        await end.paced(ask)
 
 
-async def respond(end: End, *, listens: bool) -> None:
-    with Respondent(**end.at(listens=listens)) as socket:
-        end.up()
+async def respond(end: End) -> None:
+    with Respondent(**end.at()) as socket:
+        end.note(UP)
         async for question in socket:
             await question.areply(question.body)

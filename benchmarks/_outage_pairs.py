@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import _fault_rooms as shared
 import _outage_bricks as bricks
 import _outage_rooms as rooms
 import trio
@@ -55,12 +56,12 @@ PAIRS: Final = (
     Pair("Bus", bricks.bus, bricks.bus, tells=False),
     Pair("Rep, Req", bricks.reply, bricks.request),
     Pair("Surveyor, Respondent", bricks.survey, bricks.respond),
-    Pair("Publisher, Subscriber", rooms.publisher, rooms.subscriber),
-    Pair("Publisher, Recorder, Following", rooms.publisher, rooms.following),
+    Pair("Publisher, Subscriber", shared.publisher, shared.subscriber),
+    Pair("Publisher, Recorder, Following", shared.publisher, rooms.following),
     Pair("Push, Recorder", bricks.push, rooms.recorder, tells=False),
-    Pair("ConsumerServer, Consumer", rooms.consumer_server, rooms.consumer, resumes=True),
-    Pair("OutboxReceiver, Outbox", rooms.outbox_receiver, rooms.outbox),
-    Pair("Mesh", rooms.mesh, rooms.mesh),
+    Pair("ConsumerServer, Consumer", shared.consumer_server, shared.consumer, resumes=True),
+    Pair("OutboxReceiver, Outbox", shared.outbox_receiver, shared.outbox),
+    Pair("Mesh", shared.mesh, shared.mesh),
     Pair("Daemon, Service", rooms.daemon, rooms.service),
     Pair("Daemon, Resolver", rooms.changing_service, rooms.resolver, tells=False),
     Pair("Server, Client", rooms.server, rooms.client),
@@ -94,9 +95,9 @@ async def _end(task: dict[str, Any], number: int, folder: Path, notes: Notes) ->
     pair = PAIRS[number]
     port = task["port"] + 10 * number
     here, there, certificates, near = (task[key] for key in ("here", "there", "certificates", "near"))
-    run = time.time_ns()
-    end = End(number + task["offset"], here, there, port, pair.scheme, run, folder, certificates, notes)
+    run, listens = time.time_ns(), pair.near_listens == near
+    end = End(number + task["offset"], here, there, port, pair.scheme, run, folder, certificates, notes, listens)
     try:
-        await (pair.near if near else pair.far)(end, listens=pair.near_listens == near)
+        await (pair.near if near else pair.far)(end)
     except Exception:  # the other pairs go on; this one does not come back
         logging.getLogger("outages").exception("%s has failed", pair.name)

@@ -1,12 +1,15 @@
-"""Ends of the rooms' pairs for `outages.py`. The end that `listens` is a room's server: publisher, daemon, host."""
+"""Ends of the rooms' pairs for `outages.py`, beside those that it shares with `faults.py`. The end that listens is a
+room's server: publisher, daemon, host."""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 import trio
-from _outage_bricks import PACE, End, paced
+from _fault_rooms import consume
+from _outage_bricks import PACE, End
+from _outage_records import READ, REPORTED, UP
 
 from nngkit import Client, Server, Service
 from nngkit.cluster import Host, Member
@@ -14,128 +17,42 @@ from nngkit.devices import forward
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, State
 from nngkit.documents import DocumentPeer
 from nngkit.errors import Broken, ServiceNotFound, TimedOut
-from nngkit.fanout import (
-    Consumer,
-    ConsumerServer,
-    Following,
-    Gap,
-    Mesh,
-    MeshGap,
-    Missing,
-    Outbox,
-    OutboxReceiver,
-    Published,
-    Publisher,
-    Subscriber,
-)
+from nngkit.fanout import ConsumerServer, Following, Missing
 from nngkit.journal import Recorder
-from nngkit.protocols import Pull, Push, Rep, Req, Sub
+from nngkit.protocols import Pull, Push, Sub
+
+LOCAL: Final = "tcp://127.0.0.1:0"
 
 
-async def publisher(end: End, *, listens: bool) -> None:
-    async with Publisher(end.url(listens=True), control=end.url(listens=True, port=1)) as publishing:
-        end.up()
-
-        async def publish(body: bytes) -> None:
-            publishing.publish(b"t", body)
-
-        await paced(end, publish)
-
-
-async def subscriber(end: End, *, listens: bool) -> None:
-    async with Subscriber(end.url(listens=False)) as subscribing:
-        end.up()
-        async for event in subscribing:
-            if isinstance(event, Published):
-                end.read(event.data[1:])
-            elif isinstance(event, Gap):
-                end.reported(event.count)
-
-
-async def following(end: End, *, listens: bool) -> None:
+async def following(end: End) -> None:
     """Record a Publisher on this host, and follow the journal and the live messages."""
-    folder = end.folder / f"following-{end.run}"
+    folder = end.data / f"following-{end.run}"
     async with Recorder(folder) as recorder, trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.record, Sub(dial=end.url(listens=False), topics=b""), "ticks")
-        with Sub(dial=end.url(listens=False), topics=b"") as live:
+        nursery.start_soon(recorder.record, Sub(dial=end.ports[0], topics=b""), "ticks")
+        with Sub(dial=end.ports[0], topics=b"") as live:
             async with Following(live, folder, topic="ticks") as messages:
-                end.up()
+                end.note(UP)
                 async for message in messages:
                     if isinstance(message, Missing):
-                        end.reported(message.last - message.first + 1)
+                        end.note(REPORTED, message.last - message.first + 1)
                     else:
-                        end.read(message[1:])
+                        end.seen(READ, message[1:])
 
 
-async def recorder(end: End, *, listens: bool) -> None:
+async def recorder(end: End) -> None:
     """Record what a Push sends, and read the journal."""
-    folder = end.folder / f"recorder-{end.run}"
+    folder = end.data / f"recorder-{end.run}"
     async with Recorder(folder) as recording, trio.open_nursery() as nursery:
-        nursery.start_soon(recording.record, Pull(dial=end.url(listens=False)), "jobs")
-        place = end.url(listens=True, port=1)
-        async with ConsumerServer(folder, listen=place):
-            await consume(end, place)
+        nursery.start_soon(recording.record, Pull(dial=end.ports[0]), "jobs")
+        async with ConsumerServer(folder, listen=LOCAL) as server:
+            await consume(end, server.address)
 
 
-async def consume(end: End, url: str) -> None:
-    async with Consumer("billing", url, ack_wait=1.0, timeout=None) as consuming:
-        end.up()
-        async for batch in consuming.batches():
-            for value in batch.values:
-                end.read(value)
-            await batch.ack()
-
-
-async def consumer_server(end: End, *, listens: bool) -> None:
-    """Serve a journal that grows, on disk across restarts."""
-    folder = end.folder / "served"
-    async with Recorder(folder) as recording, ConsumerServer(folder, listen=end.url(listens=True)):
-        end.up()
-
-        async def store(body: bytes) -> None:
-            await recording.store([body], topic="orders", protocol="bench")
-
-        await paced(end, store)
-
-
-async def consumer(end: End, *, listens: bool) -> None:
-    await consume(end, end.url(listens=False))
-
-
-async def outbox(end: End, *, listens: bool) -> None:
-    with Req(dial=end.url(listens=False)) as req:
-        async with Outbox(end.folder / "outbox", req) as box:
-            end.up()
-            await paced(end, box.put)
-
-
-async def outbox_receiver(end: End, *, listens: bool) -> None:
-    with Rep(listen=end.url(listens=True)) as rep:
-        end.up()
-        receiver = OutboxReceiver()
-        async for request in rep:
-            for value in receiver.accept(request.body):
-                end.read(value)
-            await request.areply(b"")
-
-
-async def mesh(end: End, *, listens: bool) -> None:
-    where = {"listen" if listens else "dial": end.url(listens=listens)}
-    async with Mesh(id="a" if listens else "b", **where) as node, trio.open_nursery() as nursery:
-        end.up()
-        nursery.start_soon(paced, end, node.send)
-        async for event in node.events():
-            if isinstance(event, MeshGap):
-                end.reported(event.count)
-            else:
-                end.read(event.body)
-
-
-async def daemon(end: End, *, listens: bool) -> None:
+async def daemon(end: End) -> None:
     """Read the service's replies: a message is a round that it has answered."""
-    settings = DaemonSettings(listen=(end.url(listens=True),), query=(end.url(listens=True, port=1),))
+    settings = DaemonSettings(listen=(end.ports[0],), query=(end.ports[1],))
     async with Daemon(settings) as surveying:
-        end.up()
+        end.note(UP)
         number, last = 0, 0.0
         while True:
             await trio.sleep(PACE)
@@ -143,30 +60,30 @@ async def daemon(end: End, *, listens: bool) -> None:
             newest = max((row.last_reply or 0.0 for row in rows), default=0.0)
             if newest > last:
                 last, number = newest, number + 1
-                end.read(end.body(number))
+                end.seen(READ, end.body(number))
 
 
-async def service(end: End, *, listens: bool) -> None:
-    async with Service("answer", f"tcp://{end.here}:1", discovery=end.url(listens=False), sigterm=False):
-        end.up()
+async def service(end: End) -> None:
+    async with Service("answer", f"tcp://{end.here}:1", discovery=end.ports[0], sigterm=False):
+        end.note(UP)
         await trio.sleep_forever()
 
 
-async def changing_service(end: End, *, listens: bool) -> None:
+async def changing_service(end: End) -> None:
     """A daemon, and a service beside it that changes with every message."""
-    settings = DaemonSettings(listen=(end.url(listens=True),), query=(end.url(listens=True, port=1),))
-    async with Daemon(settings), Service("clock", f"tcp://{end.here}:1", discovery=end.url(listens=True)) as clock:
-        end.up()
+    settings = DaemonSettings(listen=(end.ports[0],), query=(end.ports[1],))
+    async with Daemon(settings), Service("clock", f"tcp://{end.here}:1", discovery=end.ports[0]) as clock:
+        end.note(UP)
 
         async def tell(body: bytes) -> None:
             clock.update(version=body.hex())
 
-        await paced(end, tell)
+        await end.paced(tell)
 
 
-async def resolver(end: End, *, listens: bool) -> None:
-    async with Resolver(end.url(listens=False, port=1)) as resolving:
-        end.up()
+async def resolver(end: End) -> None:
+    async with Resolver(end.ports[1]) as resolving:
+        end.note(UP)
         last = ""
         while True:
             await trio.sleep(PACE / 2)
@@ -176,89 +93,89 @@ async def resolver(end: End, *, listens: bool) -> None:
                 continue
             if version != last and resolving.fresh:
                 last = version
-                end.read(bytes.fromhex(version))
+                end.seen(READ, bytes.fromhex(version))
 
 
-async def server(end: End, *, listens: bool) -> None:
+async def server(end: End) -> None:
     async def echo(body: bytes) -> bytes:
         return body
 
-    settings = DaemonSettings(listen=(end.url(listens=True),), query=(end.url(listens=True, port=1),))
+    settings = DaemonSettings(listen=(end.ports[0],), query=(end.ports[1],))
     async with Daemon(settings):
-        place = end.url(listens=True, port=2)
-        async with Server("echo", echo, discovery=end.url(listens=True), listen=place, sigterm=False):
-            end.up()
+        place = end.ports[2]
+        async with Server("echo", echo, discovery=end.ports[0], listen=place, sigterm=False):
+            end.note(UP)
             await trio.sleep_forever()
 
 
-async def client(end: End, *, listens: bool) -> None:
-    async with Client("echo", daemons=end.url(listens=False, port=1), timeout=1.0) as calling:
-        end.up()
+async def client(end: End) -> None:
+    async with Client("echo", daemons=end.ports[1], timeout=1.0) as calling:
+        end.note(UP)
 
         async def ask(body: bytes) -> None:
             try:
-                end.read(await calling.request(body, idempotent=True))
+                end.seen(READ, await calling.request(body, idempotent=True))
             except (TimedOut, ServiceNotFound, Broken):
-                end.reported(1)
+                end.note(REPORTED, 1)
 
-        await paced(end, ask)
+        await end.paced(ask)
 
 
-async def writer(end: End, *, listens: bool) -> None:
+async def writer(end: End) -> None:
     """Edit a document; the other end has to see every edit."""
-    async with DocumentPeer(listen=end.url(listens=True), repair=end.url(listens=True, port=1)) as peer:
+    async with DocumentPeer(listen=end.ports[0], repair=end.ports[1]) as peer:
         numbers = peer.open("numbers").map("numbers")
-        end.up()
+        end.note(UP)
 
         async def edit(body: bytes) -> None:
             numbers[body.hex()] = True
             await trio.sleep(3 * PACE)
 
-        await paced(end, edit)
+        await end.paced(edit)
 
 
-async def reader(end: End, *, listens: bool) -> None:
-    async with DocumentPeer(dial=end.url(listens=False)) as peer:
+async def reader(end: End) -> None:
+    async with DocumentPeer(dial=end.ports[0]) as peer:
         document = peer.open("numbers")
         numbers, seen = document.map("numbers"), set[str]()
-        end.up()
+        end.note(UP)
         async for _ in document.changes():
             for key in set(numbers) - seen:
                 seen.add(key)
-                end.read(bytes.fromhex(key))
+                end.seen(READ, bytes.fromhex(key))
 
 
-async def host(end: End, *, listens: bool) -> None:
-    async with Host("farm", listen=end.url(listens=True)):
-        end.up()
+async def host(end: End) -> None:
+    async with Host("farm", listen=end.ports[0]):
+        end.note(UP)
         await trio.sleep_forever()
 
 
-async def member(end: End, *, listens: bool) -> None:
+async def member(end: End) -> None:
     """Do jobs, and submit them to the host: each passes the network twice."""
-    async with Member("farm", dial=end.url(listens=False)) as node:
+    async with Member("farm", dial=end.ports[0]) as node:
 
         @node.work("echo")
         async def echo(job: Any) -> bytes:
             return bytes(job.payload)
 
-        end.up()
+        end.note(UP)
 
         async def job(body: bytes) -> None:
             with trio.move_on_after(1.0) as patience:
-                end.read(await (await node.submit("echo", body)).result())
-            end.reported(patience.cancelled_caught)
+                end.seen(READ, await (await node.submit("echo", body)).result())
+            if patience.cancelled_caught:
+                end.note(REPORTED, 1)
 
-        await paced(end, job)
+        await end.paced(job)
 
 
-async def device(end: End, *, listens: bool) -> None:
+async def device(end: End) -> None:
     """Forward what a Push sends to a Pull on this host."""
-    inside = end.url(listens=True, port=1)
     async with AsyncExitStack() as stack:
-        front, back = stack.enter_context(Pull(dial=end.url(listens=False))), stack.enter_context(Push(listen=inside))
+        front, back = stack.enter_context(Pull(dial=end.ports[0])), stack.enter_context(Push(listen=LOCAL))
         await stack.enter_async_context(forward(front, back))
-        local = stack.enter_context(Pull(dial=inside))
-        end.up()
+        local = stack.enter_context(Pull(dial=back.address))
+        end.note(UP)
         async for message in local:
-            end.read(message)
+            end.seen(READ, message)
