@@ -18,12 +18,11 @@ import json
 import os
 import pkgutil
 import random
-import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -55,7 +54,6 @@ def nursery(task: dict[str, Any]) -> None:
             report(pid=pid)
             continue
         tie()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.enable()
         os.close(0)
         link = socket.socket(socket.AF_UNIX)
@@ -63,15 +61,6 @@ def nursery(task: dict[str, Any]) -> None:
         link.sendall(json.dumps({"name": name, "pid": os.getpid()}).encode() + b"\n")
         trio.run(NodeProcess(name, link).run)
         os._exit(0)
-
-
-def _reap() -> None:
-    """Say how nodes ended, but for those that were killed on purpose."""
-    with suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            code = os.waitstatus_to_exitcode(ended[1])
-            if code not in (1, -signal.SIGKILL):
-                sys.stderr.write(f"process {ended[0]} of a node ended with {code}\n")
 
 
 @asynccontextmanager
