@@ -54,6 +54,24 @@ class Running(Program):
 
 
 @contextmanager
+def running(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `nngkit ARGUMENTS` by exec until the block ends; its output is bytes."""
+    output = subprocess.PIPE
+    with subprocess.Popen(
+        command(*arguments), cwd=ROOT, env=environment(), stdin=stdin, stdout=output, stderr=output
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[bytes], data: bytes | None = None) -> tuple[bytes, str, int]:
+    out, err = process.communicate(data, timeout=WAIT)
+    return out, err.decode(), process.returncode
+
+
+@contextmanager
 def unread() -> Iterator[tuple[int, Callable[[], bytes]]]:
     """Return the write end of a full pipe, for a command's output, and a function that reads the output."""
     reading, writing = os.pipe()

@@ -14,8 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +26,8 @@ from nngkit.cli.main import main
 from nngkit.errors import TimedOut
 from nngkit.protocols import TLS, Bus, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
 from nngkit.testing import Background, eventually
-from tests.cli.commands import ROOT, command, environment, valid
+from tests.cli.commands import valid
+from tests.cli.processes import ended, running
 
 WAIT = 10
 PIPE = subprocess.PIPE
@@ -37,23 +37,6 @@ PIPE = subprocess.PIPE
 def here(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an address to listen at."""
     return f"ipc://{tmp_path_factory.mktemp('s')}/a"
-
-
-@contextmanager
-def running(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `nngkit ARGUMENTS` until the block ends."""
-    with subprocess.Popen(
-        command(*arguments), cwd=ROOT, env=environment(), stdin=stdin, stdout=PIPE, stderr=PIPE
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def ended(process: subprocess.Popen[bytes], data: bytes | None = None) -> tuple[bytes, str, int]:
-    out, err = process.communicate(data, timeout=WAIT)
-    return out, err.decode(), process.returncode
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,35 +12,17 @@ from nngkit.fanout import Keep
 from nngkit.fanout.numbered.lag import pack_trailer
 from nngkit.protocols import Pub
 from nngkit.testing import eventually
-from tests.cli.commands import ROOT, command, environment
+from tests.cli.processes import ended, running
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 20
-PIPE = subprocess.PIPE
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `nngkit sub ARGUMENTS` until the block ends."""
-    with subprocess.Popen(
-        command("sub", *arguments), cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def ended(process: subprocess.Popen[bytes]) -> tuple[bytes, str, int]:
-    out, err = process.communicate(timeout=WAIT)
-    return out, err.decode(), process.returncode
 
 
 def test_last_begins_with_the_last_message_of_each_topic() -> None:
     with Publisher(ANY, keep=Keep()) as publisher:
         for number in range(10):
             publisher.publish(f"key{number % 2}=", b"%d" % number)
-        with running(publisher.address, "--last", "--subscribe", "key", "--count", "3", "--stats") as process:
+        with running("sub", publisher.address, "--last", "--subscribe", "key", "--count", "3", "--stats") as process:
             eventually(lambda: publisher.stats.snapshots == 1)
             publisher.publish("other", b"")
             publisher.publish("key0=", b"live")
@@ -53,7 +32,7 @@ def test_last_begins_with_the_last_message_of_each_topic() -> None:
 
 
 def test_lag_reports_missing_messages_where_they_are_missing() -> None:
-    with Pub(listen=ANY) as pub, running(pub.address, "--lag", "--count", "2") as process:
+    with Pub(listen=ANY) as pub, running("sub", pub.address, "--lag", "--count", "2") as process:
         pub.wait_for_peers(1, WAIT)
         for number in (1, 5):
             pub.send(b"message %d" % number + pack_trailer(b"\1" * 8, 1, number, 0))
@@ -63,7 +42,7 @@ def test_lag_reports_missing_messages_where_they_are_missing() -> None:
 
 
 def test_snail_fails_when_too_many_messages_wait_for_the_output() -> None:
-    with Publisher(ANY, heartbeat=0.05) as publisher, running(publisher.address, "--snail", "100") as process:
+    with Publisher(ANY, heartbeat=0.05) as publisher, running("sub", publisher.address, "--snail", "100") as process:
         eventually(publisher.subscribers)
         while process.poll() is None:  # its output is a pipe that is not read
             publisher.publish_many([("a", bytes(10_000))] * 10)
@@ -75,7 +54,7 @@ def test_snail_fails_when_too_many_messages_wait_for_the_output() -> None:
 
 
 def test_without_a_publisher_it_ends_with_a_connection_error() -> None:
-    with running("tcp://127.0.0.1:1", "--lag", "--recv-timeout", "0.1") as process:
+    with running("sub", "tcp://127.0.0.1:1", "--lag", "--recv-timeout", "0.1") as process:
         assert ended(process) == (b"", "nngkit sub: tcp://127.0.0.1:1: no publisher connected\n", 3)
 
 
@@ -88,12 +67,15 @@ def test_without_a_publisher_it_ends_with_a_connection_error() -> None:
     ],
 )
 def test_wrong_usage_is_a_one_line_error(arguments: tuple[str, ...], message: str) -> None:
-    with running(*arguments) as process:
+    with running("sub", *arguments) as process:
         assert ended(process) == (b"", f"nngkit sub: {message}\n", 2)
 
 
 def test_patterns_select_what_is_printed_and_gaps_are_of_all_topics() -> None:
-    with Pub(listen=ANY) as pub, running(pub.address, "--lag", "--pattern", "px.*.S1", "--count", "2") as process:
+    with (
+        Pub(listen=ANY) as pub,
+        running("sub", pub.address, "--lag", "--pattern", "px.*.S1", "--count", "2") as process,
+    ):
         pub.wait_for_peers(1, WAIT)
         for number, topic in ((1, b"px.eu.S1"), (2, b"px.eu.S2"), (5, b"px.us.S1")):
             pub.send(topic + b" %d" % number + pack_trailer(b"\1" * 8, 1, number, 0))

@@ -18,6 +18,7 @@ from nngkit import Closed, ConfigError, JobFailed, NotStored, TimedOut
 from nngkit.aio import Host, Member
 from nngkit.calls import Proceed, Reply
 from nngkit.cluster import ClusterMessage, JobRun
+from tests.cluster.tally import Tally
 from tests.under_asyncio import WAIT, under_asyncio
 
 ANY = "tcp://127.0.0.1:0"
@@ -233,20 +234,6 @@ async def test_a_node_leaves_and_its_jobs_say_so() -> None:
             await waiting
         with pytest.raises(Closed, match="async with"):
             await member.send("chat", b"")
-
-
-class Tally:
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-
-    def update(self, fragment: bytes) -> None:
-        self.numbers.append(int(fragment))
-
-    def full_state(self) -> bytes:
-        return b" ".join(b"%d" % number for number in self.numbers)
-
-    def load(self, state: bytes) -> None:
-        self.numbers = [int(number) for number in state.split()]
 
 
 def _fill_the_disk(file: int) -> None:

@@ -16,6 +16,7 @@ from nngkit import Closed, JobFailed, NotStored, TimedOut
 from nngkit.blocking import Host, Member
 from nngkit.cluster import ClusterMessage, JobRun
 from nngkit.testing import eventually
+from tests.cluster.tally import Tally
 
 ANY = "tcp://127.0.0.1:0"
 WAIT = 15.0
@@ -141,20 +142,6 @@ def test_what_ends_a_node_is_raised_by_its_calls(
     with pytest.raises(NotStored, match="No space left on device"):
         host.close()
     assert caplog.text.count("host: the node has ended") == 1
-
-
-class Tally:
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-
-    def update(self, fragment: bytes) -> None:
-        self.numbers.append(int(fragment))
-
-    def full_state(self) -> bytes:
-        return b" ".join(b"%d" % number for number in self.numbers)
-
-    def load(self, state: bytes) -> None:
-        self.numbers = [int(number) for number in state.split()]
 
 
 def test_a_work_function_cannot_drain_its_own_node() -> None:
