@@ -23,24 +23,13 @@ from typing import Any
 import trio
 from _restarted import WAIT, Restarted, ports, said
 
-from _child import as_many_files_as_allowed, fail, report
+from _child import fail, report
 from _contenders import HERE
 from nngkit import Client, NngkitError, Server
-from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.testing import aeventually
-from nngkit.trust import OPEN
 
 NAME = "answer"
 ANY = "tcp://127.0.0.1:0"
-
-
-async def daemon(task: dict[str, Any]) -> None:
-    """Run a discovery daemon at the two ports of the task."""
-    as_many_files_as_allowed()
-    settings = DaemonSettings(listen=(task["survey"],), query=(task["query"],), deadline=1.0, interval=0.5)
-    async with Daemon(settings, trust=OPEN) as running:  # on a host without strangers
-        report(survey=running.addresses[0], query=running.query_addresses[0])
-        await running.run()
 
 
 async def provide(task: dict[str, Any]) -> None:
@@ -69,7 +58,7 @@ async def kills(task: dict[str, Any]) -> None:
     """Kill `kills` times under idempotent calls; report how many failed, and how many took over a second."""
     report(url="")
     there = ports(4)
-    daemons = [Restarted(task, "_call_faults:daemon", survey=there[2 * n], query=there[2 * n + 1]) for n in range(2)]
+    daemons = [Restarted(task, "_reconnecting:daemon", survey=there[2 * n], query=there[2 * n + 1]) for n in range(2)]
     surveys, queries = there[0::2], there[1::2]
     providers = [Restarted(task, "_call_faults:provide", daemons=surveys, mark=str(n)) for n in range(3)]
     made = failed = over = 0
@@ -156,7 +145,7 @@ async def _failovers(task: dict[str, Any]) -> None:
     late_back: list[float] = []
     across_while_up = failed = 0
     async with AsyncExitStack() as stack:
-        running = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
+        running = Restarted(task, "_reconnecting:daemon", survey=survey, query=query)
         far = {"namespace": task["london"], "zone": "london", "mark": "l"}
         near = {"namespace": task["ny"], "zone": "ny", "mark": "n"}
         london = Restarted(task, "_call_faults:provide", daemons=[survey], **far)

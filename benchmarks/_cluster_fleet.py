@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import trio
+from _restarted import list_process, said
 from _tied import TIED
 
 from _child import cpu_of, fail
@@ -210,8 +211,8 @@ class Fleet:
         assert process.stdin is not None
         process.stdin.write(f"{name} {self._path}\n")
         process.stdin.flush()
-        pid = int(_said(process)["pid"])
-        _list(self._task, pid)
+        pid = int(said(process)["pid"])
+        list_process(self._task, pid)
         with trio.fail_after(WAIT):
             await self._connected.setdefault(pid, trio.Event()).wait()
         del self._connected[pid]  # the number may come again
@@ -265,23 +266,8 @@ def _open_nursery(task: dict[str, Any], namespace: str) -> subprocess.Popen[str]
     if namespace:
         words = ["ip", "netns", "exec", namespace, *words]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _said(process)
+    said(process)
     return process
-
-
-def _list(task: dict[str, Any], pid: int) -> None:
-    """Add a process to those of the measurement."""
-    with open(task["processes"], "a") as listed:
-        listed.write(f"{pid}\n")
-
-
-def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        fail(f"{process.args}: ended early")
-    told: dict[str, Any] = json.loads(line)
-    return told
 
 
 async def until(condition: Callable[[], Any], seconds: float, what: str, *, pause: float = 0.02) -> Any:

@@ -22,7 +22,7 @@ def join(task: dict[str, Any]) -> None:
     as_many_files_as_allowed()
     report(url="")
     survey, query = ports(2)
-    daemon = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
+    daemon = Restarted(task, "_reconnecting:daemon", survey=survey, query=query)
     daemon.start()
     try:
         told = trio.run(_join, task, survey, query)

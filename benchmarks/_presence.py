@@ -108,7 +108,7 @@ async def _crowd(stack: AsyncExitStack, task: dict[str, Any]) -> tuple[int, str,
     as_many_files_as_allowed()
     report(url="")
     survey, query = ports(2)
-    running = Restarted(task, "_call_faults:daemon", survey=survey, query=query)
+    running = Restarted(task, "_reconnecting:daemon", survey=survey, query=query)
     stack.callback(running.kill)
     await trio.to_thread.run_sync(running.start)
     await start_fleets(stack, task, "_presence:announce", survey)

@@ -24,8 +24,7 @@ def _process(task: dict[str, Any], function: str, **more: Any) -> Iterator[subpr
     if namespace := more.get("namespace"):
         words = ["ip", "netns", "exec", namespace, *words]  # replaces itself: the pid is the program's
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    with open(task["processes"], "a") as listed:
-        listed.write(f"{process.pid}\n")
+    list_process(task, process.pid)
     try:
         yield process
     finally:
@@ -33,6 +32,12 @@ def _process(task: dict[str, Any], function: str, **more: Any) -> Iterator[subpr
         process.wait(WAIT)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def list_process(task: dict[str, Any], pid: int) -> None:
+    """Add a process to those of the measurement."""
+    with open(task["processes"], "a") as listed:
+        listed.write(f"{pid}\n")
 
 
 def said(process: subprocess.Popen[str]) -> dict[str, Any]:
