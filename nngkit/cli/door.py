@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.streams.stderr import say
-from nngkit.errors import ConfigError, NngkitError
+from nngkit.errors import ConfigError
 
 if TYPE_CHECKING:  # --help loads no event loop
-    import trio
-
     from nngkit.telemetry.metrics import Metrics, Watchable
     from nngkit.web.door import Door, Route
-    from nngkit.web.server import Server
     from nngkit.web.site import Site
     from nngkit.web.status import Feed, Section
 
@@ -157,10 +154,8 @@ async def opened(
     if arguments.http is None:
         yield
         return
-    import trio
-
     from nngkit.background import Background
-    from nngkit.web.server import serve
+    from nngkit.web.serving import serving
 
     check_place(arguments.http)
     from nngkit.web.status import page_site
@@ -169,38 +164,8 @@ async def opened(
     feed = feed_of(name, known, sections())
     door, add = make(name, known, watch=[*watch, feed], ready=ready, beyond=page_site(), events=feed)
     host, port = arguments.http
-    started = _Started(trio.Event())
-
-    async with Background() as background:
-
-        async def run() -> None:
-            try:
-                await serve(door, host=host, port=port, names=arguments.http_name, task_status=started)
-            except NngkitError as error:
-                if started.event.is_set():
-                    raise
-                started.error = error
-                started.event.set()
-
-        background.start(run)
+    async with Background() as background, serving(door, host=host, port=port, names=arguments.http_name) as server:
         background.start(feed.run)
-        await started.event.wait()
-        if started.server is None:
-            raise started.error or AssertionError
-        add(started.server)
-        say(name, f"answers HTTP at {started.server.url}")
+        add(server)
+        say(name, f"answers HTTP at {server.url}")
         yield
-
-
-class _Started:
-    """Task status of the server: its start, or the error."""
-
-    def __init__(self, event: trio.Event) -> None:
-        self.event = event
-        self.server: Server | None = None
-        self.error: NngkitError | None = None
-
-    def started(self, server: Server | None = None) -> None:
-        """Note that it listens."""
-        self.server = server
-        self.event.set()

@@ -101,9 +101,8 @@ class Response:
 class Channel(Protocol):
     """The client's end of a streamed response. Every method raises trio.BrokenResourceError once the client is gone."""
 
-    @property
-    def plain(self) -> int | None:
-        """The descriptor of the socket, for writes that may not wait; None under TLS."""
+    def write_now(self, data: bytes) -> int:
+        """Write what the kernel takes at once, and return how many bytes; 0 under TLS. `write` is to write the rest."""
 
     async def write(self, data: bytes) -> None:
         """Write these bytes, within the server's `writing` seconds."""
@@ -112,7 +111,7 @@ class Channel(Protocol):
         """Return what the client sends; b"" at its end."""
 
     def count(self, sent: int) -> None:
-        """Count bytes that were sent by `plain`."""
+        """Count bytes of a streamed body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,8 @@ class Streamed:
 
     `headers` say how the body ends: `Transfer-Encoding: chunked`, see `chunk`. With the status 101 bytes are those of
     another protocol. `run` is cancelled when the client leaves; with `reads` it reads by itself, and notices. `ends`:
-    it ends by itself, and a server that is drained waits for it.
+    it ends by itself, and a server that is drained waits for it; any other it cancels between two writes, and then
+    writes `last`.
     """
 
     status: int
@@ -129,6 +129,7 @@ class Streamed:
     run: Callable[[Channel], Awaitable[Any]]
     reads: bool = False
     ends: bool = False
+    last: bytes = b""
 
 
 CHUNKED: Final = ("Transfer-Encoding", "chunked")

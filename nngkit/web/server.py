@@ -50,6 +50,7 @@ EXPOSED: Final = (
     "Producer-Received-Seq"
 )
 """Headers that pages of other sites may see, besides those that every page may."""
+LAST: Final = 1.0  # seconds at the end for the last bytes of streams; a client that reads gets them in milliseconds
 LOOK: Final = 0.1  # seconds between two looks at which clients are too slow
 READ: Final = 16 * 1024  # bytes of one read
 STREAM_BUFFER: Final = 128 * 1024  # bytes that the kernel keeps for the client of a stream; by default megabytes
@@ -128,14 +129,22 @@ class Server:
     _refused: int = 0
     _draining: bool = False
     _listening: trio.CancelScope = field(default_factory=trio.CancelScope)
+    _ended: trio.Event = field(default_factory=trio.Event)
 
     def drain(self) -> None:
         """Accept no more connections, and have `serve` return once the requests in progress are answered.
 
-        Connections without a request, and streams that do not end by themselves, are closed at once.
+        Connections without a request are closed at once. Streams that do not end by themselves end with what they have
+        begun to write and `Streamed.last`; one whose client does not read it within LAST seconds is cut.
         """
         self._draining = True
         self._listening.cancel()
+
+    async def aclose(self) -> None:
+        """Drain, and wait until `serve` has returned, at most LAST seconds, also when cancelled; then cancel it."""
+        self.drain()
+        with trio.move_on_after(LAST, shield=True):
+            await self._ended.wait()
 
     @property
     def url(self) -> str:
@@ -247,16 +256,19 @@ async def serve(
                 del server._of[client]
             await trio.aclose_forcefully(stream)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        async with trio.open_nursery() as handlers:
-            with server._listening:
-                status = _Started(task_status, server)
-                await trio.serve_listeners(connected, listeners, handler_nursery=handlers, task_status=status)
-            for connection in connections:
-                if connection is not None:
-                    connection.leave()
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            async with trio.open_nursery() as handlers:
+                with server._listening:
+                    status = _Started(task_status, server)
+                    await trio.serve_listeners(connected, listeners, handler_nursery=handlers, task_status=status)
+                for connection in connections:
+                    if connection is not None:
+                        connection.leave()
+            nursery.cancel_scope.cancel()
+    finally:
+        server._ended.set()
 
 
 def _address_of(stream: trio.SocketStream) -> str:
@@ -331,6 +343,8 @@ class _Connection:
         self._held = 0  # bytes of this request's body
         self._early = False  # True once `read` has returned what came with the request
         self._endless: trio.CancelScope | None = None  # of a stream that does not end by itself
+        self._leaving = False  # True once that is to end
+        self._whole = True  # False while a write is half sent
 
     async def run(self) -> None:
         """Answer requests until either side closes, or the client is too slow."""
@@ -343,7 +357,11 @@ class _Connection:
     def leave(self) -> None:
         """Close the connection, unless it has a request that is yet to be answered."""
         if self._endless is not None:
-            self._endless.cancel()
+            self._leaving = True
+            if self._whole:
+                self._endless.cancel()
+            else:
+                self._endless.deadline = trio.current_time() + LAST
         elif not self._begun:
             self.scope.cancel()
 
@@ -531,6 +549,7 @@ class _Connection:
         self._server._answers[response.status] += 1
         self._server._streams += 1
         self._release()
+        over = False
         try:
             async with trio.open_nursery() as nursery:
                 if not response.ends:
@@ -541,9 +560,15 @@ class _Connection:
                     nursery.start_soon(self._leave_with_client, nursery.cancel_scope)
                 with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     await response.run(self)
+                over = True
                 nursery.cancel_scope.cancel()
         finally:
             self._server._streams -= 1
+        if not self._whole:
+            return
+        if self._leaving and not over:
+            with trio.move_on_after(LAST):
+                await self.write(response.last)
         await self._linger()
 
     async def _leave_with_client(self, scope: trio.CancelScope) -> None:
@@ -554,27 +579,37 @@ class _Connection:
                 heard += len(data)
         scope.cancel()
 
-    @property
-    def plain(self) -> int | None:
-        """The descriptor of the socket, for writes that may not wait; None under TLS."""
-        return self._socket.socket.fileno() if self._stream is self._socket else None
+    def write_now(self, data: bytes) -> int:
+        """Write what the kernel takes at once, and return how many bytes; 0 under TLS, and for a stream that is to end."""
+        if self._stream is not self._socket or (self._leaving and self._whole):
+            return 0
+        try:
+            sent = os.write(self._socket.socket.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError as gone:
+            raise trio.BrokenResourceError("the client has left") from gone
+        self._sent_all(sent == len(data))
+        return sent
+
+    def _sent_all(self, whole: bool) -> None:
+        self._whole = whole
+        if whole and self._leaving and self._endless is not None:
+            self._endless.cancel()
 
     async def write(self, data: bytes) -> None:
         """Write these bytes, within the server's `writing` seconds."""
-        if self._stream is self._socket:  # mostly the kernel takes them at once
-            try:
-                sent = os.write(self._socket.socket.fileno(), data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as gone:
-                raise trio.BrokenResourceError("the client has left") from gone
-            if sent == len(data):
-                return
-            data = data[sent:]
+        sent = self.write_now(data)  # mostly the kernel takes them at once
+        if sent == len(data):
+            return
+        if self._leaving and self._whole:
+            await trio.lowlevel.checkpoint()  # a stream that is to end begins nothing new
+        self._whole = False
         with trio.move_on_after(self._limits.writing) as scope:
-            await self._stream.send_all(data)
+            await self._stream.send_all(data[sent:])
         if scope.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read the response")
+        self._sent_all(True)
 
     async def read(self) -> bytes:
         """Return what the client sends; b"" at its end."""

@@ -131,6 +131,7 @@ def test_a_daemon_tells_its_health_metrics_and_state(name: str, tmp_path: Path) 
             assert events.readline()
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 143
+            assert events.read()[-2:] in (b"", b"\n\n"), "whole events, and the last chunk"
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 

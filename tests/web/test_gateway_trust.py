@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import trio
 import trustme
+from websockets.exceptions import ConnectionClosedOK
+from websockets.sync.client import connect
 
 from nngkit import Server
 from nngkit.cluster import Host
@@ -256,12 +258,17 @@ def test_the_command_answers_what_it_has_begun_and_closes_the_rest_when_it_is_to
         with (
             connected(get % b"/healthz", b"HTTP/1.1 200 ") as idle,
             connected(get % b"/sub", b"HTTP/1.1 200 ") as stream,
+            connect(f"ws://127.0.0.1:{port}/sub", open_timeout=PATIENCE) as page,
             connected(b"POST /pub?topic=t HTTP/1.1\r\n" + host + body, b"HTTP/1.1 100 ") as begun,
         ):
             gateway.process.terminate()
-            for other in (idle, stream):
-                while other.recv(1 << 16):
-                    continue
+            told = dict.fromkeys((idle, stream), b"")
+            for other in told:
+                while more := other.recv(1 << 16):
+                    told[other] += more
+            assert (told[idle], told[stream][-5:]) == (b"", b"0\r\n\r\n")
+            with pytest.raises(ConnectionClosedOK, match=r"1001 \(going away\) the gateway ends; connect again"):
+                page.recv(PATIENCE)
             begun.sendall(b"1")
             answer = begun.recv(1 << 16)
             assert answer.startswith(b"HTTP/1.1 202 ")

@@ -19,7 +19,9 @@ from nngkit.errors import ConfigError, Unreachable
 from nngkit.protocols import TLS
 from nngkit.testing import aeventually
 from nngkit.trust import Trust
+from nngkit.web.exchange import CHUNKED, LAST_CHUNK, Channel, Request, Streamed, chunk
 from nngkit.web.server import Server, ServerLimits, link, serve
+from nngkit.web.serving import serving as serve_while
 from nngkit.web.site import Site
 from tests.trust.one_realm import FARM, OneRealm
 
@@ -427,6 +429,46 @@ async def test_cancelling_closes_all_connections(folder: Path) -> None:
             assert await stream.receive_some(1) == b""
     with pytest.raises(OSError, match=r"refused|all attempts"):
         await trio.open_tcp_stream("127.0.0.1", server.port)
+
+
+class Endless(Site):
+    """Events of 4 MB, which no kernel takes at once, for ever."""
+
+    EVENT = b"data: " + b"x" * (4 << 20) + b"\n\n"
+
+    async def respond(self, request: Request) -> Streamed:
+        async def run(channel: Channel) -> None:
+            while True:
+                await channel.write(chunk(self.EVENT))
+
+        return Streamed(200, (CHUNKED,), run, last=LAST_CHUNK)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+async def test_a_drained_server_ends_streams_after_what_it_has_begun_to_write(tmp_path: Path, secured: bool) -> None:
+    authority = trustme.CA()
+    tls = written(tmp_path, authority) if secured else None
+    async with serve_while(Endless({}, {}, ()), tls=tls) as server:
+
+        def connected() -> http.client.HTTPResponse:
+            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+            if secured:
+                context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+                client = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=PATIENCE, context=context)
+            client.request("GET", "/")
+            response = client.getresponse()
+            response.read(1)
+            return response
+
+        reads, stays = [await trio.to_thread.run_sync(connected) for _ in range(2)]
+        with reads, stays:
+            server.drain()
+            events = b"d" + await trio.to_thread.run_sync(reads.read)  # raises unless the last chunk has come
+            assert len(events) % len(Endless.EVENT) == 0
+            await server.aclose()
+            assert server.stats.open == 0
+            with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+                await trio.to_thread.run_sync(stays.read)
 
 
 async def test_failure_to_listen_is_reported(folder: Path) -> None:

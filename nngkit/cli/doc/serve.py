@@ -22,6 +22,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -31,6 +32,7 @@ from urllib.parse import urlencode
 
 import trio
 
+from nngkit.background import Background
 from nngkit.cli import door
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
@@ -93,13 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> None:
         more = {"guests": arguments.guests, "guests_tls": tls} if arguments.guests else {}
         peer = DocumentPeer(**{**given, **more, "relay": True, "store": path, "accept": accept})
-        async with peer, trio.open_nursery() as nursery:
+        async with peer, AsyncExitStack() as page:
             for name in filter(accept, known):
                 try:
                     peer.open(name)
                 except StoreDamaged as damage:
                     say(NAME, f"not served: {damage}")
-            url = await _page(peer, arguments, tls, nursery)
+            url = await _page(peer, arguments, tls, page)
             _report(peer, url, given["token"], token_file, arguments)
             notify.ready(f"serves {arguments.dir}")  # without the link, which grants access
             await trio.sleep_forever()
@@ -125,10 +127,13 @@ def _secure(arguments: argparse.Namespace) -> TLS | None:
 
 
 async def _page(
-    peer: DocumentPeer, arguments: argparse.Namespace, tls: TLS | None, nursery: trio.Nursery
+    peer: DocumentPeer, arguments: argparse.Namespace, tls: TLS | None, running: AsyncExitStack
 ) -> str | None:
-    """Serve the page and the door by HTTP; return the URL of the page, None without one: peers still are served."""
-    from nngkit.web.server import serve as serve_site
+    """Serve the page and the door by HTTP, until `running` ends.
+
+    Return the URL of the page, None without one: peers still are served.
+    """
+    from nngkit.web.serving import serving
 
     page = None if arguments.no_page else _site(peer)
     if page is None and arguments.http is None:
@@ -136,11 +141,10 @@ async def _page(
     host, port = arguments.https or arguments.http or HTTP
     shown = None if arguments.https is None else tls or chosen(None)
     shown = None if shown is OPEN else shown
-    site, add = _door(peer, page, (host, port), nursery, tell=arguments.http is not None)
-    server = await nursery.start(
-        lambda task_status: serve_site(
-            site, host=host, port=port, names=arguments.http_name, tls=shown, task_status=task_status
-        )
+    background = await running.enter_async_context(Background())
+    site, add = _door(peer, page, (host, port), background, tell=arguments.http is not None)
+    server = await running.enter_async_context(
+        serving(site, host=host, port=port, names=arguments.http_name, tls=shown)
     )
     add(server)
     url: str = server.url
@@ -181,7 +185,7 @@ class DocumentsState:
 
 
 def _door(
-    peer: DocumentPeer, page: Site | None, http: tuple[str, int], nursery: trio.Nursery, *, tell: bool
+    peer: DocumentPeer, page: Site | None, http: tuple[str, int], background: Background, *, tell: bool
 ) -> tuple[Site, Callable[[Any], object]]:
     """Return the page with the door, or alone where other machines can reach it.
 
@@ -216,7 +220,7 @@ def _door(
         "v1/peer": Value("This peer, and its counters.", state, door.state_schema(DocumentsState)),
     }
     events = door.feed_of(NAME, routes, documents.sections(peer, partial(_shown, peer)))
-    nursery.start_soon(events.run)
+    background.start(events.run)
     beyond = page_site() if page is None else page
     return door.make(NAME, routes, watch=[peer, events], beyond=beyond, events=events, tell=tell)
 

@@ -25,12 +25,14 @@ from itertools import islice
 from typing import Any, Final
 
 import msgspec
-from wsproto.frame_protocol import FrameProtocol
+from wsproto.frame_protocol import CloseReason, FrameProtocol
 
 from nngkit.fanout.numbered.lag import Gap, Published, Restarted
 
 OVERHEAD: Final = 500  # bytes that Python needs for an entry beside its data
 _FRAMES: Final = FrameProtocol(client=False, extensions=[])  # a server's frames are not masked: equal for all clients
+GOING_AWAY: Final = bytes(_FRAMES.close(CloseReason.GOING_AWAY, "the gateway ends; connect again"))
+"""The last frame of a WebSocket whose gateway ends (RFC 6455, 7.4.1: code 1001)."""
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 _encode: Final = msgspec.json.encode
 

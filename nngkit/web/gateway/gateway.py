@@ -51,6 +51,7 @@ from nngkit.web.gateway.admission import Admission
 from nngkit.web.gateway.callers import Callers
 from nngkit.web.gateway.counts import Routes, RouteStats
 from nngkit.web.gateway.description import Methods, describe, methods_of
+from nngkit.web.gateway.feed import GOING_AWAY
 from nngkit.web.gateway.hub import Hub, HubStats
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
@@ -486,11 +487,13 @@ class Gateway(UnderTrio):
                 (("Upgrade", "websocket"), ("Connection", "Upgrade"), accept),
                 lambda channel: hub.websocket(topics, channel, may, after=after, last=last),
                 reads=True,
+                last=GOING_AWAY,
             )
         return Streamed(
             200,
             (("Content-Type", bodies.EVENTS), ("Cache-Control", "no-store"), ("X-Accel-Buffering", "no"), CHUNKED),
             lambda channel: hub.events(topics, channel, may, after=after, last=last),
+            last=LAST_CHUNK,
         )
 
     # Jobs

@@ -8,7 +8,6 @@ back with the id of the last event that it got.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -294,7 +293,6 @@ class _Member:
         self.group = group
         self.may = may
         self._channel = channel
-        self._plain = channel.plain
         self._counts = counts
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -306,12 +304,10 @@ class _Member:
         """Write, or keep for the client's task what cannot be written at once."""
         if self._scope.cancel_called:
             return
-        if not self._busy and self._plain is not None:
+        if not self._busy:
             try:
-                sent = os.write(self._plain, data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
+                sent = self._channel.write_now(data)
+            except trio.BrokenResourceError:
                 self.cut()
                 return
             self._count(sent)

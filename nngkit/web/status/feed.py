@@ -27,7 +27,7 @@ import trio
 
 from nngkit.background import WakeUp
 from nngkit.instruments import BytesTotal, Gauge, Total
-from nngkit.web.exchange import CHUNKED, Channel, Request, Response, Streamed, chunk
+from nngkit.web.exchange import CHUNKED, LAST_CHUNK, Channel, Request, Response, Streamed, chunk
 from nngkit.web.site import COMMON_HEADERS, refusal
 from nngkit.web.status.table import Table
 
@@ -144,7 +144,7 @@ class Feed:
             finally:
                 del self._members[member]
 
-        return Streamed(200, (*headers, CHUNKED, *COMMON_HEADERS), run)
+        return Streamed(200, (*headers, CHUNKED, *COMMON_HEADERS), run, last=LAST_CHUNK)
 
     async def _write(self, channel: Channel, data: bytes) -> None:
         await channel.write(data)

@@ -200,7 +200,7 @@ class Reader:
 
         kind = (("Stream-SSE-Data-Encoding", "base64"),) if encoded else ()
         headers = (("Content-Type", EVENTS), *kind, UNCACHED, ("X-Accel-Buffering", "no"), CHUNKED, *SECURE)
-        return Streamed(200, headers, run)
+        return Streamed(200, headers, run, last=LAST_CHUNK)
 
     async def _write(
         self,
