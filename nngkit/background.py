@@ -21,6 +21,7 @@ import trio
 
 from nngkit.errors import Closed, ConfigError
 
+_inside: contextvars.ContextVar[tuple[Background, ...]] = contextvars.ContextVar("inside", default=())
 _ALTERNATIVES: Final = "asyncio programs use nngkit.aio, and programs without an event loop nngkit.blocking"
 
 
@@ -80,6 +81,12 @@ class UnderTrio:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 
+def inside(thing: object) -> bool:
+    """Return True in a task of `thing`, and in what it has called or started, see `Background.is_inside`."""
+    background: Background | None = getattr(thing, "_background", None)
+    return background is not None and background.is_inside
+
+
 class WakeUp:
     """Reusable wake-up for trio tasks. Create it inside trio.
 
@@ -135,6 +142,14 @@ class Background:
         """True once the tasks were cancelled. Any thread may read it."""
 
     @property
+    def is_inside(self) -> bool:
+        """True in these tasks and what they have called or started, in threads and other loops too: a handler's code.
+
+        A caller that waits there for all of these tasks waits for itself.
+        """
+        return self in _inside.get()
+
+    @property
     def failure(self) -> Exception | None:
         """Exception of the first task that failed, which ends the block."""
         return self._failure
@@ -183,6 +198,8 @@ class Background:
             self._inner.start_soon(self._run, function, *arguments)
 
     async def _run(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        if not self.is_inside:
+            _inside.set((*_inside.get(), self))
         try:
             await function(*arguments)
         except Exception as failure:

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
+from nngkit.background import inside
 from nngkit.errors import Closed, Forked
 from nngkit.portal import Calls, Host
 
@@ -61,6 +62,11 @@ class Hosted(Face[T]):
         if self._host is None:
             raise Closed(f"this {type(self).__name__} is not open: use it in {self._block}")
         return self._host, self._inner
+
+    @property
+    def _is_inside(self) -> bool:
+        """True in a function that the object has called: its end would wait for that of the function."""
+        return inside(self._inner)
 
     def _registering(self, register: Callable[[F], F]) -> Callable[[F], F]:
         """Return a decorator that calls `register`, in the portal's thread once the object is open."""

@@ -23,6 +23,7 @@ from nngkit.aio import (
     DocumentPeer,
     DocumentRecorder,
     Following,
+    Host,
     Outbox,
     Publisher,
     Recorder,
@@ -33,6 +34,7 @@ from nngkit.aio import (
 )
 from nngkit.aio._base import Aio
 from nngkit.calls import Calling
+from nngkit.cluster import JobRun
 from nngkit.discovery import DaemonSettings, Question, first
 from nngkit.errors import Closed, Unreachable
 from nngkit.protocols import Rep, Req, Sub
@@ -335,6 +337,33 @@ async def test_a_client_follows_a_discovery_of_the_program() -> None:
         well = False
         await until(lambda: "answer" not in discovery.snapshot())
         assert server.provider.draining
+
+
+@under_asyncio
+async def test_functions_that_an_object_calls_close_it_without_waiting_for_themselves() -> None:
+    closed: list[str] = []
+
+    async def answer(question: Question) -> bytes:
+        await service.aclose()
+        closed.append("service")
+        return b""
+
+    async with ServiceDiscovery(listen=ANY, interval=0.05) as discovery:
+        async with Service("x", "tcp://10.0.0.1:9", discovery=discovery.address, on_question=answer) as service:
+            await discovery.wait_for_peers(1, WAIT)
+            await discovery.ask(b"?")
+            await until(lambda: closed == ["service"])
+        await until(lambda: "x" not in discovery.snapshot())
+    async with Host("c", listen=ANY) as host:
+
+        @host.work("close")
+        async def close(job: JobRun) -> None:
+            await host.aclose()
+            closed.append("host")
+
+        with suppress(Closed):
+            await (await host.submit("close", b"")).result(WAIT)
+        await until(lambda: closed[1:] == ["host"])
 
 
 @under_asyncio

@@ -143,7 +143,13 @@ class Aio(Waits[T], Hosted[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the object, as leaving the `async with` does; also when cancelled. Idempotent."""
+        """Close the object, as leaving the `async with` does; also when cancelled. Idempotent.
+
+        In a function that the object has called, as a handler, return at once: it closes once that has ended.
+        """
+        if self._host is not None and self._is_inside:
+            self._host.portal.later(self._host.go)
+            return
         host, self._host = self._host, None
         if host is None:
             return

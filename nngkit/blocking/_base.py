@@ -76,7 +76,13 @@ class Blocking(Waits[T], Hosted[T]):
         self.close()
 
     def close(self) -> None:
-        """Close the object, as leaving the `with` does. Idempotent."""
+        """Close the object, as leaving the `with` does. Idempotent.
+
+        In a function that the object has called, as a handler, return at once: it closes once that has ended.
+        """
+        if self._host is not None and self._is_inside:
+            self._host.portal.later(self._host.go)
+            return
         host, self._host = self._host, None
         if host is not None and self._pid == os.getpid():
             host.close()

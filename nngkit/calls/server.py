@@ -238,6 +238,7 @@ class Server(UnderTrio):
         self._token = trio.lowlevel.current_trio_token()
         self._peers_changed = WakeUp()
         self._terminated = WakeUp()
+        self._leaving = trio.Lock()
         host = await own_host(self._daemons) if self._daemons and not self._listen else "127.0.0.1"
         scheme = "tls+tcp" if self._tls is not None or isinstance(self._trust, Trust) else "tcp"
         self._rep = Rep(
@@ -297,30 +298,39 @@ class Server(UnderTrio):
     async def aclose(self) -> None:
         """Drain, say goodbye and close, before the block ends; also when cancelled. Idempotent.
 
-        Takes milliseconds without calls in progress; else up to `drain_timeout`, and LEAVING seconds more.
+        Takes milliseconds without calls in progress; else up to `drain_timeout`, and LEAVING seconds more. In a handler
+        of its own it returns at once: the server closes when that has ended, too, and has its reply sent.
         """
-        if self._left:
-            await trio.lowlevel.checkpoint()
-            return
-        self._left = True
-        with trio.CancelScope(shield=True):
+        if not self._background.is_inside:
+            await self._leave()
+        elif not self._left:
             self.drain()
-            with trio.move_on_after(self._drain_timeout):
-                await self._running.until_idle()
-            if self._service is not None:
-                await self._service.aclose()
-                with trio.move_on_after(LEAVING):
-                    while self._rep.pipes:
-                        await self._peers_changed.wait()
-                    # calls that arrived meanwhile end too
+            self._background.start(self._leave)
+        await trio.lowlevel.checkpoint()
+
+    async def _leave(self) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._leaving:
+                if not self._left:
+                    await self._leave_once()
+
+    async def _leave_once(self) -> None:
+        self._left = True
+        self.drain()
+        with trio.move_on_after(self._drain_timeout):
+            await self._running.until_idle()
+        if self._service is not None:
+            await self._service.aclose()
             with trio.move_on_after(LEAVING):
-                await self._running.until_idle()
-            await self._running.end()
-            await self._rep.aclose(1.0 if self._rep.pipes else 0.0)
-            self._background.end()
+                while self._rep.pipes:
+                    await self._peers_changed.wait()
+        with trio.move_on_after(LEAVING):  # calls that arrived meanwhile end too
+            await self._running.until_idle()
+        await self._running.end()
+        await self._rep.aclose(1.0 if self._rep.pipes else 0.0)
+        self._background.end()
         if self._sigterm:
             _sigterm.gone(self._key)
-        await trio.lowlevel.checkpoint()
 
     def drain(self) -> None:
         """Announce that no new callers are accepted. With a codec, further calls are refused, and go elsewhere.

@@ -580,7 +580,7 @@ class _Connection:
         scope.cancel()
 
     def write_now(self, data: bytes) -> int:
-        """Write what the kernel takes at once, and return how many bytes; 0 under TLS, and for a stream that is to end."""
+        """Write what the kernel takes at once; return how many bytes. 0 under TLS, and for a stream that is to end."""
         if self._stream is not self._socket or (self._leaving and self._whole):
             return 0
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,11 +11,13 @@ import trio
 
 from nngkit import aio, blocking
 from nngkit.calls import Client, Server
+from nngkit.calls.middleware import Proceed, Reply
 from nngkit.discovery import Daemon, DaemonSettings, Resolver, Service
-from nngkit.errors import ConfigError
+from nngkit.errors import ConfigError, RemoteError
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
 from tests.calls.providers import WAIT
+from tests.calls.servers import direct, echo
 
 ANY = "tcp://127.0.0.1:0"
 CALLS = 20
@@ -164,3 +166,74 @@ def test_a_variable_that_is_wrong_is_named(of: Callable[..., Any], monkeypatch: 
     monkeypatch.setenv("NNGKIT_DISCOVERY", "no address")
     with pytest.raises(ConfigError, match="NNGKIT_DISCOVERY"):
         of("x", "tcp://127.0.0.1:9" if of is Service else (lambda body: body))
+
+
+@pytest.mark.parametrize("kind", ["task", "thread", "stream", "middleware"])
+async def test_a_handler_that_closes_its_server_does_not_wait_for_itself(kind: str) -> None:
+    begun, goes_on = trio.Event(), trio.Event()
+
+    async def stop(body: Any) -> Any:
+        await server.aclose()
+        return body
+
+    def in_thread(body: Any) -> Any:
+        trio.from_thread.run(server.aclose)
+        return body
+
+    async def in_stream(body: Any) -> AsyncIterator[Any]:
+        yield await stop(body)
+
+    async def around(call: Any, proceed: Proceed) -> Reply:
+        if not call.method:
+            await server.aclose()
+        return await proceed(call)
+
+    async def other(body: Any) -> Any:
+        begun.set()
+        await goes_on.wait()
+        return body
+
+    handler: Any = {"task": stop, "thread": in_thread, "stream": in_stream, "middleware": echo}[kind]
+    middleware = [around] if kind == "middleware" else []
+    server = Server("answer", handler, codec="cbor", drain_timeout=1000 * WAIT, middleware=middleware)
+    server.method("other")(other)
+    replies: list[Any] = []
+    with trio.fail_after(WAIT):
+        async with server, direct(server, codec="cbor") as client, trio.open_nursery() as calls:
+
+            async def call() -> None:
+                replies.append(await client.request(2, method="other"))
+
+            calls.start_soon(call)
+            await begun.wait()
+            replies.extend([part async for part in client.stream(1)] if kind == "stream" else [await client.request(1)])
+            with pytest.raises(RemoteError, match="draining"):
+                await client.request(3)
+            goes_on.set()
+        assert server.closed
+    assert replies == [1, 2]
+
+
+def test_a_handler_under_asyncio_closes_its_server() -> None:
+    async def main() -> None:
+        async def stop(body: bytes) -> bytes:
+            await server.aclose()
+            return body
+
+        server = aio.Server("answer", stop, drain_timeout=1000 * WAIT)
+        async with asyncio.timeout(WAIT), server, aio.Client("answer", addresses=server.address) as client:
+            assert await client.request(b"1", timeout=WAIT) == b"1"
+
+    asyncio.run(main())
+
+
+def test_a_handler_of_a_program_without_a_loop_closes_its_server() -> None:
+    def stop(body: bytes) -> bytes:
+        server.close()
+        return body
+
+    with (
+        blocking.Server("answer", stop, drain_timeout=1000 * WAIT) as server,
+        blocking.Client("answer", addresses=server.address) as client,
+    ):
+        assert client.request(b"1", timeout=WAIT) == b"1"
