@@ -1,7 +1,8 @@
 """Permissions of what rooms write: files 0600 and folders 0700, for their owner only.
 
 NNGKIT_SHARED_FILES=1, or ``--shared-files`` of a command, leaves them to the umask, so that
-another user may read a journal. Files and folders that are there keep theirs. Standard library only.
+another user may read a journal. Files and folders that are there keep theirs. And the check of a path that a program
+or a user gives. Depends on the standard library and nngkit.errors only.
 """
 
 from __future__ import annotations
@@ -10,9 +11,19 @@ import os
 from pathlib import Path
 from typing import Final
 
+from nngkit.errors import ConfigError
+
 VARIABLE: Final = "NNGKIT_SHARED_FILES"
 _FILE: Final = 0o600
 _FOLDER: Final = 0o700
+
+
+def checked_path(what: str, path: str | os.PathLike[str]) -> Path:
+    """Return a path that was given as `what`. Raises ConfigError for one with a NUL, which no file system has."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise ConfigError(what, f"{text!r}: a path has no NUL", path)
+    return Path(text)
 
 
 def share() -> None:

@@ -1,20 +1,27 @@
-"""Files that rooms write are for their owner only, unless they are shared: 0600, folders 0700."""
+"""Files that rooms write are for their owner only, unless they are shared: 0600, folders 0700; paths that cannot be."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from nngkit.cluster import Host
 from nngkit.cluster.shell.store import VoterStore
+from nngkit.discovery.history import History
 from nngkit.documents import DocumentPeer
+from nngkit.documents.store import recover
+from nngkit.errors import ConfigError
 from nngkit.fanout import Consumer, ConsumerServer, Outbox
 from nngkit.file_modes import VARIABLE
 from nngkit.journal import Recorder
-from nngkit.protocols import Push
-from nngkit.trust import Folder
+from nngkit.lakehouse import open_table
+from nngkit.protocols import Pull, Push
+from nngkit.trust import Folder, Trust
+from nngkit.web.site import Site
 from tests.cli.commands import nngkit
 
 
@@ -77,3 +84,43 @@ def test_a_command_shares_files_if_told_so(shared: bool, mode: int, tmp_path: Pa
     done = nngkit(*words, *(["--shared-files"] if shared else []))
     assert (tmp_path / "j").is_dir(), done.stderr
     assert (tmp_path / "j" / "journal.json").stat().st_mode & 0o777 == mode
+
+
+@asynccontextmanager
+async def called(function: Callable[[], object]) -> AsyncIterator[None]:
+    function()
+    yield
+
+
+@asynccontextmanager
+async def outbox() -> AsyncIterator[None]:
+    with Push(dial="tcp://127.0.0.1:1") as push:
+        Outbox(NUL, push)
+        yield
+
+
+NUL = "of a\0library"
+DOORS: dict[str, Callable[[], AbstractAsyncContextManager[object]]] = {
+    "listen": lambda: called(lambda: Pull(listen=f"ipc:///tmp/{NUL}")),
+    "dial": lambda: called(lambda: Pull(dial=f"shm:///tmp/{NUL}")),
+    "journal": lambda: Recorder(NUL),
+    "spool": lambda: Recorder("file:///of/a/library", spool=NUL),
+    "consumers": lambda: ConsumerServer(NUL, listen="tcp://127.0.0.1:0"),
+    "outbox": lambda: outbox(),
+    "store": lambda: DocumentPeer(store=NUL),
+    "recovered store": lambda: called(lambda: recover(NUL, "docs.sqlite")),
+    "voter": lambda: Host("c", listen="tcp://127.0.0.1:0", id="a", store=NUL),
+    "history": lambda: called(lambda: History(NUL)),
+    "pass": lambda: called(lambda: Trust(NUL)),
+    "realm": lambda: called(lambda: Folder.open(NUL)),
+    "new realm": lambda: called(lambda: Folder.new(NUL, "farm")),
+    "table": lambda: called(lambda: open_table(NUL)),
+    "page": lambda: called(lambda: Site.load(Path(NUL))),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_path_or_address_with_a_nul_is_refused_in_words(door: str) -> None:
+    with pytest.raises(ConfigError, match=r"of a\\x00library': an? (path|address) has no NUL"):
+        async with DOORS[door]():
+            pass

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 
 MOST: Final = 100_000  # rows: 20 MiB
 SLACK: Final = 1_000  # rows beyond them, so that not each addition removes some
@@ -50,7 +51,7 @@ class History:
         self._lock = threading.Lock()
         self._most = most
         try:
-            with open(path, "ab", opener=_private):
+            with open(checked_path("history", path), "ab", opener=_private):
                 pass
             self._base = sqlite3.connect(os.fspath(path), timeout=1.0, check_same_thread=False)
             try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nngkit.errors import ConfigError, Damaged, OffsetGone
+from nngkit.file_modes import checked_path
 from nngkit.journal.files import BLOCK, MANIFEST, PENDING, SEGMENT, folder_of, logs_in
 from nngkit.journal.logfile import open_log, read_head
 from nngkit.journal.manifest import ADVICE as MANIFEST_ADVICE
@@ -128,7 +129,7 @@ class Journal:
     def logs(self, partition: int) -> Path | None:
         """Return the folder of a partition's logs; None if they are on another machine."""
         if self.spool is not None:
-            return Path(self.spool) / folder_of(partition)
+            return checked_path("spool", self.spool) / folder_of(partition)
         return None if self.storage.folder is None else self.storage.folder / folder_of(partition)
 
     def partitions(self) -> list[int]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.journal.files import LocalStorage, SharedStorage, Storage
 
 OBJECTS: Final = ("s3", "gs", "az")  # schemes of object stores
 
 
 def open_storage(location: str | os.PathLike[str]) -> Storage:
-    """Return the storage at a path or URI. Raises ConfigError for a URI that pyarrow does not support."""
+    """Return the storage at a path or URI. Raises ConfigError for one that cannot be or is not supported."""
     text = os.fspath(location)
     if "://" not in text:
-        return LocalStorage(Path(text).absolute())
+        return LocalStorage(checked_path("journal", text).absolute())
     if text.partition(":")[0] in OBJECTS:
         from nngkit.journal.objects import open_objects  # late, as the imports below: a local folder needs neither
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.file_modes import make_folder
+from nngkit.file_modes import checked_path, make_folder
 from nngkit.journal.files import folder_of
 from nngkit.lakehouse.formats import FORMAT_KEY, FORMATS, JOURNAL_KEY, VERSION, backend, check, kind_of
 from nngkit.lakehouse.placing import LOCK, locked, parse, place
@@ -75,7 +75,7 @@ def export(
     from nngkit.journal.reader import Journal, open_journal
 
     opened = journal if isinstance(journal, Journal) else open_journal(journal)
-    folder = Path(target).absolute()
+    folder = checked_path("target", target).absolute()
     _check_target(folder, kind, in_place=in_place)
     if keep_snapshots is not None and (kind == "delta" or keep_snapshots < 1):
         why = "is for Iceberg; for Delta, deltalake has DeltaTable.vacuum()" if kind == "delta" else "is less than 1"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.lakehouse.table import Table
 
 VERSION: Final = "1"  # of what `export` writes beside the rows: names of files, properties
@@ -57,7 +58,7 @@ def check(table: Table) -> None:
 
 def open_table(target: str | os.PathLike[str]) -> Table:
     """Open a table that `export` has written. Raises ConfigError if there is none, or its library is missing."""
-    folder = Path(target).absolute()
+    folder = checked_path("target", target).absolute()
     kind = kind_of(folder)
     if kind is None:
         raise ConfigError("target", f"{folder}: neither an Iceberg nor a Delta table", str(folder))

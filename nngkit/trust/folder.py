@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.trust import passes, signing
 from nngkit.trust.policy import Policy
 from nngkit.trust.realm import Realm
@@ -57,7 +58,7 @@ class Folder:
     """The files of a realm in ``path``. Raises ConfigError for what cannot be read or written."""
 
     def __init__(self, path: str | os.PathLike[str], realm: Realm) -> None:
-        self.path = Path(path)
+        self.path = checked_path("realm", path)
         self.realm = realm
 
     @classmethod
@@ -77,7 +78,7 @@ class Folder:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read a realm."""
-        folder = Path(path)
+        folder = checked_path("realm", path)
         key, certificates = read_text(folder / KEY), read_text(folder / CERTIFICATES)
         try:
             return cls(path, Realm.read(key, certificates))

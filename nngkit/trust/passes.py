@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nngkit.errors import AccessDenied, ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.trust.names import name_in
 
 FILES: Final = Path("/proc/self/fd")  # names of open files
@@ -64,7 +65,7 @@ class Pass:
 def read(path: str | os.PathLike[str]) -> Pass:
     """Read a pass file. Raises ConfigError, which says why it cannot be used."""
     try:
-        with open(path, "rb") as file:
+        with open(checked_path("pass", path), "rb") as file:
             if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & OTHERS:
                 raise ConfigError("pass", f"{path}: others can read it: chmod 600", path)
             data = file.read(LIMIT + 1)
@@ -200,7 +201,7 @@ def as_file(text: str) -> Iterator[str]:
 
 def write(path: str | os.PathLike[str], text: str) -> None:
     """Write a secret, for its owner only, in place of a file that may be there: whole, or not at all."""
-    path = Path(path)
+    path = checked_path("pass", path)
     try:
         for old in path.parent.glob(f"{glob.escape(path.name)}.*.new"):
             with suppress(OSError):

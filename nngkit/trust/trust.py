@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod, finalize, ref
 
 from nngkit.errors import AccessDenied, ConfigError, NngkitError
+from nngkit.file_modes import checked_path
 from nngkit.instruments import Label, Seconds, Total
 from nngkit.trust import passes
 from nngkit.trust.names import name_in
@@ -84,7 +84,7 @@ class Trust:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+        self._path = checked_path("pass", path)
         self._policy_files = self._path.with_name(POLICY), self._path.with_name(SIGNATURE)
         self._lock = threading.Lock()
         self._looked_at = 0.0

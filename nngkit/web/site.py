@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.web.exchange import Headers, Request, Response, Streamed
 
 MOST_FILES: Final = 256  # a page has five; more means the wrong folder
@@ -110,7 +111,7 @@ class Site:
         files: dict[str, _File] = {}
         total = 0
         try:
-            for path in sorted(folder.iterdir()):
+            for path in sorted(checked_path("web folder", folder).iterdir()):
                 if path.is_symlink() or not path.is_file() or not NAME.fullmatch(path.name):
                     continue
                 body = path.read_bytes()

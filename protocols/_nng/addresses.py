@@ -92,6 +92,8 @@ def parse(what: str, url: str) -> Address:
     """Return the parts of ``url``; ``what`` is "listen" or "dial". Raises ConfigError, which names the URL."""
     if not isinstance(url, str) or "://" not in url:
         raise ConfigError(what, f"{url}: not an address such as tcp://host:port or ipc:///path", url)
+    if "\0" in url:  # C ends there: it would be another address
+        raise ConfigError(what, f"{url!r}: an address has no NUL", url)
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES and scheme not in TLS_SCHEMES:
         known = ", ".join(sorted({*SCHEMES, *TLS_SCHEMES}))

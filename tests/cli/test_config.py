@@ -79,6 +79,7 @@ def test_what_it_checks_is_what_it_runs_with(file: Path) -> None:
         ('json = true\ninterval = = 3\n', 2, "Invalid value (column 12)"),
         ('history = "a"\nno_history = true\n', 2, "no_history: not allowed with history"),
         ('[discoverd]\ninterval = 3\n', 1, "no setting 'discoverd'"),
+        ('domain = "a"\nhistory = "b\\u0000c"\n', 2, "history: a setting has no NUL"),
         ('log_level = "loud"\n', 1, "log_level: invalid choice: 'loud'"),
     ],
 )  # fmt: skip

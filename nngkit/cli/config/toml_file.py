@@ -59,7 +59,16 @@ def read(path: str, what: str, known: Mapping[str, object]) -> TomlFile:
         if key not in known:
             meant = did_you_mean(key, known)
             raise ConfigError(file_read.where(key), f"no setting {key!r}{meant} (see --print-config)", key)
+        if _has_nul(values[key]):
+            raise ConfigError(file_read.where(key), f"{key}: a setting has no NUL", key)
     return file_read
+
+
+def _has_nul(value: Any) -> bool:
+    """Return True for a text with a NUL, or several with one: no option or variable could have it, and no path."""
+    if isinstance(value, dict):
+        return any(map(_has_nul, (*value, *value.values())))
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def key_lines(text: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from nngkit.cluster.containing import is_async
 from nngkit.cluster.frames import check_id
 from nngkit.discovery.provider import check_address
 from nngkit.errors import ConfigError
+from nngkit.file_modes import checked_path
 from nngkit.messages import MOST_NUMBER
 
 MOST_VOTERS: Final = 7
@@ -55,6 +56,8 @@ def check_store(value: Any) -> None:
     """Check the path of a store."""
     if value is not None and (not isinstance(value, (str, os.PathLike)) or not os.fspath(value)):
         raise ConfigError("store", f"{value!r} is not the path of a folder", value)
+    if value is not None:
+        checked_path("store", value)
 
 
 def check_addresses(name: str, value: Any) -> tuple[str, ...]:

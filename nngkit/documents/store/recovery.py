@@ -56,6 +56,7 @@ from nngkit.documents.store.row_format import (
 )
 from nngkit.documents.versions import ORIGIN, Versions, covers
 from nngkit.errors import ConfigError, StoreDamaged
+from nngkit.file_modes import checked_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def recover(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Report:
 
     Raises ConfigError if the one is open or missing or the other exists, StoreDamaged if no row is found, Broken.
     """
-    path, to = os.path.realpath(path), os.path.realpath(to)
+    path, to = (os.path.realpath(checked_path("store", each)) for each in (path, to))
     for name in (to, f"{to}-wal"):
         if os.path.lexists(name):
             raise ConfigError("store", f"{name} exists already", to)

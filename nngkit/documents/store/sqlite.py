@@ -54,6 +54,7 @@ from nngkit.documents.store.row_format import (
 from nngkit.documents.store.writer import Waiter, Writer
 from nngkit.documents.versions import EPOCHS, ORIGIN, EditStream, Versions
 from nngkit.errors import Closed, ConfigError, Forked, NotFound, StoreDamaged, TooLarge
+from nngkit.file_modes import checked_path
 
 WAITING: Final = 64 << 20  # bytes: some seconds of a slow disk, and a bound for the memory
 RECENT: Final = 1024  # records kept beside a new snapshot: peers ask for edits that are seconds old
@@ -133,7 +134,7 @@ class Store:
         Blocks for the check, about 2 s per GB. Raises StoreDamaged, in which case nothing was written; ConfigError if
         the file cannot be opened or is open elsewhere; Broken.
         """
-        name = os.path.realpath(path)
+        name = os.path.realpath(checked_path("store", path))
         lock = Lock(name)
         try:
             return cls._open(name, lock, waiting)

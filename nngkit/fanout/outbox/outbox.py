@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, Literal, Self
 
 import trio
@@ -37,6 +36,7 @@ from nngkit.background import Background, UnderTrio, WakeUp
 from nngkit.errors import BadMessage, Closed, ConfigError, Damaged, Full, NngkitError, NotStored, TimedOut, TooLarge
 from nngkit.fanout.outbox.entries import encode_entries
 from nngkit.fanout.outbox.store import OVERHEAD, OutboxStore
+from nngkit.file_modes import checked_path
 from nngkit.instruments import Bytes, Gauge, Problem, Total
 from nngkit.journal.ingest import encode_request, parse_reply
 from nngkit.journal.record import held_bytes
@@ -98,7 +98,7 @@ class Outbox(UnderTrio):
             raise ConfigError("when_full", f"{when_full!r} is none of 'block', 'raise' and 'drop'", when_full)
         if cap_bytes < 1:
             raise ConfigError("cap_bytes", f"{cap_bytes!r} is not 1 or more", cap_bytes)
-        self._folder = Path(directory)
+        self._folder = checked_path("outbox", directory)
         self._socket = socket
         self._server = SilentServer(socket, "receiver of an outbox") if isinstance(socket, Req) else None
         self._form = form

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.file_modes import make_folder, opener
+from nngkit.file_modes import checked_path, make_folder, opener
 from nngkit.instruments import Total
 from nngkit.journal.files import (
     ABSENT,
@@ -152,7 +152,7 @@ class Partition:
             )
             raise ConfigError("spool", why, spool)
         check_journal(storage, make=True)
-        folder = (storage.folder or Path(os.fspath(spool or ""))).absolute() / folder_of(partition)
+        folder = (storage.folder or checked_path("spool", spool or "")).absolute() / folder_of(partition)
         try:
             make_folder(folder)
             sync_folder(folder.parent)
