@@ -21,7 +21,7 @@ from nngkit.journal import open_journal, read
 from nngkit.protocols import Push
 from nngkit.spark.reading.one import StreamReader
 from nngkit.spark.reading.options import ReadOptions, RecorderOptions
-from nngkit.spark.reading.own_recorder import OwnRecorder
+from nngkit.spark.reading.own_recorder import START_TIMEOUT, OwnRecorder
 from nngkit.testing import eventually
 from tests.spark.journals import append, opened
 from tests.spark.test_source import error_of
@@ -185,11 +185,14 @@ def test_invalid_recorder_options_are_reported(tmp_path: Path) -> None:
         recorder.ensure()
 
 
-def test_partition_locked_by_another_recorder_is_left_alone(tmp_path: Path) -> None:
+def test_partition_locked_by_another_recorder_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     recorder = OwnRecorder(str(tmp_path / "j"), PULL._replace(listen=free_address(tmp_path)))
     with opened(tmp_path / "j") as partition, ended_at_last(recorder):
         with pytest.raises((ConfigError, Broken), match=rf"another recorder has this partition \(pid {os.getpid()} "):
             recorder.ensure()
+        (told,) = caplog.records  # once, and long before the error
+        assert f"another recorder has this partition (pid {os.getpid()} " in told.getMessage()
+        assert time.time() - told.created > START_TIMEOUT / 2
         append(partition, [{}])
     assert [record.value for record in read(tmp_path / "j")] == [b"0"]
 

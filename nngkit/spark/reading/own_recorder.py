@@ -64,6 +64,7 @@ class OwnRecorder:
     def ensure(self) -> None:
         """Ensure that the recorder runs and that its journal exists. Log its new output, such as a full disk.
 
+        Tries for START_TIMEOUT seconds; logs at once why it does not start, such as the process that has the partition.
         Raises Broken with the recorder's last lines if it cannot run, ConfigError if its options are invalid.
         """
         make_folder(self._logs.parent)
@@ -83,7 +84,10 @@ class OwnRecorder:
                 if time.monotonic() > deadline:
                     raise Broken(f"the recorder of {shown(self.journal)} does not run: {self._last_lines()}")
                 if code is not None:
-                    said = self._last_lines()
+                    if (lines := self._last_lines()) != said:
+                        said = lines
+                        wait = f"it is tried for {START_TIMEOUT:g} s"
+                        log.warning("the recorder of %s does not start, %s: %s", shown(self.journal), wait, said)
                     time.sleep(10 * PAUSE)  # the obstacle may be temporary
                 self._start()
             elif time.monotonic() > deadline:
