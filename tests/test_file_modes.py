@@ -106,7 +106,7 @@ DOORS: dict[str, Callable[[], AbstractAsyncContextManager[object]]] = {
     "journal": lambda: Recorder(NUL),
     "spool": lambda: Recorder("file:///of/a/library", spool=NUL),
     "consumers": lambda: ConsumerServer(NUL, listen="tcp://127.0.0.1:0"),
-    "outbox": lambda: outbox(),
+    "outbox": outbox,
     "store": lambda: DocumentPeer(store=NUL),
     "recovered store": lambda: called(lambda: recover(NUL, "docs.sqlite")),
     "voter": lambda: Host("c", listen="tcp://127.0.0.1:0", id="a", store=NUL),

@@ -53,9 +53,11 @@ def home(tmp_path: Path) -> Iterator[str]:
 
 @contextmanager
 def serving(folder: Path, *more: str) -> Iterator[tuple[Running, str]]:
-    """Run `doc serve FOLDER`; yield the process and its join address with the token."""
+    """Run `doc serve FOLDER`; yield the process and its join address, with the token that it made."""
     with Running("doc", "serve", str(folder), "--listen", ANY, "--no-page", "--name", "home", "--json", *more) as one:
-        yield one, valid(one.line(), "doc.json")["join"][0]
+        told = valid(one.line(), "doc.json")
+        secret = f"#token={Path(told['token_file']).read_text().strip()}" if told["token_file"] else ""
+        yield one, f"{told['join'][0]}{secret}"
 
 
 # ---- one disk
@@ -376,9 +378,9 @@ def page_at(url: str, authority: str | None = None) -> tuple[bytes, dict[str, An
 @pytest.mark.parametrize("built", [True, False])
 def test_the_page_is_served_if_it_is_built(built: bool, tmp_path: Path) -> None:
     with serving_a_page(tmp_path, "--listen", ANY, "--http", "127.0.0.1:0", built=built) as (first, said):
-        assert "#token=" in first
+        assert "token=" not in first
         if built:
-            assert page_at(first.partition("#")[0])[0] == b"<html>the page</html>"
+            assert page_at(first.strip())[0] == b"<html>the page</html>"
             assert "join at ws://" in said.readline()
         else:  # peers are still served
             assert "python3 dev.py web" in said.readline()
@@ -397,9 +399,9 @@ def test_the_page_is_served_by_https(trust: bool, certificate: bool, tmp_path: P
         assert_fails(nngkit("doc", "serve", str(tmp_path), *options), 2, "--https: needs --cert and --key, or a pass")
         return
     with serving_a_page(tmp_path, *options) as (first, said):
-        url, _, secret = first.strip().partition("#")
-        page, config = page_at(url, issued.ca.read_text() if certificate else FARM.certificate)
-        assert (page, bool(secret)) == (b"<html>the page</html>", not trust)
+        page, config = page_at(first.strip(), issued.ca.read_text() if certificate else FARM.certificate)
+        assert page == b"<html>the page</html>"
+        assert (tmp_path / "home" / "docs.token").exists() is not trust
         joined = said.readline().split()[-1]
         assert [repair.startswith("wss://") for repair in (*config["repair"], joined)] == [True, True]
         assert (joined in config["repair"]) is not trust  # guests have an address of their own
@@ -417,7 +419,8 @@ def test_a_token_that_serve_made_is_kept_for_its_owner_only(tmp_path: Path) -> N
         file.chmod(0o644)
     assert joins[0] == joins[1] == file.read_text().strip()
     with serving(tmp_path / "home", "--token", "given") as (running, join):
-        assert join.endswith("#token=given")
+        assert_fails(nngkit("doc", "cat", "minutes", "--join", join), 1, "token is wrong or missing")
+        assert_fails(nngkit("doc", "cat", "minutes", "--join", f"{join}#token=given"), 1, "no document")
         running.end()
     assert file.read_text().strip() == joins[0]
 

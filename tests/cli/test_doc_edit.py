@@ -42,7 +42,8 @@ def home(tmp_path: Path) -> Iterator[str]:
     """Run `doc serve`; yield its join address."""
     folder = str(tmp_path / "home")
     with Running("doc", "serve", folder, "--listen", "ws://127.0.0.1:0", "--no-page", "--json") as running:
-        yield valid(running.line(), "doc.json")["join"][0]
+        told = valid(running.line(), "doc.json")
+        yield f"{told['join'][0]}#token={Path(told['token_file']).read_text().strip()}"
 
 
 # ---- alone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ROOT, WAIT, command, environment, nngkit
+from tests.cli.terminals import Terminal
 from tests.cli.test_notify import Manager
 from tests.preloaded import Popen
 from tests.trust.one_realm import OneRealm
@@ -56,18 +56,16 @@ def fetched(url: str) -> str:
 
 
 @contextmanager
-def told_by(arguments: tuple[str, ...], folder: Path, **variables: str) -> Iterator[list[str]]:
-    """Run a daemon as systemd does, its output in the journal; yield a list of all that it tells, which grows."""
+def told_by(arguments: tuple[str, ...], folder: Path) -> Iterator[list[str]]:
+    """Run a daemon as systemd does, its output in a log; yield a list of all that it tells, which grows."""
     here, there = socket.socketpair()
     here.settimeout(WAIT)
-    place = os.fstat(there.fileno())
-    variables |= {"JOURNAL_STREAM": f"{place.st_dev}:{place.st_ino}", "NOTIFY_SOCKET": str(folder / "manager")}
     with closing(Manager(folder / "manager")) as manager, here:
         with there:
             process = Popen(
                 command(*arguments),
                 cwd=ROOT,
-                env=environment(**variables),
+                env=environment(NOTIFY_SOCKET=str(folder / "manager")),
                 stdin=subprocess.DEVNULL,
                 stdout=there.fileno(),
                 stderr=there.fileno(),
@@ -153,11 +151,18 @@ def test_settings_and_errors_are_told_without_secrets(words: tuple[str, ...], co
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_the_journal_has_the_link_without_the_token_and_the_way_to_it(tmp_path: Path) -> None:
+def test_a_log_has_the_link_without_the_token_and_the_way_to_it(tmp_path: Path) -> None:
     words = ("doc", "serve", str(tmp_path / "docs"), "--listen", "ws://127.0.0.1:0", "--http", "127.0.0.1:0")
     with told_by(words, tmp_path) as told:
         pass
-    token = (tmp_path / "docs" / "docs.token").read_text().strip()
-    assert token not in "".join(told)
-    line = rf"NNGKIT_TOKEN_FILE={tmp_path}/docs/docs\.token nngkit doc edit NAME --join 'ws://\S+/repair'"
+    file = tmp_path / "docs" / "docs.token"
+    assert file.read_text().strip() not in "".join(told)
+    assert f"the token is in {file}" in "".join(told)
+    line = rf"NNGKIT_TOKEN_FILE={file} nngkit doc edit NAME --join 'ws://\S+/repair'"
     assert re.search(line, "".join(told))
+
+
+def test_a_terminal_has_the_link_with_the_token(tmp_path: Path) -> None:
+    words = ("doc", "serve", str(tmp_path / "docs"), "--listen", "ws://127.0.0.1:0", "--no-page")
+    with Terminal(*words, columns=300) as terminal:
+        terminal.shows("/repair#token=")

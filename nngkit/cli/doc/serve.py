@@ -7,9 +7,9 @@
     nngkit doc serve: notes: peers join at ws://127.0.0.1:4712/repair, as
         nngkit doc edit NAME --join 'ws://127.0.0.1:4712/repair#token=9f0c...'
 
-The link is printed once, on stdout, and grants access; to systemd's journal it goes without the token. Browsers do not
-send the part after # to the server. Everything is stored in DIR/docs.sqlite, and the token that it made in
-DIR/docs.token. The peer relays, as a page connects to it alone.
+The link is printed once, on stdout, and grants access. Its token is printed to a terminal alone, as all else may be a
+log: there a line says where it is. Browsers do not send the part after # to the server. Everything is stored in
+DIR/docs.sqlite, and the token that it made in DIR/docs.token. The peer relays, as a page connects to it alone.
 
 To other machines it goes over TLS: `--https 0.0.0.0:4780 --cert page.pem --key page.key`, and pages connect to wss://.
 With a trust, that is an address of its own, for guests only: peers elsewhere show their pass.
@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlencode
 
 import trio
@@ -37,7 +37,7 @@ from nngkit.cli import door
 from nngkit.cli.doc.opening import in_trio, settings, stored
 from nngkit.cli.options import limit_pipes
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import is_journal, json_line, utc
+from nngkit.cli.streams.output import json_line, utc
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import certificate_of, has_trust
 from nngkit.cli.tokens import from_environment, kept
@@ -228,26 +228,37 @@ def _door(
 def _report(
     peer: DocumentPeer, url: str | None, token: str | None, token_file: Path | None, arguments: argparse.Namespace
 ) -> None:
-    """Print the link and the addresses; without the token to a journal, which more people read, and which keeps it."""
-    hidden = any(map(is_journal, (sys.stdout, sys.stderr)))
-    secret = f"#{urlencode({'token': token})}" if token and not hidden else ""
-    joins = [f"{address}{secret}" for address in peer.repair_addresses]
+    """Print the link and the addresses. A token goes to a terminal alone: what else is there may be a log."""
+    secret = f"#{urlencode({'token': token})}" if token else ""
+
+    def shown(address: str, stream: TextIO | None) -> str:
+        return f"{address}{secret}" if _is_terminal(stream) else address
+
+    joins = peer.repair_addresses
     if arguments.json:
         fields: dict[str, Any] = {
             "event": "serving",
             "time": utc(time.time()),
-            "page": None if url is None else f"{url}{secret}",
-            "join": joins,
+            "page": None if url is None else shown(url, sys.stdout),
+            "join": [shown(join, sys.stdout) for join in joins],
             "addresses": list(peer.addresses),
             "stream": str(peer.me),
             "documents": sorted(peer.documents),
+            "token_file": None if token_file is None else str(token_file),
         }
         print(json_line(fields), flush=True)
         return
     if url is not None:
-        print(f"{url}{secret}", flush=True)
-    say(NAME, f"{arguments.dir}: peers join at {' '.join(peer.repair_addresses)}")
-    by_file = f"NNGKIT_TOKEN_FILE={shlex.quote(str(token_file))} " if hidden and token_file is not None else ""
+        print(shown(url, sys.stdout), flush=True)
+    say(NAME, f"{arguments.dir}: peers join at {' '.join(joins)}")
+    others = sys.stderr if url is not None else sys.stdout
+    by_file = ""
+    if token_file is not None and not _is_terminal(others):
+        say(NAME, f"the token is in {token_file}; the link for browsers ends in #token=TOKEN")
+        by_file = f"NNGKIT_TOKEN_FILE={shlex.quote(str(token_file))} "
     for join in joins:
-        line = f"{by_file}nngkit doc edit NAME --join '{join}'"
-        print(line, file=sys.stderr if url is not None else sys.stdout, flush=True)
+        print(f"{by_file}nngkit doc edit NAME --join '{shown(join, others)}'", file=others, flush=True)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -34,19 +33,6 @@ def wants_colour(stream: TextIO | None) -> bool:
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
-
-
-def is_journal(stream: TextIO) -> bool:
-    """Return True if systemd's journal keeps what is written to `stream`, as systemd.exec(5) tells by JOURNAL_STREAM.
-
-    The variable names one of standard output and error, though both may be connections to the journal.
-    """
-    told = os.environ.get("JOURNAL_STREAM")
-    try:
-        found = [os.fstat(each.fileno()) for each in (stream, sys.stdout, sys.stderr)] if told else []
-    except (OSError, ValueError):
-        return False  # it has no descriptor
-    return any(f"{each.st_dev}:{each.st_ino}" == told for each in found) and stat.S_ISSOCK(found[0].st_mode)
 
 
 def coloured(text: str, code: str, colour: bool) -> str:
