@@ -149,3 +149,6 @@ class App(Protocol):
 
     def refusal(self, status: int, why: str) -> Response:
         """Return the response to a request that the server itself refuses."""
+
+    def drain(self) -> None:
+        """Answer at once what waits for something to come, as the server is drained."""

@@ -263,6 +263,7 @@ async def serve(
                 with server._listening:
                     status = _Started(task_status, server)
                     await trio.serve_listeners(connected, listeners, handler_nursery=handlers, task_status=status)
+                app.drain()
                 for connection in connections:
                     if connection is not None:
                         connection.leave()
@@ -358,10 +359,8 @@ class _Connection:
         """Close the connection, unless it has a request that is yet to be answered."""
         if self._endless is not None:
             self._leaving = True
-            if self._whole:
-                self._endless.cancel()
-            else:
-                self._endless.deadline = trio.current_time() + LAST
+            self._endless.deadline = trio.current_time() + LAST
+            self._end_if_whole()
         elif not self._begun:
             self.scope.cancel()
 
@@ -589,12 +588,13 @@ class _Connection:
             return 0
         except OSError as gone:
             raise trio.BrokenResourceError("the client has left") from gone
-        self._sent_all(sent == len(data))
+        self._whole = sent == len(data)
+        if self._leaving:
+            self._end_if_whole()
         return sent
 
-    def _sent_all(self, whole: bool) -> None:
-        self._whole = whole
-        if whole and self._leaving and self._endless is not None:
+    def _end_if_whole(self) -> None:
+        if self._whole and self._endless is not None:
             self._endless.cancel()
 
     async def write(self, data: bytes) -> None:
@@ -609,7 +609,9 @@ class _Connection:
             await self._stream.send_all(data[sent:])
         if scope.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read the response")
-        self._sent_all(True)
+        self._whole = True
+        if self._leaving:
+            self._end_if_whole()
 
     async def read(self) -> bytes:
         """Return what the client sends; b"" at its end."""

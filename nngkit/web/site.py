@@ -129,6 +129,9 @@ class Site:
         names = {*self._files, *self._json}
         return frozenset(f"/{name}" for name in names) | ({"/"} if "index.html" in names else set())
 
+    def drain(self) -> None:
+        """Do nothing: no response waits."""
+
     def refusal(self, status: int, why: str) -> Response:
         """Return the response to a request that the server refuses: a line of text."""
         return refusal(status, why)

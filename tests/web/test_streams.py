@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.journal import Recorder, read
+from nngkit.testing import aeventually
 from nngkit.web.gateway import Gateway
 from nngkit.web.gateway.streams import offsets
 from nngkit.web.gateway.streams.ledger import Change, Ledger, decoded, encoded
@@ -196,6 +197,23 @@ async def test_a_topic_is_read_from_its_start_and_as_it_is_recorded(tmp_path: Pa
                 assert (await home.ask("GET", path)).status == status, path
             assert (await home.ask("POST", "/topics/weather", b"5", **TEXT)).status == 405
             await _is_followed(home, put, recorder, at(reply))
+            await _ends_with_its_server(home)
+
+
+async def _ends_with_its_server(home: Home) -> None:
+    async def poll() -> None:
+        reply = await home.ask("GET", "/topics/weather?offset=now&live=long-poll")
+        assert (reply.status, at(reply)) == (204, offsets.token(5))
+
+    def live() -> int:
+        return home.gateway.stats.streams.live  # type: ignore[union-attr]
+
+    await aeventually(lambda: not live(), PATIENCE)
+    with trio.fail_after(PATIENCE / 2):  # a long poll waits PATIENCE
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await aeventually(live, PATIENCE)
+            home.http.drain()
 
 
 async def _is_followed(home: Home, put: Any, recorder: Recorder, tail: str) -> None:

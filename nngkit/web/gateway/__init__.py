@@ -14,6 +14,7 @@
     problems.py     errors as responses
     status.py       tables of the status page
     streams/        Durable Streams
+    waits.py        long polls, which end with the gateway
 
 bodies, description, feed, limits and problems are pure.
 """

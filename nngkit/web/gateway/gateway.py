@@ -57,6 +57,7 @@ from nngkit.web.gateway.jobs import NUMBERS, SECONDS, Jobs
 from nngkit.web.gateway.problems import Problem, problem_of, shown
 from nngkit.web.gateway.status import sections
 from nngkit.web.gateway.streams.reading import StreamsStats
+from nngkit.web.gateway.waits import Waits
 from nngkit.web.health import HEALTHY, readiness
 from nngkit.web.routing import Router, Wrong
 from nngkit.web.server import ServerLimits
@@ -190,6 +191,7 @@ class Gateway(UnderTrio):
     async def __aenter__(self) -> Self:
         self._entering()
         self._stack = AsyncExitStack()
+        self._waits = Waits()
         self._hub: Hub | None = None
         self._publisher: Publisher | None = None
         self._jobs: Jobs | None = None
@@ -208,7 +210,7 @@ class Gateway(UnderTrio):
             if self._journal is not None or self._store is not None:
                 from nngkit.web.gateway.streams.routes import Streams  # a journal is an extra of nngkit
 
-                self._streams = Streams(self._admission, self._journal, self._store, self._long_poll)
+                self._streams = Streams(self._admission, self._journal, self._store, self._long_poll, self._waits)
                 await self._stack.enter_async_context(self._streams)
             await self._background.open()
         except BaseException:
@@ -242,7 +244,7 @@ class Gateway(UnderTrio):
             start(self._hub.watch, self._refresh)
             add("GET", "/sub", self._sub)
         if self._node is not None:
-            self._jobs = Jobs(self._node)
+            self._jobs = Jobs(self._node, self._waits)
             start(self._jobs.forget)
             add("POST", "/submit/{kind}", self._submit)
             add("GET", "/jobs/{id}", self._job)
@@ -311,6 +313,10 @@ class Gateway(UnderTrio):
             bug = Problem(500, "failed", "the gateway has failed; its log says why")
             self._count(bug)
             return bug.response()
+
+    def drain(self) -> None:
+        """Answer long polls and waits for jobs at once, as the server is drained."""
+        self._waits.end()
 
     def refusal(self, status: int, why: str) -> Response:
         """Return a refusal of the server as a problem."""

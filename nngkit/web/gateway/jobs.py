@@ -17,6 +17,7 @@ import trio
 from nngkit.cluster import Endpoint, Job
 from nngkit.errors import NngkitError
 from nngkit.web.gateway.problems import Problem, problem_of
+from nngkit.web.gateway.waits import Waits
 
 KEPT: Final = 600.0  # seconds for which the end of a job can be read
 MOST: Final = 10_000  # jobs, those that have not ended among them
@@ -37,8 +38,9 @@ class _Kept:
 class Jobs:
     """Jobs that were submitted through a gateway."""
 
-    def __init__(self, node: Endpoint) -> None:
+    def __init__(self, node: Endpoint, waits: Waits) -> None:
         self._node = node
+        self._waits = waits
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def __len__(self) -> int:
@@ -63,7 +65,7 @@ class Jobs:
         """Return what is known of a job, once it has ended, or after `wait` seconds. Raises Problem."""
         kept = self._find(id, owner)
         if wait and not kept.job.done:
-            with trio.move_on_after(wait):
+            with self._waits.at_most(wait):
                 await _end(kept.job)
         return await self._shown(kept)
 

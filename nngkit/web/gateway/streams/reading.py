@@ -25,6 +25,7 @@ from nngkit.web.gateway.streams import offsets
 from nngkit.web.gateway.streams.asked import bad, essence
 from nngkit.web.gateway.streams.ledger import CLOSED
 from nngkit.web.gateway.streams.offsets import token
+from nngkit.web.gateway.waits import Waits
 
 log = logging.getLogger("nngkit.web")
 
@@ -97,8 +98,9 @@ class Readable(Protocol):
 class Reader:
     """Answers reads. `poll`: seconds of a long poll; `shared`: True if caches may keep what is for anybody."""
 
-    def __init__(self, poll: float, shared: bool) -> None:
+    def __init__(self, poll: float, waits: Waits, shared: bool) -> None:
         self._poll = poll
+        self._waits = waits
         self._shared = shared
         self.live: Gauge = 0
         """Long polls and event streams that wait."""
@@ -162,7 +164,7 @@ class Reader:
         return "Cache-Control", f"{scope}, max-age={seconds}, stale-while-revalidate={5 * seconds}"
 
     async def _long_poll(self, readable: Readable, start: int, given: str | None) -> Response:
-        with trio.move_on_after(self._poll):
+        with self._waits.at_most(self._poll):
             while True:
                 _, tail = await readable.bounds()
                 closed = readable.closed

@@ -29,6 +29,7 @@ from nngkit.web.gateway.streams.reading import Part, Readable, Reader, StreamsSt
 from nngkit.web.gateway.streams.store import Store
 from nngkit.web.gateway.streams.topics import Topics
 from nngkit.web.gateway.streams.writing import Writer
+from nngkit.web.gateway.waits import Waits
 from nngkit.web.routing import decoded
 
 DEPTH: Final = 8
@@ -51,12 +52,13 @@ class Streams:
         journal: str | os.PathLike[str] | None,
         store: str | os.PathLike[str] | None,
         poll: float,
+        waits: Waits,
     ) -> None:
         self._admission = admission
         self._topics = None if journal is None else Topics(journal)
         self._store = None if store is None else Store(store)
         self._writer = None if self._store is None else Writer(self._store)
-        self._reader = Reader(poll, shared=admission.trust is None)
+        self._reader = Reader(poll, waits, shared=admission.trust is None)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
