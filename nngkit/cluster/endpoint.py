@@ -293,6 +293,7 @@ class Endpoint(UnderTrio):
         self._removed: list[Callable[[str], object]] = []
         self._refusals: dict[str, str] = {}  # by address, as those below
         self._unreached: dict[str, str] = {}
+        self._not_found = ""  # why the daemons were last of no help
         self._final: str | None = None
         self._closed = False
         self._left = False
@@ -390,7 +391,7 @@ class Endpoint(UnderTrio):
         if self._refusals:
             tried = {**self._unreached, **self._refusals}
             raise AccessDenied(f"not joined in {timeout} s: {_each(tried)}")
-        raise TimedOut(f"{self!r} has found no host in {timeout} s: {self._hint()}", timeout)
+        raise TimedOut(f"{self.cluster}: no host in {timeout} s: {self._hint()}", timeout)
 
     def _refused_by_all(self) -> bool:
         """Return True if no node that answered wants this one; a voter waits for other voters, if one is left."""
@@ -424,7 +425,9 @@ class Endpoint(UnderTrio):
             return _each(self._unreached)
         if self._node.config.seeds:
             return f"{', '.join(self._node.config.seeds)}: connected, without a way to a host"
-        return f"{', '.join(self._daemons)}: no daemon knows a node with room" if self._daemons else "none to dial"
+        if not self._daemons:
+            return "none to dial"
+        return self._not_found or f"{', '.join(self._daemons)}: no daemon knows a node with room"
 
     # ---- messages
 
@@ -729,7 +732,13 @@ class Endpoint(UnderTrio):
             self._background.start(self._watch_load)
         if self._daemons:
             self._background.start(
-                seek, self.cluster, self._daemons, lambda: not self._has_way(), self._found, self._trust
+                seek,
+                self.cluster,
+                self._daemons,
+                lambda: not self._has_way(),
+                self._found,
+                self._note_not_found,
+                self._trust,
             )
         if self._discovery and self.address is not None:
             self._background.start(self._announce, self.address)
@@ -801,7 +810,11 @@ class Endpoint(UnderTrio):
     def _has_way(self) -> bool:
         return bool(self._node.place.path)
 
+    def _note_not_found(self, why: str) -> None:
+        self._not_found = why
+
     def _found(self, addresses: list[str]) -> None:
+        self._not_found = ""
         self._node.place.set_seeds([*addresses, *self._dial], trio.current_time())
         self._act()
 

@@ -84,6 +84,8 @@ async def test_errors_have_their_status_and_say_why() -> None:
         assert (await home.ask("POST", "/call/calc/echo", b"{", Content_Type="application/json")).status == 400
         assert (await home.ask("GET", "/call/calc/echo")).headers["allow"] == "POST"
         assert (await home.ask("GET", "/nowhere")).value["code"] == "no-route"
+        lacks = "no such path: /jobs/1: the gateway has no cluster (--cluster)"
+        assert (await home.ask("GET", "/jobs/1")).value["detail"] == lacks
         assert (await home.call("calc/echo", 2**70)).status == 400
         assert home.gateway.stats.problems["timed-out"] == 2
         assert calc.ran == 0

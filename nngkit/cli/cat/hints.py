@@ -15,16 +15,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from nngkit.errors import ConfigError
+from nngkit.cli.silence import AFTER, no_peer
 
 if TYPE_CHECKING:
     from nngkit.cli.probe import Credentials
     from nngkit.protocols import Socket
-
-AFTER: Final = 2.0  # seconds without a peer: a dialer has tried 20 times by then
-STEP: Final = 1.0  # seconds for each step of a probe: replies take milliseconds
 
 
 @contextmanager
@@ -70,30 +67,3 @@ def hints(
             yield found
     if not dialed and (cuts := socket.cuts):
         yield f"{cuts[-1].address} was refused: {cuts[-1].reason}"
-
-
-def no_peer(url: str, protocol: str, credentials: Callable[[], Credentials | None]) -> str | None:
-    """Return why there is no peer at `url`; None if no problem is found.
-
-    `credentials` returns those for TLS, or None if they cannot be read a second time.
-    """
-    from nngkit.cli.diagnosis import Address, Connected, diagnose  # most commands need no hint, and ssl is slow
-    from nngkit.cli.probe import Credentials, look, reach
-
-    try:
-        address = Address.of(url)
-    except ConfigError as error:
-        return error.why
-    shown = credentials() if address.tls else None
-    if address.transport == "ws" or (address.tls and shown is None):
-        # a WebSocket listener names its protocol only to a peer, and a PUSH would send that a message
-        seen = reach(address, STEP)
-        if seen.connected is Connected.YES:
-            return f"{url} accepts connections, but no peer: nngkit doctor {url} --protocol {protocol}"
-    else:
-        seen = look(address, protocol, shown or Credentials(), STEP)
-    found = diagnose(seen, protocol).findings
-    problem = next((finding for finding in found if finding.level == "problem"), None)
-    if problem is None:
-        return None
-    return f"{problem.what}: {problem.advice}" if problem.advice else problem.what

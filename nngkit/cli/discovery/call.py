@@ -28,7 +28,7 @@ from nngkit.cli.refused import explained
 from nngkit.cli.streams.output import as_json, as_text, json_line
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_or_variables
-from nngkit.errors import ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
+from nngkit.errors import BadMessage, ConfigError, NngkitError, RemoteError, ServiceNotFound, TimedOut, Unreachable
 
 if TYPE_CHECKING:  # --help loads no event loop
     from nngkit.calls import Client
@@ -198,18 +198,23 @@ class _Calls:
                 error = wrong if isinstance(wrong, NngkitError) else ConfigError("input", str(wrong))
                 if before is not None:
                     await before.wait()
-                await self._failed(self._explained(error))
+                await self._failed(await self._explained(error))
         finally:
             printed.set()
             self._slots.release()
 
-    def _explained(self, error: NngkitError) -> NngkitError:
-        """Return the error, or its cause if it is that no daemon answers."""
+    async def _explained(self, error: NngkitError) -> NngkitError:
+        """Return the error, or its likely cause: no daemon answers, or the provider has another codec."""
         resolver = self._resolver
+        if isinstance(error, BadMessage) and (codec := self._arguments.codec):
+            return BadMessage(error.what, f"{error.why}; is {codec} its codec, or has it another or none?", error.peer)
         if not isinstance(error, ServiceNotFound) or resolver is None or resolver.fresh:
             return error
         seconds = f"{self._arguments.timeout:g} s"
-        return Unreachable(", ".join(resolver.daemons), f"no discovery daemon answered within {seconds}")
+        from nngkit.cli.silence import with_cause
+
+        silent = Unreachable(", ".join(resolver.daemons), f"no discovery daemon answered within {seconds}")
+        return await with_cause(silent, resolver.daemons)
 
     async def _call(self, body: bytes, before: Any) -> None:
         given = self._arguments

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import trio
 
+from nngkit.cli.silence import with_cause
 from nngkit.cli.streams.stderr import say
 from nngkit.discovery.client import DaemonClient
 from nngkit.discovery.settings import ClientSettings
@@ -56,7 +57,7 @@ async def ask_all(
             async with DaemonClient(address, timeout=timeout, domain=domain, tls=tls) as client:
                 answers[address] = await ask(client)
         except NngkitError as error:
-            errors.append(error)
+            errors.append(await with_cause(error, [address]))
         else:
             if first:
                 enough.cancel()

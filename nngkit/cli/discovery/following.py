@@ -16,6 +16,7 @@ import trio
 from nngkit.background import Background
 from nngkit.cli.discovery.daemons import settings_of
 from nngkit.cli.discovery.watched import Watched
+from nngkit.cli.silence import with_cause
 from nngkit.cli.tls import tls_or_variables
 from nngkit.discovery.resolver import Resolver
 from nngkit.errors import Full, Unreachable
@@ -66,7 +67,8 @@ class Following:
             while not all(map(self._resolver.answers, daemons)):  # noqa: ASYNC110 (an answer is no event)
                 await trio.sleep(LOOK)
         if not self.fresh:
-            raise Unreachable(", ".join(daemons), f"no discovery daemon answered within {timeout:g} s")
+            silent = Unreachable(", ".join(daemons), f"no discovery daemon answered within {timeout:g} s")
+            raise await with_cause(silent, daemons)
         with trio.move_on_after(CATCH_UP):  # their answers reach this view as events, a moment later
             await trio.sleep(LOOK)
             while not self._caught_up():  # noqa: ASYNC110

@@ -19,7 +19,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -142,6 +142,7 @@ def _tls_of(
 async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemons: tuple[str, ...]) -> int:
     import trio
 
+    from nngkit.background import Background
     from nngkit.calls import Server
     from nngkit.cli.streams.line_workers import LineWorkers
     from nngkit.cli.streams.line_writer import printed, to_stdout
@@ -205,10 +206,28 @@ async def _serve(arguments: argparse.Namespace, settings: ServiceSettings, daemo
             routes, ready = partial(_routes, server), partial(_unready, server)
             await opened.enter_async_context(door.opened(NAME, arguments, routes, watch=[server], ready=ready))
             notify.ready(where)
+            tasks = await opened.enter_async_context(Background())
+            tasks.start(_hint, server, daemons)
             async for number in signals:
                 notify.stopping()
                 return 128 + number
     raise AssertionError("the signals have ended")
+
+
+async def _hint(server: Server, daemons: Sequence[str]) -> None:
+    from nngkit.background import Background
+    from nngkit.cli.silence import hint_if
+
+    connected = False
+
+    async def meet() -> None:
+        nonlocal connected
+        await server.wait_for_daemons()
+        connected = True
+
+    async with Background() as tasks:
+        tasks.start(meet)
+        await hint_if(lambda: not connected, NAME, daemons, "respondent")
 
 
 def _change_on_reload(reload: Reload, server: Server, settings: ServiceSettings) -> None:

@@ -153,11 +153,16 @@ async def _address(arguments: argparse.Namespace) -> AsyncIterator[str]:
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
+    from nngkit.background import Background
+    from nngkit.cli.silence import hint_if
     from nngkit.cli.streams.signals import until_signal
     from nngkit.fanout import Consumer, consumers
 
     tls = tls_of(arguments, *([arguments.server] if arguments.server else []))
-    async with _address(arguments) as address:
+    reached = False
+    async with _address(arguments) as address, Background() as tasks:
+        if arguments.server is not None:
+            tasks.start(hint_if, lambda: not reached, NAME, [address], "req")
         if arguments.info:
             _print(await consumers(address, arguments.name or "", tls=tls), arguments.json)
             return 0
@@ -174,6 +179,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
             records=1 if arguments.exec else 1000,
             tls=tls,
         ) as consumer:
+            reached = True
             if arguments.delete:
                 await consumer.delete()
                 return 0

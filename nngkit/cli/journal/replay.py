@@ -3,7 +3,7 @@
 ::
 
     $ nngkit replay ./journal pub --listen tcp://127.0.0.1:7000 --topic weather --speed 10
-    nngkit replay: pub listens at tcp://127.0.0.1:7000; waits for 1 peers
+    nngkit replay: pub listens at tcp://127.0.0.1:7000; waits for peers: 1
     10000 records, 1000000 bytes in 12.3 s; late by 0.4 ms (median), 1.1 ms (99 %)
 """
 
@@ -93,7 +93,7 @@ async def _replay(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     async with socket:
         ways = [f"listens at {address}" for address in socket.addresses] + [f"dials {url}" for url in arguments.dial]
-        say(NAME, f"{arguments.protocol} {', '.join(ways)}; waits for {arguments.peers} peers")
+        say(NAME, f"{arguments.protocol} {', '.join(ways)}; waits for peers: {arguments.peers}")
 
         async def work() -> None:
             nonlocal started

@@ -110,6 +110,8 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
 
     import trio
 
+    from nngkit.background import Background
+    from nngkit.cli.silence import hint_if
     from nngkit.cli.streams.signals import until_signal
     from nngkit.web.door import AGE
     from nngkit.web.gateway import Gateway
@@ -158,6 +160,8 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
                 tls=tls,
             )
             await opened.enter_async_context(gateway)
+            tasks = await opened.enter_async_context(Background())
+            tasks.start(hint_if, lambda: not gateway.fresh, NAME, settings.daemons, "req")
             nursery = await opened.enter_async_context(trio.open_nursery())
             host, port = arguments.http
             serving = partial(

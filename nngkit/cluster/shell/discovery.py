@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from nngkit.discovery import Bid, Question, Resolver, Service, bids
-from nngkit.errors import NngkitError
+from nngkit.errors import NngkitError, ServiceNotFound
 from nngkit.log_lines import LogLines
 from nngkit.trust import Choice
 
@@ -72,9 +72,10 @@ async def seek(
     daemons: Sequence[str],
     wanted: Callable[[], bool],
     found: Callable[[list[str]], None],
+    failed: Callable[[str], None],
     trust: Choice | None,
 ) -> None:
-    """Ask for nodes with room while `wanted()`, and report their addresses, the best first. Never returns."""
+    """Ask for nodes with room while `wanted()`; report their addresses, the best first, or the error. Never returns."""
     lines = LogLines()
     async with Resolver(daemons, trust=trust) as resolver:
         while True:
@@ -82,7 +83,10 @@ async def seek(
                 try:
                     result = await resolver.ask(QUESTION, service_name(cluster), until=bids(BIDS, timeout=WAIT))
                 except NngkitError as error:
-                    line = lines.add(f"no discovery daemon knows the cluster {cluster!r}: {error}", trio.current_time())
+                    unknown = isinstance(error, ServiceNotFound)
+                    why = f"no discovery daemon knows the cluster {cluster!r}" if unknown else str(error)
+                    failed(why)
+                    line = lines.add(why, trio.current_time())
                     if line is not None:
                         log.warning("%s", line)
                 else:

@@ -71,6 +71,15 @@ log = logging.getLogger("nngkit.web")
 MIB: Final = 1 << 20
 MOST_TOPICS: Final = 64  # of one stream
 PROBES: Final = ("/healthz", "/readyz")  # they need no token, as the files of the page
+NEEDS: Final = {  # by the first segment of a path
+    "sub": "no publisher to follow, and publishes nothing (--subscribe, --publish)",
+    "pub": "no address to publish at (--publish)",
+    "submit": "no cluster (--cluster)",
+    "jobs": "no cluster (--cluster)",
+    "topics": "no journal to read (--journal)",
+    "streams": "no journal of streams (--streams)",
+    "metrics": "no metrics (they need the extra telemetry)",
+}
 MOST_DESCRIBED: Final = 16  # services whose methods are described in one answer
 Answer = Callable[[Request, str | None], Awaitable[Response | Streamed]]
 
@@ -268,6 +277,11 @@ class Gateway(UnderTrio):
         return None if self._publisher is None else self._publisher.address
 
     @property
+    def fresh(self) -> bool:
+        """True while a discovery daemon answers."""
+        return self._resolver.fresh
+
+    @property
     def stats(self) -> GatewayStats:
         """Current counters."""
         return GatewayStats(
@@ -333,7 +347,9 @@ class Gateway(UnderTrio):
         if found is None and request.path in self._page.paths:  # it holds nothing that is not public
             return await self._page.respond(request)
         if found is None:
-            raise Problem(404, "no-route", f"no such path: {request.path[:128]}", ran=False)
+            lacks = NEEDS.get(request.path.split("/")[1])
+            why = f": the gateway has {lacks}" if lacks else ""
+            raise Problem(404, "no-route", f"no such path: {request.path[:128]}{why}", ran=False)
         if isinstance(found, Wrong):
             methods = ", ".join(found.methods)
             raise Problem(405, "method", f"only {methods} here", headers=(("Allow", methods),), ran=False)
