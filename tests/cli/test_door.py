@@ -206,7 +206,7 @@ def test_any_node_of_a_cluster_tells_its_tree_voters_term_and_jobs(tmp_path: Pat
         try:
             with urllib.request.urlopen(f"{member}v1/events", timeout=20) as events:
                 queued = told(events, "jobs", lambda rows: rows.get("wait", {}).get("waiting") == 1)
-                assert queued["wait"]["running"] == 1
+                assert (queued["wait"]["running"], queued["all kinds"]["running"]) == (1, 1)
             for door in (url, member):
                 assert_holds(door, json.loads(fetch(f"{door}openapi.json")[1]))
                 tree = {row["id"]: row["parent"] for row in rows_of(door, "members")}

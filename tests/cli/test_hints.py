@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nngkit.cli.cat.hints import AFTER, hinting, hints
+from nngkit.cli.cat.hints import hinting, hints
 from nngkit.cli.probe import Credentials
+from nngkit.cli.silence import AFTER
 from nngkit.errors import TimedOut
 from nngkit.protocols import Bus, Pub, Push, Rep, Req, Socket, Sub
 from tests.cli.commands import nngkit

@@ -122,7 +122,8 @@ def _sections(status: Answers[ClusterStatus], tree: Answers[ClusterTree]) -> lis
         return {each.id: asdict(each) for each in (await status.refresh()).voters}
 
     async def jobs() -> dict[str, object]:
-        return {each.kind: asdict(each) for each in (await status.refresh()).jobs if each.kind}
+        told = (await status.refresh()).jobs
+        return {kind: {**asdict(each), "kind": kind} for each in told for kind in [each.kind or "all kinds"]}
 
     async def cluster() -> dict[str, object]:
         await status.refresh()
@@ -132,7 +133,7 @@ def _sections(status: Answers[ClusterStatus], tree: Answers[ClusterTree]) -> lis
         Section({"members": "Nodes of the cluster in their tree."}, partial(poll, members, every=TREE)),
         Section({"cluster": "The cluster, as its host sees it."}, partial(poll, cluster)),
         Section({"voters": "Nodes that may be host."}, partial(poll, voters)),
-        Section({"jobs": "Jobs by kind, at the host."}, partial(poll, jobs)),
+        Section({"jobs": "Jobs by kind, at the host; ended ones are counted of all kinds together."}, partial(poll, jobs)),
     ]
 
 

@@ -1,4 +1,4 @@
-// Services as tiles, each with a dot for each instance, by zone and priority. Those of one page have tiles, as a browser
+// Services as tiles, each with a dot for each provider, by zone and priority. Those of one page have tiles, as a browser
 // takes a second to lay out ten thousand of them; only tiles whose rows have changed are drawn again.
 
 import { $, make, say, time, whole } from "./dom.js";
@@ -96,7 +96,7 @@ export class Services {
     else if ([...dirty].some((service) => service.found !== this.admits(service))) this.sift();
     for (const service of dirty) if (service.tile) this.draw(service);
     if (dirty.has(this.opened)) this.fill();
-    say($("total"), `${whole(this.order.length)} services, ${whole(this.up)} of ${whole(this.total)} instances up`);
+    say($("total"), `${whole(this.order.length)} services, ${whole(this.up)} of ${whole(this.total)} providers up`);
     $("none").hidden = this.order.length > 0;
     $("hint").hidden = this.order.length === 0;
   }

@@ -131,7 +131,7 @@ export class Members {
       const item = make("li");
       const slots = row.slots ? `, ${whole(row.slots)} slots: ${shown(row.kinds)}` : "";
       const roles = [row.parent === "" ? "host" : "", row.voter ? "voter" : ""].filter(Boolean).join(", ");
-      item.append(make("strong", row.id), make("span", `${roles ? ` (${roles})` : ""} ${row.address || ""}${slots}`));
+      item.append(make("strong", row.id), make("span", `${roles ? ` (${roles})` : ""}${row.address ? ` ${row.address}` : ""}${slots}`));
       place.append(item);
       const below = children.get(row.id) || [];
       if (!below.length) continue;
