@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -86,6 +85,7 @@ class Trust:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = checked_path("pass", path)
         self._policy_files = self._path.with_name(POLICY), self._path.with_name(SIGNATURE)
+        self._files = tuple(map(os.fspath, (self._path, *self._policy_files)))
         self._lock = threading.Lock()
         self._looked_at = 0.0
         self._stamps = self._look()
@@ -235,10 +235,12 @@ class Trust:
 
     def _look(self) -> Stamp:
         stamps: list[object] = []
-        for path in (self._path, *self._policy_files):
-            with suppress(OSError):
-                found = path.stat()
-                stamps += (path.name, found.st_ino, found.st_mtime_ns, found.st_size)
+        for path in self._files:
+            try:  # without calls of Python's: each new connection looks
+                found = os.stat(path)
+            except OSError:
+                continue
+            stamps += (path, found.st_ino, found.st_mtime_ns, found.st_size)
         return tuple(stamps)
 
     def _read_policy(self, own: Pass) -> Policy:

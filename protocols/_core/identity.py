@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import random
 import re
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -102,9 +101,8 @@ class Identity:
         else:
             shown = tls.certificate()
             name = self.trust.name_of(shown.uris, shown.serial)
-            ends = ssl.cert_time_to_seconds(shown.ends)
-            life = ends - ssl.cert_time_to_seconds(shown.begins)
-            peer = Peer(name, shown.serial, ends - random.uniform(0.0, EARLY) * life)
+            early = random.uniform(0.0, EARLY) * (shown.ends - shown.begins)
+            peer = Peer(name, shown.serial, shown.ends - early)
         self._check(peer)
         return peer
 

@@ -15,6 +15,7 @@ Pure: no socket, no clock. May not know: SP, messages.
 from __future__ import annotations
 
 import ssl
+from calendar import timegm
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ FIRST: Final = 8  # bytes of a peer that are kept until the handshake is complet
 NO_TLS: Final = ALERT + b"\x03\0\2\2\x46"
 PLAIN: Final = ("SP", "HTTP")
 
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _ALERTS: Final = {  # of the peer, about our certificate
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires one",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "it requires one, or there is no common cipher",
@@ -43,7 +45,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST",
 
 
 class Certificate(NamedTuple):
-    """A peer's certificate: DNS names, URIs, IP addresses; serial number (hexadecimal); OpenSSL's times."""
+    """A peer's certificate: DNS names, URIs, IP addresses; serial number (hexadecimal); its times, unix seconds."""
 
     verified: bool = False
     common: str | None = None
@@ -51,8 +53,8 @@ class Certificate(NamedTuple):
     uris: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
     serial: str = ""
-    begins: str = ""
-    ends: str = ""
+    begins: int = 0
+    ends: int = 0
 
 
 class Layer:
@@ -66,6 +68,7 @@ class Layer:
     """
 
     __slots__ = (
+        "_certificate",
         "_server",
         "_tls",
         "drains",
@@ -93,6 +96,7 @@ class Layer:
     def __init__(self, context: ssl.SSLContext, *, server: bool, name: str | None, guests: bool = False) -> None:
         self.guests = guests
         self._server = server
+        self._certificate: Certificate | None = None
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server, server_hostname=name)
         plain: Any = self._tls._sslobj  # type: ignore[attr-defined]
@@ -157,15 +161,30 @@ class Layer:
         self.sent = 0
 
     def certificate(self) -> Certificate:
-        """Return what the peer's certificate says; nothing of one that was not verified."""
+        """Return what the peer's certificate says, once the handshake is complete; nothing of one not verified."""
+        if self._certificate is None:
+            self._certificate = self._read_certificate()
+        return self._certificate
+
+    def _read_certificate(self) -> Certificate:
         found: Any = self._tls.getpeercert()
         if not found:
             return Certificate()
         common = [value for group in found.get("subject", ()) for key, value in group if key == "commonName"]
         names = found.get("subjectAltName", ())
         of = {kind: tuple(value for key, value in names if key == kind) for kind in ("DNS", "URI", "IP Address")}
-        life = found["serialNumber"].lower(), found["notBefore"], found["notAfter"]
+        life = found["serialNumber"].lower(), seconds(found["notBefore"]), seconds(found["notAfter"])
         return Certificate(True, common[0] if common else None, of["DNS"], of["URI"], of["IP Address"], *life)
+
+
+def seconds(time: str) -> int:
+    """Return the unix time of a time of OpenSSL's, as `ssl.cert_time_to_seconds` does in five times the time.
+
+    >>> seconds("Jan  5 09:34:43 2018 GMT")
+    1515144883
+    """
+    month, day, clock, year, _ = time.split()
+    return timegm((int(year), _MONTHS.index(month) + 1, int(day), *map(int, clock.split(":"))))
 
 
 def trouble(error: ssl.SSLError, *, shaking: bool, first: bytes = b"") -> NngkitError:

@@ -25,7 +25,7 @@ from nngkit.errors import AccessDenied, BadMessage, Broken
 from nngkit.protocols import TLS, Pull, Push, Rep, Req
 from nngkit.protocols._nng.addresses import parse
 from nngkit.protocols._nng.tls import Contexts, contexts
-from nngkit.protocols._wire.tls_layer import Layer, trouble
+from nngkit.protocols._wire.tls_layer import Layer, seconds, trouble
 from nngkit.testing import Background, eventually
 from tests.protocols.sp_machines import cut
 from tests.protocols.wires import WAIT
@@ -260,3 +260,10 @@ def test_a_stranger_is_refused_in_words() -> None:
     stranger = layers(issue(trustme.CA()), "dial").layer()
     with pytest.raises(AccessDenied, match="certificate refused: self-signed certificate in certificate chain"):
         shake(stranger, SIDES[1].layer())
+
+
+@given(st.integers(-(1 << 40) // 1000, 253402300799))  # up to the end of the year 9999, which has no end in X.509
+def test_times_of_certificates_are_read_as_ssl_reads_them(at: int) -> None:
+    when = datetime.fromtimestamp(0, UTC) + timedelta(seconds=at)
+    said = f"{when:%b} {when.day:2} {when:%H:%M:%S} {when.year} GMT"
+    assert seconds(said) == ssl.cert_time_to_seconds(said) == at
