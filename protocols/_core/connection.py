@@ -10,7 +10,8 @@
     sync_aio   without a known descriptor: the operation of NNG, tried at once on the socket's aio without a callback,
                and cancelled if it would wait
     tls        what is received is decrypted for the machine at once; of its frames, parts of CHUNK bytes are encrypted
-               when the part before is sent
+               when the part before is sent. OpenSSL computes a step of the handshake without the lock (``_computing``):
+               it takes a millisecond, in which the other connections are read and written
 
     SHAKING -> ASKING -> JOINED -> CLOSED      hello (or HTTP), then `admit`, then messages
 
@@ -44,7 +45,7 @@ from nngkit.protocols._core.identity import Peer
 from nngkit.protocols._core.pipe import Pipe
 from nngkit.protocols._core.pool import pool
 from nngkit.protocols._core.state import BUFFER, State
-from nngkit.protocols._nng import streams
+from nngkit.protocols._nng import descriptors, streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import IOVS, ffi, lib, strerror, uninitialized
 from nngkit.protocols._nng.operations import Owner, atomically
@@ -103,6 +104,7 @@ class Connection(Owner):
         self.descriptor = descriptor  # None if unknown
         self.tls = tls
         self._has_turn = False  # its handshake of TLS need not wait for others
+        self._computing = False  # OpenSSL is in a step of the handshake: no other thread may use `tls`
         self.machine = machine
         self.address = address
         self.url = url  # the shared address, for transports without one for each peer
@@ -206,7 +208,7 @@ class Connection(Owner):
 
     def completed(self, which: int) -> None:
         state = self._state
-        owner = None
+        steps = False
         with state.lock:
             # changed first: no callback is due, whatever follows
             if which == RX:
@@ -228,27 +230,56 @@ class Connection(Owner):
                     if posted:
                         self._receive_done()
                     if self.stage == SHAKING:
-                        owner = None if self._waits_its_turn() else self._shake()
+                        steps = not self._waits_its_turn()
+                        self._computing = steps and self._must_compute()
                     elif self._receiving:
                         self.advance()
             except Exception as wrong:
                 self.crash(wrong)
-            if self.fault is not None:
+            if self.fault is not None and not steps:
                 state.lose(self)
-            asking = self.stage == ASKING and which == RX
-        self._shaken(owner, asking)
+        if steps:
+            self._step()
+        else:
+            state.notify()
 
-    def _shaken(self, owner: Any, asking: bool) -> None:
-        """Go on after a part of the handshake. Called without the lock."""
+    def _must_compute(self) -> bool:
+        return self.tls is not None and not self.tls.open and self.fault is None
+
+    def _step(self) -> None:
+        """Continue the handshake, after OpenSSL's part of it if that is ``_computing``. Called without the lock."""
+        state, owner = self._state, None
+        wrong: Exception | None = None
+        computed = self._computing
+        if computed:
+            assert self.tls is not None
+            try:
+                self.tls.shake()
+            except Exception as found:
+                wrong = found
+        with state.lock:
+            self._computing = False
+            asking = False
+            if self.stage == SHAKING:  # else it was closed meanwhile
+                try:
+                    owner = self._shake(computed, wrong)
+                except Exception as broken:
+                    self.crash(broken)
+                if self.fault is not None:
+                    state.lose(self)
+                asking = self.stage == ASKING
         if owner is not None:
             owner.handed_off(self.stream, self.descriptor, owner, self._request_bytes, self.tls)
         elif asking:
-            self._state.complete_handshake(self)
-        self._state.notify()
+            state.complete_handshake(self)
+        state.notify()
 
-    def _shake(self) -> Any:
-        """Continue the handshake; return the listener that takes it over, if another one serves the path."""
-        if not self._has_tls():
+    def _shake(self, computed: bool, wrong: Exception | None) -> Any:
+        """Continue the handshake; return the listener that takes it over, if another one serves the path.
+
+        ``computed``: OpenSSL has done its part of the step, and has failed by ``wrong`` unless that is None.
+        """
+        if not self._has_tls(computed, wrong):
             return None
         owner = self._path_listener()
         if owner is None:
@@ -260,23 +291,24 @@ class Connection(Owner):
         if self.tls is None or self.listener is None or self._has_turn or self.fault is not None:
             return False
         self._has_turn = True
-        return bool(self.listener.postpone(self.proceed))
+        return bool(self.listener.postpone(self.host, self.proceed))
 
     def proceed(self) -> bool:
         """Continue a handshake that waited its turn; return False if it has ended. Called without the lock."""
-        state, owner = self._state, None
+        state = self._state
         with state.lock:
             if self.stage != SHAKING:
                 return False
-            try:
-                owner = self._shake()
-            except Exception as wrong:
-                self.crash(wrong)
-            if self.fault is not None:
-                state.lose(self)
-            asking = self.stage == ASKING
-        self._shaken(owner, asking)
-        return True
+            left = self.descriptor is not None and descriptors.ask(self.descriptor, descriptors.has_left)
+            if left:
+                state.lose(self, "the peer closed")
+            else:
+                self._computing = self._must_compute()
+        if left:
+            state.notify()
+        else:
+            self._step()
+        return not left
 
     def _path_listener(self) -> Any:
         """Return the listener of another socket that serves the requested path, and give it the stream; else None."""
@@ -300,18 +332,18 @@ class Connection(Owner):
         self.ending()
         self._end_if_idle()
 
-    def _has_tls(self) -> bool:
+    def _has_tls(self, computed: bool, wrong: Exception | None) -> bool:
         """Return True if there is none or its handshake is complete, which is continued."""
         tls = self.tls
-        if tls is None or tls.open:
-            return True
+        if tls is None or not computed:
+            return tls is None or tls.open
+        if wrong is not None:
+            if not isinstance(wrong, NngkitError):
+                raise wrong
+            self.fault = wrong  # `close` sends the alert
+            self._state.identity.refused(self.where(), wrong)
+            return False
         if self.fault is None:
-            try:
-                tls.shake()
-            except NngkitError as wrong:
-                self.fault = wrong  # `close` sends the alert
-                self._state.identity.refused(self.where(), wrong)
-                return False
             if tls.open and not self._let_in():
                 return False
             self._decrypt()  # what came with the end of the handshake
@@ -778,6 +810,8 @@ class Connection(Owner):
 
     def _write(self, now: bool) -> None:
         state = self._state
+        if self._computing:
+            return  # its end continues
         if state.reading is not None or state.writing is not None:
             finish_interrupted(state)
         while self.fault is None:
@@ -1171,7 +1205,7 @@ class Connection(Owner):
             self.direct.detach()
 
     def _say_goodbye(self) -> None:
-        if self.crashed:
+        if self.crashed or self._computing:
             return
         last = b"".join(self.machine.to_send) + self.machine.end()  # a WebSocket sends a close frame
         tls = self.tls

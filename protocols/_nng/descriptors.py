@@ -145,7 +145,7 @@ def peek(one: sockets.socket) -> bytes | None:
         return b""
 
 
-def has_left(one: sockets.socket) -> bool:
+def has_left(one: sockets.SocketType) -> bool:
     """Return True if the other end of a TCP connection has closed its side, whatever it said before."""
     try:
         return one.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, 1)[0] not in (ESTABLISHED, SYN_RECEIVED)

@@ -10,7 +10,6 @@ import os
 import socket as sockets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar, Final
@@ -22,7 +21,7 @@ from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.library import check, error, ffi, lib, no_such_family, strerror
 from nngkit.protocols._nng.names import Number, spelled
 from nngkit.protocols._nng.operations import CALLBACKS, Owner, apart, atomically, wait_until_ended
-from nngkit.protocols._nng.pace import A_SECOND, Pace, hopeless
+from nngkit.protocols._nng.pace import A_SECOND, Pace, Turns, hopeless
 from nngkit.protocols._nng.resolver import Question
 from nngkit.protocols._nng.streams import (
     close,
@@ -88,7 +87,8 @@ class Listener:
         self.contexts = contexts(tls, address, "listen")
         self.pace = Pace()
         self._turn_away = turned_away
-        self._waiting: deque[Callable[[], bool]] = deque()  # handshakes whose turn comes
+        self._waiting: Turns[Callable[[], bool]] = Turns()  # handshakes whose turn comes
+        self._taking = threading.Lock()  # held for a change of `_waiting`
         self._turns = Alarm(self._next_turn)
         self._ports: tuple[Port, ...] = ()
         self._ending: list[int] = []  # numbers of the ports that it has closed
@@ -189,21 +189,24 @@ class Listener:
         """Return the listener at the same port that serves ``path``; None if that is this one, or none does."""
         return next((one for one in self._others() if one.path == path), None)
 
-    def postpone(self, proceed: Callable[[], bool]) -> bool:
+    def postpone(self, host: str | None, proceed: Callable[[], bool]) -> bool:
         """Return True if a handshake of TLS has to wait, as too many fail: ``proceed()`` is called at its turn.
 
-        It returns False if there is nothing to do any more.
+        It returns False if there is nothing to do any more. ``host``: of the peer, None for this machine.
         """
-        if not self._waiting and not self.pace.exceeded(time.monotonic()):
-            return False
-        self._waiting.append(proceed)
+        with self._taking:
+            if not self._waiting and not self.pace.exceeded(time.monotonic()):
+                return False
+            self._waiting.add(host, proceed)
         self._turns.set(1 / A_SECOND)
         return True
 
     def _next_turn(self) -> float | None:
         """Let one handshake proceed. On the alarm thread."""
         while self._waiting:
-            if self._waiting.popleft()():
+            with self._taking:
+                proceed = self._waiting.take()
+            if proceed():
                 break
         return 1 / A_SECOND if self._waiting else None
 

@@ -2,12 +2,16 @@
 
 To accept a connection and refuse it costs a quarter of a millisecond of CPU, its handshake of TLS twice that; a peer
 that connects, says something wrong and leaves pays a tenth. Above a rate of failed handshakes new connections are
-screened: looked at for 20 us, and closed if they can only fail. Handshakes of TLS take turns then.
+screened: looked at for 20 us, and closed if they can only fail. Handshakes of TLS take turns then, as do their hosts:
+one with many waits as long as one with few.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
 
 AT_ONCE: Final = 128  # failed handshakes before anything changes ...
 A_SECOND: Final = 16.0  # ... and so many more each second; a handshake of TLS keeps a core busy for a millisecond
@@ -63,6 +67,31 @@ class Pace:
 
     def _now(self, now: float) -> float:
         return max(0.0, self._level - max(0.0, now - self._at) * A_SECOND)
+
+
+class Turns(Generic[T]):
+    """What waits for its turn, by host: each host has one in turn, and its oldest is the next. Not thread-safe."""
+
+    __slots__ = ("_hosts",)
+
+    def __init__(self) -> None:
+        self._hosts: dict[str | None, deque[T]] = {}  # the next one first
+
+    def __bool__(self) -> bool:
+        return bool(self._hosts)
+
+    def add(self, host: str | None, one: T) -> None:
+        """Add one that waits; ``host``: None for this machine."""
+        self._hosts.setdefault(host, deque()).append(one)
+
+    def take(self) -> T:
+        """Remove and return the one whose turn it is. Raises StopIteration without one."""
+        host = next(iter(self._hosts))
+        waiting = self._hosts.pop(host)
+        one = waiting.popleft()
+        if waiting:
+            self._hosts[host] = waiting
+        return one
 
 
 def hopeless(said: bytes, *, tls: bool, web: bool) -> bool:

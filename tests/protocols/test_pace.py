@@ -4,6 +4,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nngkit.protocols import TLS, Rep, Req
-from nngkit.protocols._nng.pace import A_SECOND, AT_ONCE, BURST, GROWTH, LET_IN, MOST_LET_IN, Pace, hopeless
+from nngkit.protocols._nng.pace import A_SECOND, AT_ONCE, BURST, GROWTH, LET_IN, MOST_LET_IN, Pace, Turns, hopeless
 from nngkit.testing import eventually
 from tests.protocols.wires import WAIT
 
@@ -83,6 +84,24 @@ def test_only_what_cannot_succeed_is_hopeless(tls: bool, web: bool, good: bytes,
     assert hopeless(b"", tls=tls, web=web)  # it has said nothing and has ended
 
 
+@given(st.lists(st.sampled_from([None, "192.0.2.1", "192.0.2.2"]), min_size=1))
+def test_hosts_have_turns_by_turns(hosts: list[str | None]) -> None:
+    turns: Turns[tuple[str | None, int]] = Turns()
+    for number, host in enumerate(hosts):
+        turns.add(host, (host, number))
+    taken = []
+    while turns:
+        taken.append(turns.take())
+    assert sorted(number for _, number in taken) == [*range(len(hosts))]
+    for host in set(hosts):
+        numbers = [number for one, number in taken if one == host]
+        assert numbers == sorted(numbers)
+    for at, (host, _) in enumerate(taken):
+        before = Counter(one for one, _ in taken[:at])
+        left = {one for one, _ in taken[at:]}
+        assert before[host] == min(before[one] for one in left)  # none that waits has had fewer
+
+
 def serve(rep: Rep) -> None:
     for request in rep:
         request.reply(request.body)
@@ -105,6 +124,14 @@ def attacked(attack: Callable[[socket.socket], object], address: str) -> Iterato
     finally:
         over.set()
         thread.join()
+
+
+def hello_of(tls: TLS) -> bytes:
+    """Return the first bytes of a handshake."""
+    sent = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        tls.context(server=False).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
 
 
 def say_something_wrong(peer: socket.socket) -> None:
@@ -143,10 +170,7 @@ def test_peers_whose_handshakes_fail_are_turned_away_and_newcomers_are_let_in(
 
 @pytest.mark.slow
 def test_handshakes_of_tls_take_turns_while_many_fail(shared_tls: TLS, caplog: pytest.LogCaptureFixture) -> None:
-    sent = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        shared_tls.context(server=False).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
-    begun, answers = sent.read(), count()
+    begun, answers = hello_of(shared_tls), count()
 
     def leave_half_way(peer: socket.socket) -> None:
         peer.sendall(begun)
@@ -164,3 +188,25 @@ def test_handshakes_of_tls_take_turns_while_many_fail(shared_tls: TLS, caplog: p
                 newcomer.wait_for_peers(1, 2.0)
                 assert newcomer.request(b"%d" % number, timeout=WAIT) == b"%d" % number
         assert next(answers) - before <= A_SECOND * (time.monotonic() - began) + 32
+
+
+@pytest.mark.slow
+def test_peers_that_have_left_have_no_turn(shared_tls: TLS) -> None:
+    begun, left = hello_of(shared_tls), list[socket.socket]()
+
+    def leave_soon(peer: socket.socket) -> None:
+        peer.sendall(begun)
+        peer.settimeout(0.02)
+        try:
+            peer.recv(1)
+        except TimeoutError:
+            left.append(peer)
+
+    with Rep(listen="tls+tcp://127.0.0.1:0", tls=shared_tls) as rep, ExitStack() as attacks:
+        threading.Thread(target=serve, args=(rep,), daemon=True).start()
+        for _ in range(4):
+            attacks.enter_context(attacked(leave_soon, rep.address))
+        eventually(lambda: len(left) > 200)  # each that had its turn would hold up the next by 60 ms
+        with Req(dial=rep.address, tls=shared_tls) as newcomer:
+            newcomer.wait_for_peers(1, 2.0)
+            assert newcomer.request(b"heard", timeout=WAIT) == b"heard"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from nngkit.errors import ConfigError, TimedOut
 from nngkit.protocols import TLS, Pipe, Pull, Push, Rep, Req
+from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.testing import Background, eventually
 from tests.protocols.raw_peer import connect
 from tests.protocols.wires import WAIT, said
@@ -443,3 +445,37 @@ def test_unclosed_connected_sockets_may_be_garbage_in_a_cycle(identity: Identity
 
 def as_text(pem: Any) -> str:
     return pem.decode() if isinstance(pem, bytes) else str(pem)
+
+
+def serve(rep: Rep) -> None:
+    for request in rep:
+        request.reply(request.body)
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["stays", "closes"])
+def test_a_request_does_not_wait_for_the_handshake_of_another_peer(
+    closes: bool, shared_tls: TLS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over, shake = threading.Event(), threading.Event(), Layer.shake
+
+    def shake_slowly(layer: Layer) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert over.wait(WAIT)
+        shake(layer)
+
+    with Rep(listen="tls+tcp://127.0.0.1:0", tls=shared_tls) as rep, Req(dial=rep.address, tls=shared_tls) as known:
+        server = Background(serve, rep)
+        assert known.request(b"before", timeout=WAIT) == b"before"
+        with connect(rep.address) as newcomer:
+            monkeypatch.setattr(Layer, "shake", shake_slowly)
+            newcomer.sendall(b"\x16\x03\x01")
+            assert begun.wait(WAIT)
+            assert known.request(b"meanwhile", timeout=WAIT / 2) == b"meanwhile"
+            if closes:
+                rep.close(0.0)
+            over.set()
+            if not closes:
+                assert known.request(b"after", timeout=WAIT) == b"after"
+        rep.close()
+        server.result()
