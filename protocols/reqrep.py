@@ -157,7 +157,9 @@ class Req(Socket):
             assert call.reply is not None
             return call.reply if type(call.reply) is bytes else plain(call.reply)
         finally:
-            self._leave(call)
+            if call.queued:
+                self._outbox.withdraw(call.message)
+            self._asking.leave(call)
 
     def request_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
         """Like ``request``, with the reply as a read-only view; see ``Pull.recv_view``. Experimental."""
@@ -169,13 +171,15 @@ class Req(Socket):
             assert call.reply is not None
             return view_of(call.reply)
         finally:
-            self._leave(call)
+            if call.queued:
+                self._outbox.withdraw(call.message)
+            self._asking.leave(call)
 
     async def arequest(self, data: Payload, timeout: Timeout = DEFAULT) -> bytes:
         """Like ``request``, for a task. If cancelled, the request may have been processed; its reply is dropped."""
         call = _Call(self._asking, waiter := task_waiter())
         if type(waiter) is TrioWaiter:
-            await waiter.checkpoint_if_cancelled()
+            await waiter.lowlevel.checkpoint_if_cancelled()
         try:
             if begun := self._begin(call, data, timeout):
                 self._core.poller.watch_for(waiter)
@@ -187,13 +191,15 @@ class Req(Socket):
             assert call.reply is not None
             return call.reply if type(call.reply) is bytes else plain(call.reply)
         finally:
-            self._leave(call)
+            if call.queued:
+                self._outbox.withdraw(call.message)
+            self._asking.leave(call)
 
     async def arequest_view(self, data: Payload, timeout: Timeout = DEFAULT) -> memoryview:
         """Like ``request_view``, for a task. If cancelled, the request may have been processed."""
         call = _Call(self._asking, waiter := task_waiter())
         if type(waiter) is TrioWaiter:
-            await waiter.checkpoint_if_cancelled()
+            await waiter.lowlevel.checkpoint_if_cancelled()
         try:
             begun = self._begin(call, data, timeout)
             for until in self._converse(call, data, begun):
@@ -202,7 +208,9 @@ class Req(Socket):
             assert call.reply is not None
             return view_of(call.reply)
         finally:
-            self._leave(call)
+            if call.queued:
+                self._outbox.withdraw(call.message)
+            self._asking.leave(call)
 
     def loan(self, size: int, timeout: Timeout = DEFAULT) -> Loan:
         """Lend a writable buffer of ``size`` bytes for one request. Experimental.
@@ -291,12 +299,6 @@ class Req(Socket):
                 yield call.deadline
         finally:
             waiters.discard(call.waiter)
-
-    def _leave(self, call: _Call) -> None:
-        """End a request, whatever it waits for."""
-        if call.queued:
-            self._outbox.withdraw(call.message)
-        self._asking.leave(call)
 
     def _check(self, call: _Call, what: str) -> None:
         self._state.check_open()

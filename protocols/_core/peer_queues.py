@@ -85,10 +85,13 @@ class PeerQueues(SendQueue):
 
         That is so too if others will be written with it. ``soon``: for a task. Under the lock.
         """
-        if self._state.reason is not None or connection.stage != JOINED:
+        state = self._state
+        if state.reason is not None or connection.stage != JOINED:
             return False
         at = perf_counter()
-        if at - connection.last_queued_at < (TURN_GAP if soon else BURST_GAP) or (soon and self._due_peers):
+        if at - connection.last_queued_at < (TURN_GAP if soon else BURST_GAP):
+            return False
+        if soon and (self.due_peers or state.inbox.ready) and self._more_follow(at):
             return False
         if not connection.send_small(data):
             return False
@@ -96,6 +99,32 @@ class PeerQueues(SendQueue):
         connection.last_queued_at = at
         connection.stalled = False
         return True
+
+    def add_at_turn_end(self, connection: Connection, data: bytes) -> bool:
+        """Queue a task's answer for one of ``due_peers``; return False, without a change, if `offer` has to look at it.
+
+        Under the lock.
+        """
+        out, size = connection.out, len(data)
+        if (
+            not self._due
+            or connection.stage != JOINED
+            or self._state.reason is not None
+            or len(out) >= self.cap
+            or connection.out_bytes + size > self.window
+        ):
+            return False
+        # no calls: see connection.py
+        out += (data,)
+        connection.out_bytes += size
+        connection.stalled = False
+        self.fanned += 1
+        return True
+
+    def _more_follow(self, at: float) -> bool:
+        """Return True if others will be written with a task's answer of time ``at``: some wait, or new questions do."""
+        state = self._state
+        return bool(self.due_peers) or (at - state.read_at < TURN_GAP and bool(state.inbox.ready))
 
     def write_to(self, connection: Connection) -> None:
         """Write the messages offered to this peer. Under the lock."""
@@ -111,12 +140,12 @@ class PeerQueues(SendQueue):
         if connection.tx_state:
             return
         at = perf_counter()
-        if at - connection.last_queued_at > TURN_GAP and not self._due_peers:
+        if at - connection.last_queued_at > TURN_GAP and not self._more_follow(at):
             self.write_to(connection)
             return
-        self._due_peers[connection] = None
         if at > self._due:
             self.expect()
+        self.due_peers[connection] = None  # not before: interrupted, a later answer calls `expect`
 
     def to_one(self, items: Sequence[bytes], number: int) -> bool:
         """Queue ``items`` for the peer with this number; return False if it has left. Otherwise like ``add_many``."""

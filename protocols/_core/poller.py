@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, ClassVar, Final
 
 from nngkit.protocols._core.connection import AWAITING, Connection
@@ -233,6 +233,7 @@ class Poller:
         """Read arrived data on behalf of a waiter, in the loop ``loop`` or in a thread (None)."""
         self.looks += 1
         self.read_ready(loop)
+        self._state.read_at = perf_counter()
 
     def read_ready(self, loop: object = None) -> bool:
         """Read every connection with data; return False if there is none."""

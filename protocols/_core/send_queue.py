@@ -73,7 +73,7 @@ class SendQueue:
         self.weigh: Callable[[bytes], int] | None = None  # returns the number of messages in a batch
         # time until which a flush at the end of a loop's turn is expected, and its peers
         self._due = 0.0
-        self._due_peers: dict[Connection, None] = {}
+        self.due_peers: dict[Connection, None] = {}
         self._flusher = Alarm(self._flush_late)  # of a burst
         self._watchdog = Alarm(self._flush_overdue)  # of a loop's turn
         self._seen = 0  # messages accepted at the alarm's last call
@@ -154,8 +154,8 @@ class SendQueue:
 
     def expect(self) -> None:
         """Write what tasks of the running loop send from now on together, at the end of the loop's turn."""
-        self._due = perf_counter() + FLUSH_OVERDUE
         soon(self._flush_turn)
+        self._due = perf_counter() + FLUSH_OVERDUE  # not before: interrupted, nothing would be written in time
         if not self._watchdog.is_set:
             self._watchdog.set(TURN_DELAY)
 
@@ -165,7 +165,7 @@ class SendQueue:
         with state.lock:
             if state.reason is None or state.lingers:
                 self._flush(many=True)
-                due, self._due_peers = self._due_peers, {}
+                due, self.due_peers = self.due_peers, {}
                 for connection in due:
                     if connection.stage == JOINED:
                         connection.write_on(now=True)
@@ -188,7 +188,7 @@ class SendQueue:
         with state.lock:
             if state.reason is None or state.lingers:
                 self._due = 0.0
-                self._due_peers = {}
+                self.due_peers = {}
                 self.distribute()
                 self._flush(many=True)
                 for connection in state.joined():

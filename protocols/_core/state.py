@@ -57,6 +57,7 @@ class State(Generic[Peer]):
         self.buffer = uninitialized("char[]", BUFFER)  # the system allocates only the pages that are used
         self.view = ffi.buffer(self.buffer)
         self.received = 0  # bytes in the buffer, of the direct reception of ``reading``
+        self.read_at = 0.0  # perf_counter() at which a loop has last read
         self.reading: Peer | None = None
         self.writing: Peer | None = None
         # notifications, which are made without the lock

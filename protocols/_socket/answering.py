@@ -34,22 +34,16 @@ class Answers:
         self._state = state
         self.sharing = sharing
         self._outbox = outbox
-        self._count = 0
-
-    def counted(self) -> bool:
-        """Count a reply that a task sends; return True every 64 times: it is to yield to other tasks first."""
-        self._count += 1
-        if self._count < BURST:
-            return False
-        self._count = 0
-        return True
+        self.count = 0  # replies of tasks since one has yielded to other tasks
 
     def answer(self, connection: Connection, answer: bytes, *, soon: bool = False) -> bool:
         """Queue or drop one reply; return False if it may wait for room."""
         state, outbox = self._state, self._outbox
         try:
             with state.lock:
-                sent = outbox.send_now(connection, answer, soon=soon)
+                beside = soon and connection in outbox.due_peers
+                sent = beside and outbox.add_at_turn_end(connection, answer)
+                sent = sent or outbox.send_now(connection, answer, soon=soon)
                 if sent and connection.fault is not None:
                     state.lose(connection)
             if sent:
@@ -187,9 +181,12 @@ class Question:
         """Like ``reply``, for a task. If cancelled, the reply was sent whole or not at all."""
         answer = self._header + data if type(data) is bytes and self._connection.link is None else self._message(data)
         self._answering()
-        if self._answers.counted():
+        answers = self._answers
+        answers.count += 1
+        if answers.count >= BURST:
+            answers.count = 0
             await sleep(0)  # a checkpoint, before the reply is queued
-        if self._answers.answer(self._connection, answer, soon=True):
+        if answers.answer(self._connection, answer, soon=True):
             return
         waiter = task_waiter()
         for until in self._answers.answering(self._connection, answer, waiter):

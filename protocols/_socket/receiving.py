@@ -64,7 +64,7 @@ class Receiver(Generic[Item]):
         """Return 1 to ``max`` messages: those available, or else the first to arrive."""
         out: list[Any] = []
         try:
-            self._fill(out, _positive(max), timeout)
+            self._fill(out, max, timeout)
             return self._plain(out)
         except BaseException:
             self._inbox.put_back(out)
@@ -92,13 +92,15 @@ class Receiver(Generic[Item]):
         """Like ``recv_many``, for a task. If cancelled, it has taken none."""
         out: list[Any] = []
         try:
-            await self._afill(out, _positive(max), timeout)
+            await self._afill(out, max, timeout)
             return self._plain(out)
         except BaseException:
             self._inbox.put_back(out)
             raise
 
     def _fill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        if most < 1:
+            raise ValueError(f"max must be at least 1, not {most}")
         inbox = self._inbox
         seconds = self._recv_timeout if type(timeout) is Default else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -118,6 +120,8 @@ class Receiver(Generic[Item]):
             inbox.waiters.discard(waiter)
 
     async def _afill(self, out: list[Any], most: int, timeout: Timeout) -> None:
+        if most < 1:
+            raise ValueError(f"max must be at least 1, not {most}")
         inbox = self._inbox
         trio_task = in_trio()
         if trio_task:
@@ -287,7 +291,7 @@ class MessageReceiver(Receiver[bytes]):
         self._name_pipes()
         out: list[Any] = []
         try:
-            self._fill(out, _positive(max), timeout)
+            self._fill(out, max, timeout)
             return [self._message(item) for item in out]
         except BaseException:
             self._inbox.put_back(out)
@@ -298,7 +302,7 @@ class MessageReceiver(Receiver[bytes]):
         self._name_pipes()
         out: list[Any] = []
         try:
-            await self._afill(out, _positive(max), timeout)
+            await self._afill(out, max, timeout)
             return [self._message(item) for item in out]
         except BaseException:
             self._inbox.put_back(out)
@@ -316,9 +320,3 @@ class MessageReceiver(Receiver[bytes]):
 
 def _named(connection: Connection, item: bytes) -> Message:
     return Message(plain(item), connection.pipe)
-
-
-def _positive(number: int) -> int:
-    if number < 1:
-        raise ValueError(f"max must be at least 1, not {number}")
-    return number

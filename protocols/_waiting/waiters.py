@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import starmap
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
@@ -161,25 +161,23 @@ class _Woken:
     """Outcome of a task that is rescheduled: as outcome.Value(None), which unwraps once and takes long to make."""
 
     __slots__ = ()
-
-    def unwrap(self) -> None:
-        """Return the value."""
+    unwrap = type(None)  # returns None, in C
 
 
 _WOKEN: Final[Any] = _Woken()
 
 
 class TrioWaiter:
-    """The current trio task; ``loop`` is its run's token.
+    """The current trio task; ``loop`` is its run's token, ``lowlevel`` the module.
 
     ``wait`` is a checkpoint. If cancelled, it leaves nothing behind.
     """
 
-    __slots__ = ("_lowlevel", "_set", "_task", "loop")
+    __slots__ = ("_set", "_task", "loop", "lowlevel")
 
     def __init__(self) -> None:
-        self._lowlevel = sys.modules["trio"].lowlevel
-        self.loop: trio.lowlevel.TrioToken = self._lowlevel.current_trio_token()
+        self.lowlevel = lowlevel = sys.modules["trio"].lowlevel
+        self.loop: trio.lowlevel.TrioToken = lowlevel.current_trio_token()
         self._task: Any = None
         self._set = False
 
@@ -211,32 +209,27 @@ class TrioWaiter:
         self._set = True
         task, self._task = self._task, None
         if task is not None:
-            self._lowlevel.reschedule(task, _WOKEN)
+            self.lowlevel.reschedule(task, _WOKEN)
 
     def release(self) -> None:
         """End the wait, in the waiter's own loop."""
         task, self._task = self._task, None
         if task is not None:
-            self._lowlevel.reschedule(task, _WOKEN)
-
-    def checkpoint_if_cancelled(self) -> Awaitable[None]:
-        """Raise a pending cancellation, when awaited."""
-        checkpoint: Awaitable[None] = self._lowlevel.checkpoint_if_cancelled()
-        return checkpoint
+            self.lowlevel.reschedule(task, _WOKEN)
 
     def _abort(self, _: Any) -> Any:
         self._task = None
-        return self._lowlevel.Abort.SUCCEEDED
+        return self.lowlevel.Abort.SUCCEEDED
 
     def _find_timed(self) -> bool:
         """Return True, and note it, if the run has the system's clock."""
-        found = type(self._lowlevel.current_clock()).__name__ == "SystemClock"
+        found = type(self.lowlevel.current_clock()).__name__ == "SystemClock"
         if found:
             deadlines.timed = self.loop
         return found
 
     async def wait(self, deadline: float | None = None) -> bool:
-        lowlevel = self._lowlevel
+        lowlevel = self.lowlevel
         if self._set or (deadline is not None and deadline <= time.monotonic()):
             await lowlevel.checkpoint()
         elif deadline is not None and deadlines.timed is not self.loop and not self._find_timed():

@@ -19,6 +19,9 @@ from tests.protocols.wires import WAIT
 REQUESTS = 200
 MOST = 40  # Python's and C's, of one request: 170 when each message passed by the machine, the inbox and the queues
 MOST_OF_TASKS = 128  # of both ends together
+FLIGHT = 64  # requests in progress at once
+EACH = REQUESTS // 4
+MOST_IN_FLIGHT = 58  # of both ends together, of one of FLIGHT: 62 when each reply decided when it is written
 MOST_POLLS = 7  # each end is told that there is data, reads it, and wakes its task in the loop's next turn
 
 
@@ -64,8 +67,10 @@ def test_a_reply_of_a_thread_takes_few_function_calls(scheme: str, shared_tls: T
         assert len(client.result()) == total
 
 
-async def _request_and_reply(began: Callable[[], object], ended: Callable[[], object]) -> None:
-    """Make REQUESTS requests of a task, to a task of the same loop."""
+async def _request_and_reply(
+    began: Callable[[], object], ended: Callable[[], object], flight: int = 1, each: int = REQUESTS
+) -> None:
+    """Make ``each`` requests of each of ``flight`` tasks, to a task of the same loop."""
     async with Rep(listen="tcp://127.0.0.1:0") as rep, Req(dial=rep.address) as req:
 
         async def serve(number: int) -> None:
@@ -79,18 +84,39 @@ async def _request_and_reply(began: Callable[[], object], ended: Callable[[], ob
             for _ in range(number):
                 await req.arequest(b"x" * 16, timeout=WAIT)
 
-        for number, note in ((REQUESTS // 10, began), (REQUESTS, ended)):
+        for number, note in ((each // 10, began), (each, ended)):
             if in_trio():
                 with trio.fail_after(WAIT):
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(serve, number)
-                        nursery.start_soon(ask, number)
+                        nursery.start_soon(serve, number * flight)
+                        for _ in range(flight):
+                            nursery.start_soon(ask, number)
             else:
-                await asyncio.wait_for(asyncio.gather(serve(number), ask(number)), WAIT)
+                asking = (ask(number) for _ in range(flight))
+                await asyncio.wait_for(asyncio.gather(serve(number * flight), *asking), WAIT)
             note()
 
 
-@pytest.mark.parametrize("run", [trio.run, lambda main: asyncio.run(main())], ids=["trio", "asyncio"])
+RUNS = pytest.mark.parametrize("run", [trio.run, lambda main: asyncio.run(main())], ids=["trio", "asyncio"])
+
+
+@RUNS
+def test_a_request_beside_others_takes_few_function_calls(run: Callable[[Any], None]) -> None:
+    """Both ends together, without the calls by the loop itself."""
+    ours = 0
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        nonlocal ours
+        ours += event in ("call", "c_call") and frame.f_globals["__name__"].startswith("nngkit.")
+
+    async def main() -> None:
+        await _request_and_reply(lambda: sys.setprofile(note), lambda: sys.setprofile(None), FLIGHT, EACH)
+
+    run(main)
+    assert ours / EACH / FLIGHT <= MOST_IN_FLIGHT
+
+
+@RUNS
 def test_a_request_between_tasks_takes_few_function_calls_and_polls(run: Callable[[Any], None]) -> None:
     """Both ends together; of the calls by the loop itself only its polls are counted."""
     counted: Counter[str] = Counter()

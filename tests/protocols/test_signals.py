@@ -6,18 +6,20 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
 from nngkit.errors import TimedOut
-from nngkit.protocols import TLS, Batch, Bus, PeerEvent, Pub, Pull, Push, Sub
+from nngkit.protocols import TLS, Batch, Bus, PeerEvent, Pub, Pull, Push, Rep, Req, Request, Sub
 from nngkit.protocols._core import peer_queues as _peer_queues
 from nngkit.protocols._core.poller import reader_thread
 from nngkit.protocols._nng import operations as _operations
 from nngkit.protocols._nng import process as _process
 from nngkit.protocols._waiting.waiters import ThreadWaiter
-from nngkit.testing import Background, eventually
+from nngkit.testing import Background, aeventually, eventually
 from tests.protocols.alarms import interrupt
 from tests.protocols.wires import WAIT, said
 
@@ -502,6 +504,46 @@ def test_a_fan_out_that_is_interrupted_anywhere_is_written_and_counted(
                 got += 1
             which += 1
     assert which > (10 if call == "send" else 20)  # one message is queued in line
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_reply_of_a_task_that_is_interrupted_anywhere_keeps_no_other_back(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replies of a loop's turn are written together: the interrupted one may be the first, or between others."""
+    monkeypatch.setattr(_peer_queues, "TURN_GAP", 60.0)  # tracing is slow
+
+    async def main() -> int:
+        which, reached = 0, True
+        async with Rep(listen="tcp://127.0.0.1:0") as rep, Req(dial=rep.address) as req:
+            while reached:
+                answered: set[bytes] = set()
+
+                async def ask(body: bytes, answered: set[bytes] = answered) -> None:
+                    answered.add(await req.arequest(body))
+
+                with trio.fail_after(WAIT):
+                    async with trio.open_nursery() as nursery:
+                        for number in range(3):
+                            nursery.start_soon(ask, b"%d" % number)
+                        await aeventually(lambda: not rep._outbox._watchdog.is_set, WAIT)  # it would write them
+                        requests: list[Request] = []
+                        while len(requests) < 3:
+                            requests += await rep.arecv_many()
+                        for request in requests[:place]:
+                            await request.areply(request.body)
+                        with interrupt(which, PROTOCOLS) as done:
+                            await requests[place].areply(requests[place].body)
+                        for request in requests[place + 1 :]:
+                            await request.areply(request.body)
+                        others = {request.body for request in requests if request is not requests[place]}
+                        await aeventually(partial(others.issubset, answered), WAIT)
+                        nursery.cancel_scope.cancel()
+                reached = bool(done)
+                which += 1
+        return which
+
+    assert trio.run(main) > 10
 
 
 @pytest.mark.parametrize("size", [10, 1000])
