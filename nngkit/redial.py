@@ -48,6 +48,7 @@ class SilentPeers:
         self._what = what
         self._silence: Silence[str] = Silence()
         self._read: dict[int, int] = {}
+        self._accepted: set[str] = set()  # peers that will have another port when they return
         self._longest = 0.0
 
     def expect(self, interval: float, pipe: Pipe | None = None) -> None:
@@ -58,6 +59,8 @@ class SilentPeers:
         self._longest = max(self._longest, interval)
         for each in self._socket.pipes if pipe is None else (pipe,):
             self._silence.expect(each.address, self._longest if pipe is None else interval)
+            if not each.dialed and each.address not in self._socket.addresses:
+                self._accepted.add(each.address)
 
     async def run(self) -> None:
         """Check every second, until the socket is closed. Every message counts as a sign of life."""
@@ -71,6 +74,10 @@ class SilentPeers:
                         log_heard(self._what, pipe.address, seconds)
             self._read = {pipe.id: counted.read for pipe, counted in stats.items()}
             pipes = {pipe.id: pipe for pipe in stats}
+            left = self._accepted.difference(pipe.address for pipe in stats)
+            self._accepted -= left
+            for address in left:
+                self._silence.forget(address)
             for silent in self._silence.check({pipe.id: pipe.address for pipe in stats}, now):
                 if silent.first:
                     log_silent(self._what, silent.peer, silent.seconds)

@@ -78,6 +78,10 @@ class Silence(Generic[Peer]):
         if len(self._peers) > REMEMBERED:
             del self._peers[next(iter(self._peers))]
 
+    def forget(self, peer: Peer) -> None:
+        """Forget a peer that has left and, if it returns, is another one."""
+        self._peers.pop(peer, None)
+
     def heard(self, pipe: int, peer: Peer, now: float) -> float | None:
         """Note a message; return the length of the outage that it ends, in seconds, or None."""
         self._heard[pipe] = now

@@ -192,6 +192,7 @@ class DocumentPeer(UnderTrio):
                         self._discovery,
                         self.addresses if token is None else self.repair_addresses,
                         meet=self._exchange.dial if token is None else self._exchange.join,
+                        part=self._exchange.part,
                         tls=self._tls,
                         trust=self._trust,
                         token=token,

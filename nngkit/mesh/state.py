@@ -119,6 +119,7 @@ class MeshState:
         self._links: dict[int, Link] = {}
         self._origins: dict[bytes, int] = {}  # links of neighbours by the key of their own stream
         self._order: deque[tuple[Stream, int]] = deque()  # kept messages of all streams, oldest first
+        self._order_gone = 0  # of these, messages of forgotten streams
         self._kept_bytes = self._held_bytes = 0
         self._slice = 0
         self._full_until = now  # no stream may be forgotten before
@@ -322,7 +323,11 @@ class MeshState:
             return False
         self._kept_bytes -= size_of(oldest.kept)
         self._held_bytes -= size_of(oldest.held)
-        oldest.kept.clear()  # `_order` still names them
+        self._order_gone += len(oldest.kept)
+        oldest.kept.clear()
+        if 2 * self._order_gone > len(self._order):  # small messages might never fill `buffer_bytes`, which drops them
+            self._order = deque(one for one in self._order if one[1] in one[0].kept)
+            self._order_gone = 0
         del self._streams[oldest.key]
         self._behind.pop(oldest.key, None)
         return True
@@ -380,7 +385,9 @@ class MeshState:
         while self._kept_bytes > self.limits.buffer_bytes:
             oldest, gone = self._order.popleft()
             dropped = oldest.kept.pop(gone, None)
-            if dropped is not None:  # else the stream was forgotten
+            if dropped is None:
+                self._order_gone -= 1
+            else:
                 self._kept_bytes -= len(dropped) + OVERHEAD
 
     def _note(self, stream: Stream, now: float) -> None:

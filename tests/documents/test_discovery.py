@@ -73,6 +73,34 @@ async def test_peers_with_a_token_discover_each_other_and_publish_nothing_of_it(
             assert result.answers == ()
 
 
+@pytest.mark.parametrize("token", [None, "t0ken"])
+async def test_peers_that_come_and_go_are_not_dialed_for_ever(token: str | None) -> None:
+    async with a_daemon() as (daemon, _), DocumentPeer(listen=PAGE, token=token, discovery=daemon) as stays:
+        stays.open("minutes")
+        met: set[str] = set()
+        for _ in range(3):
+            async with DocumentPeer(listen=PAGE, token=token, discovery=daemon) as visitor:
+                visitor.open("minutes")
+                await stays.wait_for_peers(1, PATIENCE)
+                met.update(visitor.addresses if token is None else visitor.repair_addresses)
+            await aeventually(lambda: not stays.peers)
+        exchange = stays._exchange
+        await aeventually(lambda: len(met & {*exchange.bus.dialed, *exchange._joined}) <= 1)  # the last, if it lingers
+
+
+async def test_a_provider_that_cannot_be_dialed_ends_no_peer(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        a_daemon() as (daemon, _),
+        DocumentPeer(listen=PAGE, discovery=daemon) as a,
+        DocumentPeer(listen=PAGE, discovery=daemon) as b,
+        Service("document/minutes", "other://host:1", discovery=daemon),
+    ):
+        a.open("minutes")
+        await aeventually(lambda: "a provider that cannot be dialed" in caplog.text)
+        b.open("minutes")
+        await a.wait_for_peers(1, PATIENCE)
+
+
 async def test_a_stranger_without_the_token_is_not_dialed(caplog: pytest.LogCaptureFixture) -> None:
     """Not even if it passes the question on to a peer that has it."""
     dialed: list[trio.SocketStream] = []

@@ -284,3 +284,14 @@ def test_memory_stays_flat() -> None:
             assert state.stats.kept_bytes <= 100_000
             assert len(state._order) <= 100_000 // 250
     assert total == 40_000
+
+
+def test_origins_that_come_and_go_leave_nothing() -> None:
+    state = MeshState("me", 1, 0.0, MeshLimits(streams=4, forget=1.0))
+    state.link_up(1, 0.0)
+    for number in range(100):
+        now = 10.0 * number
+        state.receive(1, [data_frame(key_of(f"n{number}", 1), 1, b"x")], now)
+        state.tick(now)
+        assert len(state.take().events) == 1
+        assert len(state._order) <= 2 * state.stats.streams

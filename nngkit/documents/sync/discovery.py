@@ -1,7 +1,8 @@
 """Discovery of peers by the names of their documents, through discovery daemons. Trio.
 
 A peer registers a service for each open document: `document/minutes`, at its BUS address. It dials all other providers
-of the same service, each once.
+of the same service, each once, until the daemons have lost it and it is not connected: each may be cut off alone. One
+that is still connected then is parted from with the next that is lost.
 
 With a token, it is a REP address, where peers join and prove the token. Any peer may register another. So the providers
 are asked a question first (nngkit.discovery), and only those are joined that answer with a MAC, under the token, of the
@@ -15,7 +16,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ from nngkit.background import WakeUp
 from nngkit.discovery import Question, Resolver, Service, deadline
 from nngkit.discovery.provider import State
 from nngkit.discovery.settings import query_address
-from nngkit.errors import ConfigError, NngkitError
+from nngkit.errors import Closed, ConfigError, NngkitError
 from nngkit.log_lines import LogLines
 from nngkit.protocols import TLS
 from nngkit.trust import Choice
@@ -51,7 +52,8 @@ def service_name(doc: str) -> str:
 class DocumentDiscovery:
     """Registers documents, and has `meet` connect to their providers. `daemons`: their survey addresses.
 
-    `addresses`: our BUS, which others dial; with a `token` our REP, which they join.
+    `addresses`: our BUS, which others dial; with a `token` our REP, which they join. `meet` returns True for an address
+    that was not dialed or joined before; `part` ends that, but returns False while the peer is connected.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class DocumentDiscovery:
         daemons: Iterable[str],
         addresses: Iterable[str],
         *,
-        meet: Callable[[str], None],
+        meet: Callable[[str], bool],
+        part: Callable[[str], bool],
         tls: TLS | None,
         trust: Choice | None,
         token: str | None,
@@ -69,6 +72,8 @@ class DocumentDiscovery:
         if not self._addresses:
             raise ConfigError("discovery", "a peer that does not listen cannot be discovered: set listen=", None)
         self._connect = meet
+        self._part = part
+        self._met: set[str] = set()
         self._tls = tls
         self._trust = trust
         self._token = token
@@ -140,6 +145,8 @@ class DocumentDiscovery:
     async def _follow(self, known: Resolver) -> None:
         async with aclosing(known.events()) as events:
             async for event in events:
+                if event.new is State.DOWN and event.provider.address in self._met:
+                    self._leave(known)
                 if event.new is not State.UP:
                     continue
                 for doc in [doc for doc in self._wanted if service_name(doc) == event.provider.name]:
@@ -149,8 +156,21 @@ class DocumentDiscovery:
                         self._news[doc].wake()
 
     def _meet(self, address: str) -> None:
-        if address not in self._addresses:
-            self._connect(address)
+        try:
+            if address not in self._addresses and self._connect(address):
+                self._met.add(address)
+        except Closed:
+            log.debug("%s is not met: this peer is leaving", address)
+        except ConfigError as error:  # anything may be registered
+            line = f"a provider that cannot be dialed: {error}"
+            if (said := self._log_lines.add(line, trio.current_time())) is not None:
+                log.warning("%s", said)
+
+    def _leave(self, known: Resolver) -> None:
+        """Part from the providers that are lost: those that come and go for a year would be dialed for ever."""
+        there = {provider.address for providers in known.snapshot().values() for provider in providers}
+        with suppress(Closed):
+            self._met -= {address for address in self._met - there if self._part(address)}
 
     # With a token
 
@@ -162,11 +182,13 @@ class DocumentDiscovery:
         name, news = service_name(doc), self._news[doc]
         met, pause = set(self._addresses), FIRST_PAUSE
         while True:
-            unmet = {provider.address for provider in known.snapshot().get(name, ())} - met
+            there = {provider.address for provider in known.snapshot().get(name, ())}
+            met &= there | self._met | set(self._addresses)
+            unmet = there - met
             if unmet:
                 for address in await self._proven(name, unmet, known):
                     met.add(address)
-                    self._connect(address)
+                    self._meet(address)
                 unmet -= met
                 await trio.sleep(FIRST_PAUSE)  # strangers that come and go cause no more than that
             pause = min(LONGEST_PAUSE, 2 * pause) if unmet else FIRST_PAUSE

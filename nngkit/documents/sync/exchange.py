@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -70,6 +71,14 @@ REPLY_TIMEOUT: Final = 5.0  # seconds for a small reply, and for a chunk: 256 Ki
 QUEUE: Final = 4096  # messages queued for each peer; beyond, they are dropped, and repaired later
 
 
+@dataclass(slots=True)
+class _Joining:
+    """An address that is joined until `scope` is cancelled. `origin`: of the peer that has answered there last."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    origin: bytes | None = None
+
+
 class Exchange:
     """The sockets of one peer: `open` listens and dials, `start` runs the tasks, `close` ends both."""
 
@@ -115,7 +124,7 @@ class Exchange:
         self._wakes: dict[str, float] = {}
         self._dirty: set[str] = set()
         self._dialed: set[str] = set()
-        self._joined: set[str] = set()
+        self._joined: dict[str, _Joining] = {}
         self._loop = trio.lowlevel.current_trio_token()
         # The queues bound a burst: BUS drops what is beyond, and it has to be repaired.
         self.bus = Bus(
@@ -277,13 +286,31 @@ class Exchange:
         await self.rep.aclose()
         self._repair_client.close()
 
-    def dial(self, address: str) -> None:
-        """Dial a BUS address, once. Raises ConfigError."""
+    def dial(self, address: str) -> bool:
+        """Dial a BUS address; return False if it is dialed already, or ours. Raises ConfigError, Closed."""
         if self._token is not None:
             raise ConfigError("dial", f"{address}: a token is proven where a peer is joined: join its REP address")
-        if address not in self._dialed and address not in self.bus.addresses:
-            self._dialed.add(address)
-            self.bus.dial(address)
+        if address in self._dialed or address in self.bus.addresses:
+            return False
+        self.bus.dial(address)
+        self._dialed.add(address)
+        return True
+
+    def part(self, address: str) -> bool:
+        """Dial or join an address no more; while its peer is connected, do nothing and return False. Raises Closed."""
+        joining = self._joined.get(address)
+        if joining is None:
+            if any(pipe.dialed and pipe.address == address for pipe in self.bus.pipes):
+                return False
+            self.bus.undial(address)
+            self._dialed.discard(address)
+        elif joining.origin is not None and self._is_present(joining.origin):
+            return False
+        else:
+            joining.scope.cancel()
+            del self._joined[address]
+            self.denied.pop(address, None)
+        return True
 
     def shown(self, peer: EditStream) -> str:
         """Return the name of a peer under a trust; its stream if that is not known."""
@@ -301,7 +328,7 @@ class Exchange:
 
     def refusals(self) -> str:
         """Return what an error adds if addresses that are dialed or joined refuse this process, or it them."""
-        return told(self._dialed | self._joined)
+        return told(self._dialed | self._joined.keys())
 
     # ------------------------------------------------------------------ documents
 
@@ -695,13 +722,19 @@ class Exchange:
 
     # ------------------------------------------------------------------ joining
 
-    def join(self, address: str) -> None:
-        """Join the peer at a REP address, once."""
-        if address not in self._joined and address not in self.rep.addresses:
-            self._joined.add(address)
-            self._background.start(self._join, address)
+    def join(self, address: str) -> bool:
+        """Join the peer at a REP address; return False if it is joined already, or ours."""
+        if address in self._joined or address in self.rep.addresses:
+            return False
+        self._joined[address] = joining = _Joining()
+        self._background.start(self._join, address, joining)
+        return True
 
-    async def _join(self, address: str) -> None:
+    async def _join(self, address: str, joining: _Joining) -> None:
+        with joining.scope:
+            await self._stay_joined(address, joining)
+
+    async def _stay_joined(self, address: str, joining: _Joining) -> None:
         """Ask a REP address for its BUS addresses and dial them; again whenever its peer is lost.
 
         The peer may return with other addresses or another token: a refusal is reported then as at first contact. With
@@ -723,7 +756,7 @@ class Exchange:
                 found = [bus for url in reply.about.bus if (bus := addresses.resolved(url, address)) is not None]
                 if not found:
                     return
-                origin = reply.sender.origin
+                origin = joining.origin = reply.sender.origin
                 if self._token is None:
                     for bus in found:
                         self.dial(bus)

@@ -115,7 +115,7 @@ class History:
         self._blocked: dict[
             EditStream, tuple[EditStream, int]
         ] = {}  # missing dependency of the first held edit of a stream
-        self._undeclared: dict[EditStream, None] = dict.fromkeys(self.versions)
+        self._undeclared: dict[EditStream, None] = dict.fromkeys(self.versions)  # no others: a peer may never edit
         self._recent: OrderedDict[EditStream, float] = OrderedDict()
         self._turn = 0
         self._log: OrderedDict[tuple[EditStream, int], Edit] = OrderedDict()
@@ -128,7 +128,7 @@ class History:
     def edited(self, payload: bytes, now: float) -> Updates:
         """Record a local edit. Its deps are the streams that changed since the last local edit."""
         seq = self.versions.get(self.me, 0) + 1
-        edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared if stream in self.versions})
+        edit = Edit(payload, {stream: self.versions[stream] for stream in self._undeclared})
         self._undeclared.clear()
         self.advance(self.me, seq, now)
         self._undeclared.pop(self.me, None)
@@ -239,6 +239,7 @@ class History:
             else:
                 del self.versions[stream]
                 self._recent.pop(stream, None)
+                self._undeclared.pop(stream, None)
         if self.heads.get(stream, 0) > last:
             self.heads[stream] = last
         for seq in [seq for seq in self.held.get(stream, ()) if seq > last]:
@@ -277,6 +278,7 @@ class History:
         if len(self.versions) <= vectors.EPOCHS_KEPT:
             return
         vectors.prune(self.versions, self.me)
+        self._undeclared = {stream: None for stream in self._undeclared if stream in self.versions}
         for stream in [one for one in {*self.heads, *self.held} if self.is_old(one)]:
             self.heads.pop(stream, None)
             self._recent.pop(stream, None)
