@@ -8,6 +8,8 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nngkit.cluster.tree.members import MemberTable
+from nngkit.cluster.tree.messages import Member
 from nngkit.cluster.tree.shape import (
     Branch,
     Decision,
@@ -216,3 +218,12 @@ def test_the_head_of_a_subtree_is_accepted_beyond_the_fanout() -> None:
 
 def test_without_a_free_place_a_leaf_is_refused() -> None:
     assert choose({"a": Branch(1, 2, 0)}, 1, 1, Joiner(0)) == Decision("full")
+
+
+def test_members_that_come_and_go_leave_nothing_at_a_root() -> None:
+    """It has no parent, which would take the news of them."""
+    table = MemberTable(4)
+    for number in range(3):
+        table.add(1, Member(f"m{number}", 1, 0, "host", None, 0, {}))
+        table.remove(1, f"m{number}")
+    assert not table.waiting

@@ -140,7 +140,10 @@ class MemberTable:
         known = self._known.pop(id, None)
         if known is not None:
             self._changed.setdefault(id, known[1])
-            self._dirty[id] = None
+            if id in self._told:
+                self._dirty[id] = None
+            else:  # a root has no parent to tell: members that come and go would stay here
+                self._dirty.pop(id, None)
 
     def _set(self, id: str, link: int, member: Member) -> None:
         known = self._known.get(id)
