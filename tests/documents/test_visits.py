@@ -25,7 +25,8 @@ def objects() -> Counter[type]:
     """Return the objects of nngkit by type."""
     gc.collect()
     found = Counter(type(one) for one in gc.get_objects())
-    return Counter({one: n for one, n in found.items() if one.__module__.startswith("nngkit") and one not in KEPT})
+    ours = [one for one in found if str(one.__module__).startswith("nngkit") and one not in KEPT]
+    return Counter({one: found[one] for one in ours})
 
 
 async def visit(server: DocumentPeer, value: int) -> None:
