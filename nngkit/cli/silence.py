@@ -31,12 +31,17 @@ async def with_cause(error: NngkitError, daemons: Sequence[str]) -> NngkitError:
     """Return `error` with its cause, if it is that no daemon answers and no refusal says why."""
     from nngkit.trust.standing import standing
 
-    if not isinstance(error, Unreachable) or standing(daemons) or not (causes := await causes_of(daemons, "req")):
+    if not isinstance(error, Unreachable) or standing(daemons):
+        return error
+    causes = await causes_of(daemons, "req", daemon=True)
+    if not causes:
         return error
     return Unreachable(error.address, f"{error.reason}; {'; '.join(causes)}")
 
 
-async def hint_if(silent: Callable[[], bool], name: str, urls: Sequence[str], protocol: str) -> None:
+async def hint_if(
+    silent: Callable[[], bool], name: str, urls: Sequence[str], protocol: str, daemon: bool = False
+) -> None:
     """Say on standard error why there is no peer at `urls`, once, if `silent()` after the first seconds."""
     import trio
 
@@ -45,13 +50,16 @@ async def hint_if(silent: Callable[[], bool], name: str, urls: Sequence[str], pr
     await trio.sleep(AFTER)
     if not silent() or standing(urls):
         return
-    for cause in await causes_of(urls, protocol):
+    for cause in await causes_of(urls, protocol, daemon=daemon):
         if silent():
             say(name, f"hint: {cause}; still trying")
 
 
-async def causes_of(urls: Sequence[str], protocol: str) -> list[str]:
-    """Return what is wrong at each of these addresses, as far as a look tells within PATIENCE."""
+async def causes_of(urls: Sequence[str], protocol: str, *, daemon: bool = False) -> list[str]:
+    """Return what is wrong at each of these addresses, as far as a look tells within PATIENCE.
+
+    `daemon`: they are those of discovery daemons, which have two ports.
+    """
     import trio
 
     found: dict[str, str] = {}
@@ -62,7 +70,7 @@ async def causes_of(urls: Sequence[str], protocol: str) -> list[str]:
             cause = await trio.to_thread.run_sync(seen, abandon_on_cancel=True)
             if cause is not None:
                 what, mistaken, _ = cause.partition(": use a ")
-                found[url] = f"{what}: {OTHER_PORT[protocol]}" if mistaken and protocol in OTHER_PORT else cause
+                found[url] = f"{what}: {OTHER_PORT[protocol]}" if mistaken and daemon else cause
             return
         found[url] = f"a look at {url} did not end in {PATIENCE:g} s: its name is not resolved, or its process hangs"
 

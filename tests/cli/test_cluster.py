@@ -16,9 +16,10 @@ import pytest
 import trio
 
 from nngkit.cli.cluster.host import voter
-from nngkit.cli.cluster.live import cut, status_lines, tree_lines, without
+from nngkit.cli.cluster.live import status_lines, tree_lines, without
 from nngkit.cli.cluster.programs import why
 from nngkit.cli.cluster.submit import bar
+from nngkit.cli.streams.output import cut
 from nngkit.cli.streams.shell import Ran
 from nngkit.cluster import ClusterMember, ClusterStatus, ClusterTree, Host, JobCounts, Member, VoterState
 from nngkit.cluster.admission import issue_ticket, read_ticket

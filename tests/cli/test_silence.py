@@ -24,7 +24,7 @@ async def test_the_other_port_of_a_daemon_is_named(
 ) -> None:
     with listener(listen=ANY) as there:
         assert there.address is not None
-        (cause,) = await silence.causes_of([there.address], asked_as)
+        (cause,) = await silence.causes_of([there.address], asked_as, daemon=True)
     assert cause.startswith(says)
 
 

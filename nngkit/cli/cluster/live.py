@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import shutil
 import sys
 import time
@@ -14,7 +13,7 @@ import trio
 from msgspec.structs import replace
 
 from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
-from nngkit.cli.streams.output import coloured, columns, json_line, utc, wants_colour
+from nngkit.cli.streams.output import coloured, columns, cut, json_line, utc, wants_colour
 from nngkit.errors import Broken, TimedOut
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 CLEAR: Final = "\033[H\033[J"
 QUEUE: Final = 16 << 20  # bytes queued for a slow reader
 BOLD, GREEN, RED = "1", "32", "31"
-COLOUR: Final = re.compile(r"(\033\[[0-9;]*m)")
 
 
 async def show(node: Member, arguments: argparse.Namespace) -> None:
@@ -60,18 +58,6 @@ def _draw(lines: LineWriter, text: list[str], fresh: bool) -> None:
     if len(rows) >= height:
         rows = [*rows[: max(1, height - 2)], f"... and {len(rows) - max(1, height - 2)} more lines"]
     lines.put(CLEAR + "\n".join(cut(row, width) for row in rows))
-
-
-def cut(line: str, width: int) -> str:
-    """Return at most `width` characters of `line`, with all of its colour codes."""
-    kept = []
-    for part in COLOUR.split(line):
-        if part.startswith("\033"):
-            kept.append(part)
-        else:
-            kept.append(part[:width])
-            width -= len(kept[-1])
-    return "".join(kept)
 
 
 async def _look(node: Member, arguments: argparse.Namespace, colour: bool) -> tuple[dict[str, Any], list[str]]:

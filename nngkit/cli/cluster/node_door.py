@@ -133,7 +133,7 @@ def _sections(status: Answers[ClusterStatus], tree: Answers[ClusterTree]) -> lis
         Section({"members": "Nodes of the cluster in their tree."}, partial(poll, members, every=TREE)),
         Section({"cluster": "The cluster, as its host sees it."}, partial(poll, cluster)),
         Section({"voters": "Nodes that may be host."}, partial(poll, voters)),
-        Section({"jobs": "Jobs by kind, at the host; ended ones are counted of all kinds together."}, partial(poll, jobs)),
+        Section({"jobs": "Jobs by kind, at the host; ended ones are counted of all kinds."}, partial(poll, jobs)),
     ]
 
 

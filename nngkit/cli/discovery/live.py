@@ -14,7 +14,7 @@ import trio
 from nngkit.cli.discovery.following import Following, following
 from nngkit.cli.discovery.watch import print_changes
 from nngkit.cli.streams.line_writer import LineWriter, printed, to_stdout
-from nngkit.cli.streams.output import columns, span, state_text, utc, wants_colour
+from nngkit.cli.streams.output import columns, cut, span, state_text, utc, wants_colour
 from nngkit.cli.streams.signals import until_signal
 from nngkit.cli.streams.stderr import say
 
@@ -43,13 +43,13 @@ async def show_live(arguments: argparse.Namespace) -> int:
 
 async def _draw(follow: Following, lines: LineWriter, colour: bool) -> None:
     width, height = shutil.get_terminal_size()
-    text = table(follow, time.monotonic(), time.time(), width if not colour else 0, height - 1, colour)
+    text = table(follow, time.monotonic(), time.time(), width, height - 1, colour)
     lines.put(f"{CLEAR}{text}")
     await lines.finish(math.inf)  # a stalled terminal gets the newest table next, not all of them
 
 
 def table(follow: Following, now: float, wall: float, width: int, height: int, colour: bool) -> str:
-    """Format the view: a line of counts, and as many providers as fit. `width` 0: lines as long as they are."""
+    """Format the view: a line of counts, and as many providers as fit. Lines have `width` characters at most."""
     rows = follow.view.rows()
     usable = sum(map(len, follow.view.usable().values()))
     stale = "" if follow.fresh else "  (no daemon answers: last known state)"
@@ -73,7 +73,7 @@ def table(follow: Following, now: float, wall: float, width: int, height: int, c
     text = [head, *columns(names, cells, colour).splitlines()]
     if len(shown) < len(rows):
         text.append(f"... and {len(rows) - len(shown)} more")
-    return "\n".join(line[:width] if width else line for line in text)
+    return "\n".join(cut(line, width) for line in text)
 
 
 def _say(text: str) -> None:

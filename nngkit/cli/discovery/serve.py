@@ -227,7 +227,7 @@ async def _hint(server: Server, daemons: Sequence[str]) -> None:
 
     async with Background() as tasks:
         tasks.start(meet)
-        await hint_if(lambda: not connected, NAME, daemons, "respondent")
+        await hint_if(lambda: not connected, NAME, daemons, "respondent", True)
 
 
 def _change_on_reload(reload: Reload, server: Server, settings: ServiceSettings) -> None:

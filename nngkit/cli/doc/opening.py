@@ -19,13 +19,14 @@ from typing import Any
 
 import trio
 
+from nngkit.cli.silence import causes_of
 from nngkit.cli.streams.signals import until_signal
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import tls_of
 from nngkit.cli.tokens import joining
 from nngkit.documents import Document, DocumentPeer
 from nngkit.documents.store import Store
-from nngkit.errors import ConfigError, NotFound
+from nngkit.errors import ConfigError, NotFound, TimedOut
 
 
 def user(arguments: argparse.Namespace) -> str:
@@ -81,7 +82,14 @@ async def found(peer: DocumentPeer, name: str, arguments: argparse.Namespace, *,
     """
     document = peer.open(name)
     if meets_others(arguments):
-        await document.joined(arguments.timeout)
+        try:
+            await document.joined(arguments.timeout)
+        except TimedOut as late:
+            urls = [url.partition("#")[0] for url in arguments.join or ()]
+            causes = (
+                [] if peer.peers else [*await causes_of(urls, "req"), *await causes_of(arguments.dial or (), "bus")]
+            )
+            raise TimedOut("; ".join([str(late), *causes]), late.seconds) from late
     if not new and is_new(document):
         raise NotFound(f"there is no document {name!r}")
     return document

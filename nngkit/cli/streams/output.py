@@ -56,6 +56,18 @@ def utc_of(microseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def cut(line: str, width: int) -> str:
+    """Return at most `width` characters of `line`, with all of its colour codes."""
+    kept = []
+    for part in _COLOUR.split(line):
+        if part.startswith("\033"):
+            kept.append(part)
+        else:
+            kept.append(part[:width])
+            width -= len(kept[-1])
+    return "".join(kept)
+
+
 def span(seconds: float) -> str:
     """Format a length of time for people: 5s, 3m20s, 2h05m, 4d06h."""
     whole = max(0, int(seconds))

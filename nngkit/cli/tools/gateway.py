@@ -161,7 +161,7 @@ async def _run(arguments: argparse.Namespace, settings: ClientSettings, tls: TLS
             )
             await opened.enter_async_context(gateway)
             tasks = await opened.enter_async_context(Background())
-            tasks.start(hint_if, lambda: not gateway.fresh, NAME, settings.daemons, "req")
+            tasks.start(hint_if, lambda: not gateway.fresh, NAME, settings.daemons, "req", True)
             nursery = await opened.enter_async_context(trio.open_nursery())
             host, port = arguments.http
             serving = partial(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
 from nngkit.cli.ports import say_chosen
-from nngkit.cli.streams.output import columns, json_line, picked, state_text, utc, wants_colour
+from nngkit.cli.streams.output import columns, cut, json_line, picked, state_text, utc, wants_colour
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of, tls_or_variables
 from nngkit.cli.tools.traffic import Traffic
@@ -352,4 +353,8 @@ class _Screen:
         if self._json:
             self._lines.put(json_line(fields))
         else:
-            self._lines.put((CLEAR if self._live else "") + text(fields, self._rows, self._colour))
+            table = text(fields, self._rows, self._colour)
+            if self._live:  # a line that is longer than the terminal would push others out of it
+                width = shutil.get_terminal_size().columns
+                table = CLEAR + "\n".join(cut(line, width) for line in table.split("\n"))
+            self._lines.put(table)
