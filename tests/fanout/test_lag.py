@@ -202,6 +202,23 @@ def test_an_absurd_number_hurts_only_its_publisher() -> None:
     assert numbers(events) == [2**60, 2, 2]  # the last one late
 
 
+def test_over_the_cap_the_publisher_that_says_nothing_is_forgotten_and_totals_stay() -> None:
+    accounts = Accounts()
+    accounts.receive([message(1), message(2), message(5), message(1, OTHER)])
+    accounts.receive([message(1, epoch=2), message(4, epoch=2)])  # a second run
+    for number in range(MOST_PUBLISHERS):
+        accounts.receive([message(1, b"%8d" % number), heartbeat(4, ME, 2), heartbeat(1, b"%8d" % number)])
+    assert accounts.get(ME) is not None
+    assert accounts.get(OTHER) is None
+    assert accounts.forgotten() == [OTHER, b"%8d" % 0]
+    assert accounts.forgotten() == []
+    assert accounts.total("delivered") == 3 + 1 + 2 + MOST_PUBLISHERS
+    assert accounts.total("missed") == 2 + 2
+    for epoch in range(3, 100):
+        accounts.receive([message(1, ME, epoch)])
+    assert accounts.total("delivered") == 3 + 1 + 2 + MOST_PUBLISHERS + 97
+
+
 def test_memory_is_capped() -> None:
     accounts = Accounts()
     for number in range(1, 10 * MOST_RANGES):

@@ -25,6 +25,7 @@ from nngkit.fanout.numbered.messages import HEARTBEATS, REPLIES, REQUESTS, Posit
 from nngkit.headers import MOST_BYTES
 from nngkit.protocols import Pub, Req, Sub
 from nngkit.testing import aeventually
+from tests.driving import limits
 from tests.fanout.joining import WAIT, joined
 
 ANY = "tcp://127.0.0.1:0"
@@ -326,6 +327,23 @@ async def test_bad_requests_are_refused_and_counted() -> None:
         assert publisher.stats.bad == 4
         publisher.publish("a", b"1")
         await read(subscriber, numbered(1))
+
+
+async def test_a_publisher_that_has_gone_is_not_dialed_for_ever_and_may_return(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/news"
+    with limits(fanout__numbered__subscriber={"QUIET": 0.2, "UNHEARD": 0.2}):
+        async with Subscriber(address, last=True) as subscriber:
+            async with Publisher(address, id="news", heartbeat=0.05) as publisher:
+                await joined(subscriber, publisher)
+                publisher.publish("a", b"1")
+                await read(subscriber, numbered(1))
+            await aeventually(lambda: subscriber._sources[publisher.id].epoch == 0)
+            async with Publisher(address, id="news", heartbeat=0.05) as again:
+                await joined(subscriber, again)
+                number = again.publish("a", b"2")
+                events = await read(subscriber, lambda event: isinstance(event, Published) and event.body == b"2")
+                assert [event.last for event in events if isinstance(event, Restarted)] == [1]
+            assert subscriber.stats.received == 1 + number
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -50,7 +50,7 @@ MOST_ADDED: Final = TRAILER_SIZE + MOST_PACKED + _SIZE.size
 """Bytes that trailer and headers add to a message at most."""
 
 MOST_PUBLISHERS: Final = 1024
-"""Accounts of one subscriber; over it, the one that began first is forgotten."""
+"""Accounts of one subscriber; over it, the one whose publisher has said nothing for longest is forgotten."""
 MOST_RANGES: Final = 64
 MOST_RUNS: Final = 4
 """Runs of one publisher that are known to be over: the messages of an older one are no longer on their way."""
@@ -204,19 +204,24 @@ def pack_withheld(publisher: bytes, epoch: int, first: int, last: int) -> bytes:
     return WITHHELD + _FIRST.pack(first) + pack_trailer(publisher, epoch, last, 0)
 
 
+COUNTED: Final = ("delivered", "late", "missed", "withheld")
+
+
 class Account:
     """Numbers of one publisher's run. `next`: the lowest that was neither delivered nor reported as missing.
 
     over      earlier runs by their epochs; their late messages are no longer recognized
     returned  run in `over` whose heartbeat was the last that was heard of this publisher
+    heard     when its last heartbeat came, as a count of all heartbeats
     """
 
-    __slots__ = ("delivered", "epoch", "late", "missed", "next", "over", "publisher", "ranges", "returned", "withheld")
+    __slots__ = ("epoch", "heard", "next", "over", "publisher", "ranges", "returned", *COUNTED)
 
-    def __init__(self, publisher: bytes, epoch: int, next: int) -> None:
+    def __init__(self, publisher: bytes, epoch: int, next: int, heard: int = 0) -> None:
         self.publisher = publisher
         self.epoch = epoch
         self.next = next
+        self.heard = heard
         self.delivered = self.missed = self.late = self.withheld = 0
         self.ranges: list[tuple[int, int]] = []  # reported as missing, ascending; over a cap the oldest are forgotten
         self.over: OrderedDict[int, Account] = OrderedDict()
@@ -255,6 +260,19 @@ class Accounts:
     def __init__(self) -> None:
         self.refused: dict[Refusal, int] = dict.fromkeys(get_args(Refusal), 0)
         self._accounts: OrderedDict[bytes, Account] = OrderedDict()
+        self._heartbeats = 0
+        self._gone = Account(b"", 0, 1)  # counts of accounts and runs that are forgotten
+        self._forgotten: list[bytes] = []
+
+    def total(self, count: str) -> int:
+        """Return one of COUNTED of all publishers and their runs, also of forgotten ones."""
+        runs = [run for account in self._accounts.values() for run in (account, *account.over.values())]
+        return sum(getattr(run, count) for run in (self._gone, *runs))
+
+    def forgotten(self) -> list[bytes]:
+        """Return the publishers that have no account any more, each once."""
+        gone, self._forgotten = self._forgotten, []
+        return [publisher for publisher in dict.fromkeys(gone) if publisher not in self._accounts]
 
     def get(self, publisher: bytes) -> Account | None:
         """Return the account of a publisher."""
@@ -322,6 +340,8 @@ class Accounts:
             account.withheld += max(0, number + 1 - account.next)
             account.next = max(account.next, number + 1)
         elif heartbeat:
+            self._heartbeats += 1
+            account.heard = self._heartbeats
             events.append(Heartbeat(publisher, epoch, number, time, data[len(HEARTBEAT) :]))
         elif number == account.next:
             account.next += 1
@@ -336,21 +356,28 @@ class Accounts:
         """Return the account of a run that follows another. It begins with 1, so its missing messages are known."""
         over, before.over = before.over, OrderedDict()
         before.ranges.clear()
-        account = over.pop(epoch, None) or Account(before.publisher, epoch, 1)
+        account = over.pop(epoch, None) or Account(before.publisher, epoch, 1, before.heard)
         over[before.epoch] = before
         if len(over) > MOST_RUNS:
-            over.popitem(last=False)
+            self._forget(over.popitem(last=False)[1])
         account.over, account.returned = over, None
         self._accounts[before.publisher] = account
         return account
 
     def _open(self, publisher: bytes, epoch: int, next: int) -> Account:
-        account = self._accounts[publisher] = Account(publisher, epoch, next)
-        self._accounts.move_to_end(publisher)
-        if len(self._accounts) > MOST_PUBLISHERS:
-            self._accounts.popitem(last=False)
+        if len(self._accounts) >= MOST_PUBLISHERS:
+            silent = min(self._accounts.values(), key=lambda account: account.heard)
+            del self._accounts[silent.publisher]
+            self._forgotten.append(silent.publisher)
+            for run in (silent, *silent.over.values()):
+                self._forget(run)
             self.refused["over cap"] += 1
+        account = self._accounts[publisher] = Account(publisher, epoch, next, self._heartbeats)
         return account
+
+    def _forget(self, run: Account) -> None:
+        for count in COUNTED:
+            setattr(self._gone, count, getattr(self._gone, count) + getattr(run, count))
 
 
 def _first_withheld(data: bytes) -> int | None:

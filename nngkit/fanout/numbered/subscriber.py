@@ -34,7 +34,6 @@ from nngkit.fanout.numbered.backlog import Backlog, HighWater, Policy, Unread
 from nngkit.fanout.numbered.granted import Sifting, check_owner, check_topics, match_of, rights_of
 from nngkit.fanout.numbered.lag import (
     MOST_ADDED,
-    MOST_PUBLISHERS,
     Accounts,
     Event,
     Gap,
@@ -68,6 +67,7 @@ READ_AHEAD: Final = 8192  # messages that a socket keeps while the loop is busy;
 TURN: Final = 256  # messages examined in one turn of the loop, under a millisecond
 PAUSES: Final = (0.05, 0.2, 1.0)  # seconds between tries to get a snapshot
 UNHEARD: Final = 5.0  # seconds that a request to a publisher may take
+QUIET: Final = 60.0  # seconds without a heartbeat after which one that is not connected is no longer dialed
 
 Topic = str | bytes | Pattern
 
@@ -278,16 +278,16 @@ class Subscriber(UnderTrio):
     @property
     def stats(self) -> SubscriberStats:
         """The counters."""
-        accounts = self._accounts.all()
+        total = self._accounts.total
         unread = self._backlog.lag(time.monotonic())
         refused: dict[str, int] = {str(why): count for why, count in self._accounts.refused.items()}
         if self._rights is not None:
             refused |= self._rights.refusals
         return SubscriberStats(
-            received=sum(each.delivered for each in accounts),
-            missed=sum(each.missed - each.late for each in accounts),
-            late=sum(each.late for each in accounts),
-            withheld=sum(each.withheld for each in accounts),
+            received=total("delivered"),
+            missed=total("missed") - total("late"),
+            late=total("late"),
+            withheld=total("withheld"),
             dropped=self._backlog.dropped,
             refused=refused,
             snapshots=self._snapshots,
@@ -352,6 +352,11 @@ class Subscriber(UnderTrio):
             ready += source.receive(event)
             if self._policy == "resync" and type(event) is Gap:
                 source.begin()
+        for publisher in self._accounts.forgotten():
+            if (source := self._sources.pop(publisher, None)) is not None:
+                ready += source.give_up()
+                source.epoch = 0
+            self._behind.pop(publisher, None)
         self._put(ready)
         return interval
 
@@ -375,10 +380,9 @@ class Subscriber(UnderTrio):
 
     # Publishers
 
-    def _source(self, publisher: bytes) -> Source | None:
-        """Return the source of a publisher; None if there are too many, which the accounts count."""
+    def _source(self, publisher: bytes) -> Source:
         source = self._sources.get(publisher)
-        if source is None and len(self._sources) < MOST_PUBLISHERS:
+        if source is None:
             source = self._sources[publisher] = Source(
                 publisher, self._high_water, self._held, live=not self._keeps_state
             )
@@ -387,7 +391,8 @@ class Subscriber(UnderTrio):
     def _hear(self, address: str, heartbeat: Heartbeat) -> float | None:
         """Begin to report to a publisher that is heard of for the first time, in this run; return its interval."""
         source = self._source(heartbeat.publisher)
-        if source is None or source.epoch == heartbeat.epoch:
+        source.heard = time.monotonic()
+        if source.epoch == heartbeat.epoch:
             return None
         try:
             told = HEARTBEATS.decode(heartbeat.body, address)
@@ -406,7 +411,7 @@ class Subscriber(UnderTrio):
         return told.interval
 
     async def _follow(self, source: Source, epoch: int, control: str, told: PublisherHeartbeat) -> None:
-        """Report to a publisher's run, and get its snapshots, until there is a newer one."""
+        """Report to a publisher's run, and get its snapshots, until there is a newer one, or it has gone."""
         largest = PAGE_LIMIT + self._largest + (1 << 16)
         try:
             peers = None if self._rights is None else check_owner(self._rights, source.publisher)
@@ -425,15 +430,18 @@ class Subscriber(UnderTrio):
             return
         server = SilentServer(req, "publisher's control")
         async with req, trio.open_nursery() as nursery:
-            nursery.start_soon(self._report, source, server, epoch, told.interval)
+            nursery.start_soon(self._report, source, req, server, epoch, told.interval)
             if told.keeps and self._keeps_state:
                 nursery.start_soon(self._synchronize, source, req, server, epoch, largest)
             while source.epoch == epoch and self._failure is None and self._open:
                 await source.changed.wait()
             nursery.cancel_scope.cancel()
 
-    async def _report(self, source: Source, server: SilentServer, epoch: int, interval: float) -> None:
+    async def _report(self, source: Source, req: Req, server: SilentServer, epoch: int, interval: float) -> None:
         while True:
+            if not req.pipes and time.monotonic() > source.heard + QUIET:
+                source.epoch = 0  # its next heartbeat begins anew
+                return
             account = self._accounts.get(source.publisher)
             number = 0 if account is None or account.epoch != epoch else account.next - 1
             missed = 0 if account is None else account.missed - account.late

@@ -36,7 +36,8 @@ class Held:
 class Source:
     """One publisher, as a subscriber hears it. `joining`: it needs a snapshot, and live events are held.
 
-    epoch    of the run whose heartbeat was heard last; 0 before
+    epoch    of the run whose heartbeat was heard last; 0 before, and once nobody reports to it any more
+    heard    when that heartbeat came, seconds
     changed  woken when `epoch` or `joining` has changed. Create a source in the loop
     """
 
@@ -44,6 +45,7 @@ class Source:
         self.publisher = publisher
         self.joining = not live
         self.changed = WakeUp()
+        self.heard = 0.0
         self._epoch = 0
         self._mark = high_water
         self._held: list[Event] = []
