@@ -36,7 +36,7 @@ class Held:
 class Source:
     """One publisher, as a subscriber hears it. `joining`: it needs a snapshot, and live events are held.
 
-    epoch    of the run whose heartbeat was heard last; 0 before, and once nobody reports to it any more
+    epoch    of the run whose heartbeat was heard last; 0 before, and once no task reports to it any more
     heard    when that heartbeat came, seconds
     changed  woken when `epoch` or `joining` has changed. Create a source in the loop
     """
