@@ -170,10 +170,20 @@ class Portal(Calls):
             calls.cancel_scope.cancel()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Run `function` in the loop. Raises Closed once the process ends, NngkitError while this thread holds it."""
+        """Run `function` in the loop.
+
+        Raises Closed once the process ends; NngkitError while this thread holds the loop, or in the loop's thread.
+        """
         if self._holds() is not None:
             raise NngkitError("cannot wait in a transaction: the loop stands still until it ends")
+        if self.is_here:
+            raise NngkitError("cannot wait in a function that nngkit calls in its loop: start a thread for it")
         self._soon(function, *arguments)
+
+    @property
+    def is_here(self) -> bool:
+        """True in the loop's thread: in a function that the loop calls."""
+        return threading.get_ident() == self._thread.ident
 
     def _soon(self, function: Callable[..., object], *arguments: Any) -> None:
         try:
@@ -200,6 +210,8 @@ class Portal(Calls):
             self._soon(function)
 
     def do(self, function: Callable[..., R], *arguments: Any, **options: Any) -> R:
+        if self.is_here:  # of a function that the loop calls
+            return function(*arguments, **options)
         if (hold := self._holds()) is not None:
             return hold.do(functools.partial(function, *arguments, **options))
 
@@ -214,7 +226,7 @@ class Portal(Calls):
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        if self._holds() is not None:
+        if self.is_here or self._holds() is not None:
             yield
             return
         hold = _Hold()

@@ -518,6 +518,41 @@ def test_waiting_in_a_transaction_raises_and_an_exception_keeps_the_edits() -> N
         assert str(other.open("minutes").text("body")) == "kept"
 
 
+@pytest.mark.timeout(30)
+def test_waiting_in_a_function_that_the_loop_calls_raises_and_all_else_works() -> None:
+    found: list[object] = []
+
+    def accept(name: str) -> bool:
+        other.open(name).text("body").append("opened")  # does not wait
+        with other.documents[name].transaction():
+            found.append(str(other.documents[name].text("body")))
+        for wait in (
+            lambda: other.documents[name].joined(1.0),
+            lambda: other.wait_for_peers(1, 1.0),
+            lambda: next(other.documents[name].changes()),
+            lambda: DocumentPeer().__enter__(),
+        ):
+            try:
+                wait()
+            except NngkitError as error:
+                found.append(str(error))
+        other.close()
+        return True
+
+    with (
+        DocumentPeer() as other,
+        DocumentPeer(listen=ANY, accept=accept) as peer,
+        DocumentPeer(dial=peer.address) as visitor,
+    ):
+        visitor.open("minutes").text("body").append("written")
+        eventually(lambda: "minutes" in peer.documents)
+        assert found[0] == "opened"
+        assert len(found) == 5
+        assert all("in its loop: start a thread" in str(each) for each in found[1:])
+        with pytest.raises(Closed):
+            other.wait_for_peers(1, WAIT)
+
+
 def test_ctrl_c_ends_a_transaction() -> None:
     done = run(
         """

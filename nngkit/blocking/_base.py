@@ -78,9 +78,10 @@ class Blocking(Waits[T], Hosted[T]):
     def close(self) -> None:
         """Close the object, as leaving the `with` does. Idempotent.
 
-        In a function that the object has called, as a handler, return at once: it closes once that has ended.
+        In a function that the object has called, as a handler, or that any object calls in the loop, return at once: it
+        closes once that has ended.
         """
-        if self._host is not None and self._is_inside:
+        if self._host is not None and (self._is_inside or self._host.portal.is_here):
             self._host.portal.later(self._host.go)
             return
         host, self._host = self._host, None
