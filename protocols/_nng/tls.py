@@ -180,7 +180,8 @@ def exposed(address: Address, tls: TLS | None) -> str | None:
     """Return in words that other machines can reach a listener and nothing keeps strangers out; None if not so."""
     if address.stays_here or (address.tls and tls is not None and tls.ca is not None):
         return None
-    return "other machines can reach it, and nothing keeps strangers out: give a trust, or say OPEN"
+    meant = "give a trust, or say that it is meant (trust=OPEN, --trust open)"
+    return f"other machines can reach it, and nothing keeps strangers out: {meant}"
 
 
 def contexts(security: Security | None, address: Address, what: str) -> Contexts | None:
