@@ -26,21 +26,22 @@ log = logging.getLogger("nngkit.protocols")
 RETRY: Final = 1.0  # seconds after which a call that raised is made again: what it does must not end for ever
 
 _order = itertools.count()  # so that entries of the same time compare
-_requests: SimpleQueue[tuple[float, int, Callable[[], None]]] = SimpleQueue()
+_requests: SimpleQueue[tuple[float, int, Callable[[int], None]]] = SimpleQueue()  # (time, its number, call)
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
 
 
 def _run() -> None:
-    waiting: list[tuple[float, int, Callable[[], None]]] = []
+    waiting: list[tuple[float, int, Callable[[int], None]]] = []
     while True:
         with suppress(Empty):
             heapq.heappush(waiting, _next(max(0.0, waiting[0][0] - time.monotonic()) if waiting else None))
         while waiting and waiting[0][0] <= time.monotonic():
-            heapq.heappop(waiting)[2]()
+            _, number, call = heapq.heappop(waiting)
+            call(number)
 
 
-def _next(timeout: float | None) -> tuple[float, int, Callable[[], None]]:
+def _next(timeout: float | None) -> tuple[float, int, Callable[[int], None]]:
     """Return the next request. Raises Empty.
 
     CPython 3.11's ``get(timeout=)`` waits for ever if its lock is free at first and the time passes before it reads the
@@ -69,12 +70,13 @@ class Alarm:
     logged, the first one of a row, and it is called again after RETRY.
     """
 
-    __slots__ = ("_closed", "_due", "_failed", "is_set")
+    __slots__ = ("_closed", "_due", "_failed", "_number", "is_set")
 
     def __init__(self, due: Callable[[], float | None]) -> None:
         self._due = WeakMethod(due)
         self._closed = False
         self._failed = False  # the last call raised
+        self._number = 0  # of the call that was set last; two threads may set one at once
         self.is_set = False  # a call is pending
         _start()
 
@@ -88,19 +90,25 @@ class Alarm:
 
         Interrupted between them, an alarm would seem set and never be called.
         """
-        return [(setattr, self, "is_set", True), self.step(time.monotonic() + seconds)]
+        number = next(_order)
+        request = (time.monotonic() + seconds, number, self._call)
+        return [(setattr, self, "is_set", True), (setattr, self, "_number", number), (_requests.put, request)]
 
     def step(self, when: float) -> tuple[Any, ...]:
         """Return a call of ``due`` at ``when`` of time.monotonic(), as one for ``atomically``; pending ones stay."""
-        return (_requests.put, (when, next(_order), self._call))
+        return (_requests.put, (when, next(_order), self._call_besides))
 
     def now(self) -> None:
         """Call ``due`` at once, besides the pending call."""
-        _requests.put((0.0, next(_order), self._call))
+        _requests.put((0.0, next(_order), self._call_besides))
 
-    def _call(self) -> None:
-        # before the call: later changes set the alarm again
-        self.is_set = False
+    def _call(self, number: int) -> None:
+        if number == self._number:
+            # before the call: later changes set the alarm again
+            self.is_set = False
+            self._call_besides(number)
+
+    def _call_besides(self, _: int) -> None:
         due = self._due()
         if self._closed or due is None:
             return

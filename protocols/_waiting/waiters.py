@@ -118,12 +118,13 @@ class Deadlines:
     """Deadlines of all tasks that wait: one alarm for the earliest, in place of a timer of its loop for each wait.
 
     A wait costs an entry of a dict. The alarm may come when the wait that it was set for is over; it then finds the
-    earliest of those that are left. Any thread may call.
+    earliest of those that are left. An earlier deadline sets a further alarm. Any thread may call.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[TaskWaiter, float] = {}
-        self._at = inf  # time of the next alarm
+        self._at = inf  # an alarm comes no later than this
+        self._alarms: dict[float, None] = {}  # times of all alarms to come: without them each would set another one
         self._alarm: Alarm | None = None  # its thread starts with the first wait, not with the import
         self.timed: object = None  # the last trio run that was found to have the system's clock
 
@@ -137,11 +138,16 @@ class Deadlines:
         if self._alarm is None:
             self._alarm = Alarm(self._due)
         # neither a signal handler nor the alarm between them: a time without its alarm would keep later ones from it
-        deque(starmap(operator.call, [(setattr, self, "_at", at), self._alarm.step(at)]), 0)
+        noted = (setattr, self, "_at", at), (operator.setitem, self._alarms, at, None)
+        deque(starmap(operator.call, [*noted, self._alarm.step(at)]), 0)
 
     def _due(self) -> None:
-        self._at = inf  # a waiter that is added from here on sets the alarm itself
-        waiting, now, first = self.waiting.copy(), time.monotonic(), inf
+        now, first = time.monotonic(), inf
+        for at in list(self._alarms):
+            if at <= now:
+                self._alarms.pop(at, None)
+        self._at = min(list(self._alarms), default=inf)  # a waiter with an earlier deadline sets an alarm from here on
+        waiting = self.waiting.copy()
         for waiter, deadline in waiting.items():
             if deadline <= now:
                 self.waiting.pop(waiter, None)

@@ -182,6 +182,7 @@ def test_two_editors_and_a_third_peer_write_at_once(tmp_path: Path) -> None:
         grace.shows("1 peer", "Ada")
         ada.send("Ada was here.\r")
         grace.shows("Ada was here.")
+        grace.until(lambda: not grace.screen.text[1].startswith("~"), "a second line")
         grace.send(END + "Grace 漢 too.")
         ada.shows("Grace 漢 too.")
         (tmp_path / "minutes.txt").write_text("Third: Ada was here.\nGrace 漢 too.")

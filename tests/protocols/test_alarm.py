@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from nngkit.protocols._waiting.alarm import Alarm
-from nngkit.testing import Background
+from nngkit.testing import Background, eventually
 from tests.protocols.wires import WAIT
 
 CALLS = 8_000
@@ -43,3 +44,26 @@ def test_an_alarm_set_for_a_moment_is_called() -> None:
         stop.set()
         busy.result()
         alarm.close()
+
+
+class Periodic:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def due(self) -> float:
+        self.calls += 1
+        return 0.05
+
+
+def test_calls_besides_leave_one_period() -> None:
+    """Each call had set the next one, besides the pending one."""
+    periodic = Periodic()
+    alarm = Alarm(periodic.due)
+    alarm.set(0.05)
+    for _ in range(50):
+        alarm.now()
+    eventually(lambda: periodic.calls >= 50)
+    before = periodic.calls
+    time.sleep(0.3)
+    alarm.close()
+    assert 0 < periodic.calls - before < 20

@@ -137,3 +137,33 @@ def test_an_alarm_that_comes_while_it_is_set_is_not_the_last_one() -> None:
             waits.result()
     finally:
         sys.setswitchinterval(before)
+
+
+class _Counting(Deadlines):
+    alarms = 0
+
+    def _due(self) -> None:
+        self.alarms += 1
+        super()._due()
+
+
+def test_short_waits_beside_a_long_one_leave_no_alarms_behind() -> None:
+    """Each alarm that came set the next one, also if another was to come before: one more for each short wait."""
+    deadlines = _Counting()
+    stays: Any = _Waiting()
+
+    def stay() -> None:
+        deadlines.waiting.pop(stays, None)
+        deadlines.add(stays, time.monotonic() + 0.1)
+
+    stay()
+    for _ in range(100):
+        short: Any = _Waiting()
+        deadlines.add(short, time.monotonic() + 0.001)
+        assert short.wait(WAIT)
+        stay()
+    before, until = deadlines.alarms, time.monotonic() + 0.3
+    while time.monotonic() < until:
+        time.sleep(0.01)
+        stay()
+    assert deadlines.alarms - before < 50
