@@ -29,9 +29,7 @@ OTHER_PORT: Final = {  # of the two ports of a daemon, the wrong one
 
 async def with_cause(error: NngkitError, daemons: Sequence[str]) -> NngkitError:
     """Return `error` with its cause, if it is that no daemon answers and no refusal says why."""
-    from nngkit.trust.standing import standing
-
-    if not isinstance(error, Unreachable) or standing(daemons):
+    if not isinstance(error, Unreachable):
         return error
     causes = await causes_of(daemons, "req", daemon=True)
     if not causes:
@@ -45,10 +43,8 @@ async def hint_if(
     """Say on standard error why there is no peer at `urls`, once, if `silent()` after the first seconds."""
     import trio
 
-    from nngkit.trust.standing import standing
-
     await trio.sleep(AFTER)
-    if not silent() or standing(urls):
+    if not silent():
         return
     for cause in await causes_of(urls, protocol, daemon=daemon):
         if silent():
@@ -58,11 +54,15 @@ async def hint_if(
 async def causes_of(urls: Sequence[str], protocol: str, *, daemon: bool = False) -> list[str]:
     """Return what is wrong at each of these addresses, as far as a look tells within PATIENCE.
 
-    `daemon`: they are those of discovery daemons, which have two ports.
+    `daemon`: they are those of discovery daemons, which have two ports. Nothing if a refusal says why, as errors do.
     """
     import trio
 
+    from nngkit.trust.standing import standing
+
     found: dict[str, str] = {}
+    if standing(urls):
+        return []
 
     async def look(url: str) -> None:
         with trio.move_on_after(PATIENCE):  # the thread is left alone then: it may wait for a name server
