@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -69,7 +70,8 @@ def push(task: dict[str, Any]) -> None:
         sock.sendall(len(body).to_bytes(8, "big"), socket.MSG_MORE)
         sock.sendall(body)
 
-    send_all(send, task)
+    with suppress(BrokenPipeError, ConnectionResetError):  # the other end has what it needs
+        send_all(send, task)
 
 
 def reply_attacked(task: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from _tied import TIED
 
 from _child import quantile, report
 
@@ -122,7 +122,7 @@ step();
 def daemon() -> Iterator[tuple[int, str, str]]:
     """Run `nngkit discoverd`; yield its process id, its address for surveys and its URL."""
     words = ("discoverd", "--listen", ANY, "--query", ANY, "--no-history", "--http", "0")
-    command = [sys.executable, "-m", "nngkit", *words]
+    command = [*TIED, sys.executable, "-m", "nngkit", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -141,8 +141,7 @@ def daemon() -> Iterator[tuple[int, str, str]]:
 @contextmanager
 def child(function: str, **task: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a function of this module in a process of its own."""
-    words = [sys.executable, str(Path(__file__).with_name("_child.py")), f"_status_page:{function}"]
-    task |= {"parent": os.getpid()}
+    words = [*TIED, sys.executable, str(Path(__file__).with_name("_child.py")), f"_status_page:{function}"]
     with subprocess.Popen([*words, json.dumps(task)], stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -150,15 +149,8 @@ def child(function: str, **task: Any) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
 async def announce(task: dict[str, Any]) -> None:
     """Announce services from `first` to `end`, MAX_RECORDS by a respondent, for ever."""
-    threading.Thread(target=_end_with, args=(task["parent"],), daemon=True).start()
     async with trio.open_nursery() as nursery:
         for first in range(task["first"], task["end"], MAX_RECORDS):
             nursery.start_soon(_answer, task["daemon"], first, min(task["end"], first + MAX_RECORDS))
@@ -184,7 +176,6 @@ async def _answer(daemon: str, first: int, end: int) -> None:
 
 async def change(task: dict[str, Any]) -> None:
     """Have `coming` services; each in turn goes or comes, `rate` times a second, for ever."""
-    threading.Thread(target=_end_with, args=(task["parent"],), daemon=True).start()
 
     async def run(place: int, gone: trio.Event) -> None:
         name, address = f"coming-{place:03}", f"tcp://127.0.0.1:{10_000 + place}"
