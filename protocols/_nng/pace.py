@@ -70,7 +70,7 @@ class Pace:
 
 
 class Turns(Generic[T]):
-    """What waits for its turn, by host: each host has one in turn, and its oldest is the next. Not thread-safe."""
+    """Queue in which hosts have their turns one after the other, each with its oldest entry. Not thread-safe."""
 
     __slots__ = ("_hosts",)
 

@@ -212,16 +212,14 @@ class Account:
 
     over      earlier runs by their epochs; their late messages are no longer recognized
     returned  run in `over` whose heartbeat was the last that was heard of this publisher
-    heard     when its last heartbeat came, as a count of all heartbeats
     """
 
-    __slots__ = ("epoch", "heard", "next", "over", "publisher", "ranges", "returned", *COUNTED)
+    __slots__ = ("epoch", "next", "over", "publisher", "ranges", "returned", *COUNTED)
 
-    def __init__(self, publisher: bytes, epoch: int, next: int, heard: int = 0) -> None:
+    def __init__(self, publisher: bytes, epoch: int, next: int) -> None:
         self.publisher = publisher
         self.epoch = epoch
         self.next = next
-        self.heard = heard
         self.delivered = self.missed = self.late = self.withheld = 0
         self.ranges: list[tuple[int, int]] = []  # reported as missing, ascending; over a cap the oldest are forgotten
         self.over: OrderedDict[int, Account] = OrderedDict()
@@ -259,8 +257,8 @@ class Accounts:
 
     def __init__(self) -> None:
         self.refused: dict[Refusal, int] = dict.fromkeys(get_args(Refusal), 0)
-        self._accounts: OrderedDict[bytes, Account] = OrderedDict()
-        self._heartbeats = 0
+        self._accounts: dict[bytes, Account] = {}
+        self._silent: OrderedDict[bytes, None] = OrderedDict()  # their publishers, those first that are so for longest
         self._gone = Account(b"", 0, 1)  # counts of accounts and runs that are forgotten
         self._forgotten: list[bytes] = []
 
@@ -340,8 +338,7 @@ class Accounts:
             account.withheld += max(0, number + 1 - account.next)
             account.next = max(account.next, number + 1)
         elif heartbeat:
-            self._heartbeats += 1
-            account.heard = self._heartbeats
+            self._silent.move_to_end(publisher)
             events.append(Heartbeat(publisher, epoch, number, time, data[len(HEARTBEAT) :]))
         elif number == account.next:
             account.next += 1
@@ -356,7 +353,7 @@ class Accounts:
         """Return the account of a run that follows another. It begins with 1, so its missing messages are known."""
         over, before.over = before.over, OrderedDict()
         before.ranges.clear()
-        account = over.pop(epoch, None) or Account(before.publisher, epoch, 1, before.heard)
+        account = over.pop(epoch, None) or Account(before.publisher, epoch, 1)
         over[before.epoch] = before
         if len(over) > MOST_RUNS:
             self._forget(over.popitem(last=False)[1])
@@ -366,13 +363,13 @@ class Accounts:
 
     def _open(self, publisher: bytes, epoch: int, next: int) -> Account:
         if len(self._accounts) >= MOST_PUBLISHERS:
-            silent = min(self._accounts.values(), key=lambda account: account.heard)
-            del self._accounts[silent.publisher]
+            silent = self._accounts.pop(self._silent.popitem(last=False)[0])
             self._forgotten.append(silent.publisher)
             for run in (silent, *silent.over.values()):
                 self._forget(run)
             self.refused["over cap"] += 1
-        account = self._accounts[publisher] = Account(publisher, epoch, next, self._heartbeats)
+        account = self._accounts[publisher] = Account(publisher, epoch, next)
+        self._silent[publisher] = None
         return account
 
     def _forget(self, run: Account) -> None:
