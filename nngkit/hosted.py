@@ -7,6 +7,7 @@ for any other method that never waits; those that wait differ between the two pa
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
@@ -89,6 +90,20 @@ class Held(Face[T]):
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+
+def constructor(of: Callable[P, Any]) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Return a decorator of an `__init__`, which gives it the arguments of the class `of`: they make `_inner`."""
+
+    def decorate(initialize: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(of.__init__)  # its signature is also what help() shows
+        def construct(self: Any, /, *arguments: P.args, **options: P.kwargs) -> None:
+            initialize(self)
+            self._inner = of(*arguments, **options)
+
+        return construct
+
+    return decorate
 
 
 def hosted(argument: object) -> Any:

@@ -12,6 +12,7 @@ name, arguments, defaults and docstring; its body is one call of the hand-writte
     async generator                 _iterate: an iterator
     def                             _do: in the portal's thread; `anywhere` names those that any thread may call
     property                        read in the calling thread; those of `Face.inside` in the portal's
+    __init__                        decorated by `constructor`; written out if an argument is not passed on as it is
 
 What differs from that stands in FAMILIES.
 """
@@ -318,6 +319,11 @@ class Writer:
         return f'"""{text}\n    """' if "\n" in text else f'"""{text}"""'
 
     def constructor(self, face: Face, own: str, init: Member) -> str:
+        changed = self.kind == "aio" and (face.callbacks or face.handlers or face.middleware)
+        if not face.objects and not changed:
+            decorator = self.need("nngkit.hosted", "constructor")
+            return f"    @{decorator}({own})\n    def __init__(self) -> None:\n        super().__init__()"
+
         def given(name: str) -> str:
             if name in face.objects:
                 return f"{self.need('nngkit.hosted', 'hosted')}({name})"
