@@ -26,5 +26,5 @@ class Constructors(griffe.Extension):
                 own = None if each.is_alias else each.members.get("__init__")
                 for decorator in own.decorators if own is not None else ():
                     if decorator.callable_path == "nngkit.hosted.constructor":
-                        (of,) = decorator.value.arguments
+                        of, *_ = decorator.value.arguments
                         own.parameters = pkg.modules_collection[of.canonical_path]["__init__"].parameters

@@ -8,6 +8,7 @@ for any other method that never waits; those that wait differ between the two pa
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
@@ -92,14 +93,25 @@ class Held(Face[T]):
         return repr(self._inner)
 
 
-def constructor(of: Callable[P, Any]) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator of an `__init__`, which gives it the arguments of the class `of`: they make `_inner`."""
+def constructor(
+    of: Callable[P, Any], **bridged: str
+) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Return a decorator of an `__init__`, which gives it the arguments of the class `of`: they make `_inner`.
+
+    `bridged`: arguments that go through the object's `_bridge`, with the name of its method.
+    """
 
     def decorate(initialize: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(of.__init__)  # its signature is also what help() shows
         def construct(self: Any, /, *arguments: P.args, **options: P.kwargs) -> None:
             initialize(self)
-            self._inner = of(*arguments, **options)
+            if not bridged:
+                self._inner = of(*arguments, **options)
+                return
+            given = inspect.signature(of).bind(*arguments, **options)
+            for name in bridged.keys() & given.arguments.keys():
+                given.arguments[name] = getattr(self._bridge, bridged[name])(given.arguments[name])
+            self._inner = of(*given.args, **given.kwargs)
 
         return construct
 

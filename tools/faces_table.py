@@ -69,7 +69,6 @@ class Family:
     name: str
     title: str
     faces: tuple[Face, ...]
-    notes: dict[str, str] = field(default_factory=dict)
     variables: str = ""
 
 

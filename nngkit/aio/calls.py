@@ -19,15 +19,13 @@ from nngkit.calls.health import Ejection
 from nngkit.calls.messages import Codec
 from nngkit.calls.middleware import Middleware, Reply
 from nngkit.calls.pool import Policy
-from nngkit.calls.server import MIB as SERVER_MIB
 from nngkit.calls.server import F, ServerStats
 from nngkit.calls.stream import Stream
 from nngkit.chance import RandomSource
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Provider
-from nngkit.discovery.service import OnQuestion
 from nngkit.headers import Headers
-from nngkit.hosted import hosted
+from nngkit.hosted import constructor, hosted
 from nngkit.protocols import DEFAULT, TLS, Timeout
 from nngkit.trust import Choice
 
@@ -249,65 +247,9 @@ class Server(Aio[_server.Server]):
 
     _of = _server.Server
 
-    def __init__(
-        self,
-        name: str,
-        handler: Callable[..., Any] | None = None,
-        *,
-        discovery: str | Iterable[str] | None = None,
-        listen: str | None = None,
-        address: str | None = None,
-        codec: Codec | None = None,
-        concurrency: int = 64,
-        queue: int = 1024,
-        middleware: Iterable[Middleware] = (),
-        healthy: Callable[[], Any] | None = None,
-        health_interval: float = 1.0,
-        drain_timeout: float = 10.0,
-        recv_max_size: int = SERVER_MIB,
-        load: float | Callable[[], float] | None = None,
-        id: str | None = None,
-        version: str = "",
-        zone: str = "",
-        priority: int | None = None,
-        weight: int = 100,
-        tags: str | Iterable[str] = (),
-        tls: TLS | None = None,
-        trust: Choice | None = None,
-        daemon_tls: TLS | None = None,
-        domain: str = "",
-        on_question: OnQuestion | None = None,
-        sigterm: bool = True,
-    ) -> None:
+    @constructor(_server.Server, healthy="callback", on_question="callback", handler="handler", middleware="middleware")
+    def __init__(self) -> None:
         super().__init__()
-        self._inner = _server.Server(
-            name,
-            self._bridge.handler(handler),
-            discovery=discovery,
-            listen=listen,
-            address=address,
-            codec=codec,
-            concurrency=concurrency,
-            queue=queue,
-            middleware=self._bridge.middleware(middleware),
-            healthy=self._bridge.callback(healthy),
-            health_interval=health_interval,
-            drain_timeout=drain_timeout,
-            recv_max_size=recv_max_size,
-            load=load,
-            id=id,
-            version=version,
-            zone=zone,
-            priority=priority,
-            weight=weight,
-            tags=tags,
-            tls=tls,
-            trust=trust,
-            daemon_tls=daemon_tls,
-            domain=domain,
-            on_question=self._bridge.callback(on_question),
-            sigterm=sigterm,
-        )
 
     @overload
     def method(self, handler: str) -> Callable[[F], F]: ...

@@ -18,8 +18,7 @@ from nngkit.discovery.client import DEFAULT_UNTIL as CLIENT_DEFAULT_UNTIL
 from nngkit.discovery.daemon import DaemonStats
 from nngkit.discovery.lanes import Suspects
 from nngkit.discovery.provider import Event, Key, Provider, RoundFigures, State, Status
-from nngkit.discovery.questions.answering import OnQuestion
-from nngkit.discovery.questions.values import AskResult, Facts, Reserved, Until
+from nngkit.discovery.questions.values import AskResult, Reserved, Until
 from nngkit.discovery.registry.resolution import Resolution
 from nngkit.discovery.resolver import DEFAULT_UNTIL as RESOLVER_DEFAULT_UNTIL
 from nngkit.discovery.service import ServiceStats
@@ -27,8 +26,7 @@ from nngkit.discovery.service_discovery import DEFAULT_UNTIL, DiscoveryStats
 from nngkit.discovery.watch import WatchReply
 from nngkit.headers import Headers
 from nngkit.hosted import constructor
-from nngkit.protocols import DEFAULT, TLS, PeerEvent, Timeout
-from nngkit.trust import Choice
+from nngkit.protocols import DEFAULT, PeerEvent, Timeout
 
 __all__ = ["Daemon", "DaemonClient", "Resolver", "Service", "ServiceDiscovery"]
 
@@ -178,47 +176,9 @@ class Service(Aio[_service.Service]):
 
     _of = _service.Service
 
-    def __init__(
-        self,
-        name: str,
-        address: str,
-        *,
-        discovery: str | Iterable[str] | None = None,
-        id: str | None = None,
-        version: str = "",
-        zone: str = "",
-        priority: int | None = None,
-        weight: int = 100,
-        tags: str | Iterable[str] = (),
-        load: float | Callable[[], float] = 0.0,
-        domain: str = "",
-        on_question: OnQuestion | None = None,
-        info: Facts | None = None,
-        stats: Facts | None = None,
-        tls: TLS | None = None,
-        trust: Choice | None = None,
-        sigterm: bool = True,
-    ) -> None:
+    @constructor(_service.Service, on_question="callback")
+    def __init__(self) -> None:
         super().__init__()
-        self._inner = _service.Service(
-            name,
-            address,
-            discovery=discovery,
-            id=id,
-            version=version,
-            zone=zone,
-            priority=priority,
-            weight=weight,
-            tags=tags,
-            load=load,
-            domain=domain,
-            on_question=self._bridge.callback(on_question),
-            info=info,
-            stats=stats,
-            tls=tls,
-            trust=trust,
-            sigterm=sigterm,
-        )
 
     @property
     def provider(self) -> Provider:
