@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
@@ -21,7 +21,7 @@ import trio
 
 from nngkit.background import Background, WakeUp
 from nngkit.documents.awareness import RENEW
-from nngkit.documents.document import Document
+from nngkit.documents.document import Document, DocumentContent
 from nngkit.documents.engine.interface import Engine
 from nngkit.documents.names import check_name
 from nngkit.documents.peer_info import Refusal
@@ -120,7 +120,7 @@ class PeerHost:
         )
         copy = LocalCopy(
             replica,
-            _Content(document, self.engine),
+            DocumentContent(document, self.engine),
             log=document_log,
             relay=self.options.relay,
             refused=lambda peer, why: self.record_refusal(str(peer), f"document {name}", why),
@@ -428,38 +428,6 @@ class PeerHost:
         if (backend := self.storage or self.store) is not None:
             with suppress(NngkitError):  # storage has failed and reported it; editing goes on
                 await backend.room()
-
-
-class _Content:
-    """Adapter: a Document as its LocalCopy sees it."""
-
-    __slots__ = ("_changed", "_document", "_engine")
-
-    def __init__(self, document: Document, engine: Engine) -> None:
-        self._document = document
-        self._engine = engine
-        self._changed = False
-        document.engine.observe(self._observed)
-
-    def _observed(self, update: bytes, origin: object) -> None:
-        self._changed = True
-
-    def apply(self, update: bytes, origin: object = None) -> bool:
-        self._changed = False
-        self._document.merge(update, None if origin is None else str(origin))
-        return self._changed
-
-    def changes_since(self, state: bytes | None = None) -> bytes:
-        return self._document.engine.changes_since(state)
-
-    def merge(self, updates: Sequence[bytes]) -> bytes:
-        return self._engine.merge(updates)
-
-    def state(self) -> bytes:
-        return self._document.engine.state()
-
-    def digest(self) -> bytes:
-        return self._document.engine.digest()
 
 
 def _no_store() -> ConfigError:

@@ -15,7 +15,7 @@ Knows no socket and no file: it reports local edits to its `DocumentHost`, the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -272,3 +272,40 @@ class Document:
             self._closed = True
             self._broadcast.end()
             self.awareness.end()
+
+
+class DocumentContent:
+    """A document as its copy sees it: the `Content` of nngkit.documents.sync.local_copy."""
+
+    __slots__ = ("_changed", "_document", "_engine")
+
+    def __init__(self, document: Document, engine: Engine) -> None:
+        self._document = document
+        self._engine = engine
+        self._changed = False
+        document.engine.observe(self._observed)
+
+    def _observed(self, update: bytes, origin: object) -> None:
+        self._changed = True
+
+    def apply(self, update: bytes, origin: object = None) -> bool:
+        """Apply a remote update. Return True if it changed anything."""
+        self._changed = False
+        self._document.merge(update, None if origin is None else str(origin))
+        return self._changed
+
+    def changes_since(self, state: bytes | None = None) -> bytes:
+        """Return an update with everything missing at `state`."""
+        return self._document.engine.changes_since(state)
+
+    def merge(self, updates: Sequence[bytes]) -> bytes:
+        """Merge updates into one."""
+        return self._engine.merge(updates)
+
+    def state(self) -> bytes:
+        """Return the state vector."""
+        return self._document.engine.state()
+
+    def digest(self) -> bytes:
+        """Return the digest of the content."""
+        return self._document.engine.digest()

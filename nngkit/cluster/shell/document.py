@@ -14,15 +14,15 @@ engine. `clock` has to be that of the node: trio's, unless a test has its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import trio
 
 from nngkit.background import WakeUp
 from nngkit.cluster.content.part import ClusterDocuments
-from nngkit.documents.document import Document
-from nngkit.documents.engine.interface import Engine, load_engine
+from nngkit.documents.document import Document, DocumentContent
+from nngkit.documents.engine.interface import load_engine
 from nngkit.documents.records import Saved
 from nngkit.documents.sync.messages import Aware
 from nngkit.documents.versions import EditStream
@@ -30,25 +30,19 @@ from nngkit.errors import ConfigError, EditRefused, TimedOut
 
 
 class ClusterDocument:
-    """An open document: the `OpenedDocument` of the node, and the `DocumentHost` and `Content` of the document."""
+    """An open document: the `OpenedDocument` of the node, and the `DocumentHost` of the document."""
 
     def __init__(
         self, documents: ClusterDocuments, name: str, stream: EditStream, clock: Callable[[], float] | None = None
     ) -> None:
         self._documents = documents
         self._clock = clock or trio.current_time
-        self._engine: Engine = load_engine()
-        self._altered = False
         self._wakes: WakeUp | None = None
-        self.document = Document(name, engine=self._engine, host=self)
-        self.document.engine.observe(self._observed)
+        engine = load_engine()
+        self.document = Document(name, engine=engine, host=self)
+        self.content = DocumentContent(self.document, engine)
 
     # ---- documents.OpenedDocument
-
-    @property
-    def content(self) -> ClusterDocument:
-        """The content, as its copy sees it."""
-        return self
 
     def changed(self) -> None:
         """Wake all waiters."""
@@ -77,33 +71,6 @@ class ClusterDocument:
         """Close the document; waiters get Closed."""
         self.document.close()
         self.changed()
-
-    # ---- local_copy.Content
-
-    def _observed(self, update: bytes, origin: object) -> None:
-        self._altered = True
-
-    def apply(self, update: bytes, origin: object = None) -> bool:
-        """Apply a remote update."""
-        self._altered = False
-        self.document.merge(update, None if origin is None else str(origin))
-        return self._altered
-
-    def changes_since(self, state: bytes | None = None) -> bytes:
-        """Return an update with everything missing at `state`."""
-        return self.document.engine.changes_since(state)
-
-    def merge(self, updates: Sequence[bytes]) -> bytes:
-        """Merge updates into one."""
-        return self._engine.merge(updates)
-
-    def state(self) -> bytes:
-        """Return the state vector."""
-        return self.document.engine.state()
-
-    def digest(self) -> bytes:
-        """Return the digest of the content."""
-        return self.document.engine.digest()
 
     # ---- document.DocumentHost
 
