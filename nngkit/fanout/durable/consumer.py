@@ -140,7 +140,8 @@ class Consumer(UnderTrio):
         self._req = self._make_socket()
         self._server = SilentServer(self._req, "consumer server")
         self._seen = self._read = 0
-        self._acks = Acknowledgements(self.name, self._session, self._settle, self._confirmed, self._ended)
+        settle = partial(self._ask, kind=messages.Settled)
+        self._acks = Acknowledgements(self.name, self._session, settle, self._confirmed, self._ended)
         self._arrived: deque[messages.Columns] = deque()
         self._current: Iterator[Delivery] = iter(())
         self._offsets: Any = ()
@@ -310,9 +311,6 @@ class Consumer(UnderTrio):
         return self._background.ended(f"consumer {self.name} is closed")
 
     # The server
-
-    async def _settle(self, request: messages.SettleRequest) -> None:
-        await self._ask(request, messages.Settled)
 
     async def info(self) -> list[messages.ConsumerInfo]:
         """Return the consumer's state at the server, by partition."""
