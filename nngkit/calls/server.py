@@ -37,10 +37,9 @@ from nngkit.calls.messages import Codec, check_codec
 from nngkit.calls.middleware import Middleware, check_middleware
 from nngkit.calls.serving.health_check import check_health
 from nngkit.calls.serving.running import Running
-from nngkit.calls.texts import short_name
 from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
-from nngkit.discovery.provider import PRIORITY, Provider
+from nngkit.discovery.provider import PRIORITY, Provider, short_name
 from nngkit.discovery.service import OnQuestion, Service, check_callable
 from nngkit.discovery.settings import ServiceSettings, names_daemons
 from nngkit.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Text of what a program has raised or named, as UTF-8 can carry it, and as a socket can be called. Pure.
+"""Text of what a program has raised or named, as UTF-8 can carry it. Pure.
 
 >>> text_of(ValueError("a lone surrogate: \\ud800"))
 'a lone surrogate: \\\\ud800'
@@ -15,8 +15,3 @@ def text_of(value: Any) -> str:
         return str(value).encode("utf-8", "backslashreplace").decode()
     except Exception:  # the `str` of a class that is not ours
         return f"<{type(value).__name__} without text>"
-
-
-def short_name(text: str, most: int = 63) -> str:
-    """Return `text`, cut to the bytes that a socket's name may have."""
-    return text.encode()[:most].decode(errors="ignore")

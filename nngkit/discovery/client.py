@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from nngkit import tracing
 from nngkit.background import UnderTrio
@@ -46,6 +46,8 @@ PAGES: Final = 256
 """Cap on the pages of one snapshot: four times as many as a daemon holds."""
 
 DEFAULT_UNTIL: Final = until_deadline(1.0)
+
+R = TypeVar("R")
 
 
 class DaemonClient(UnderTrio):
@@ -130,9 +132,7 @@ class DaemonClient(UnderTrio):
 
     async def _resolve(self, query: queries.ResolveQuery) -> Provider:
         name = query.name
-        reply = await self._ask(query, name)
-        if not isinstance(reply, queries.ResolveReply):
-            raise self._unexpected(reply)
+        reply = await self._ask(queries.ResolveReply, query, name)
         if not query.preference.accepts(reply.provider):
             raise ServiceNotFound(name, f"the daemon at {self.address} is too old to choose by tags or version")
         return reply.provider
@@ -145,9 +145,7 @@ class DaemonClient(UnderTrio):
         query = queries.SnapshotQuery(name, everything)
         rows: list[Status] = []
         for _ in range(PAGES):
-            reply = await self._ask(query)
-            if not isinstance(reply, queries.SnapshotReply):
-                raise self._unexpected(reply)
+            reply = await self._ask(queries.SnapshotReply, query)
             rows.extend(reply.rows)
             if reply.after is None:
                 return tuple(rows)
@@ -158,10 +156,7 @@ class DaemonClient(UnderTrio):
 
     async def rounds(self, last: int = 16) -> queries.RoundsReply:
         """Return the figures of the last rounds and the daemon's counters."""
-        reply = await self._ask(queries.RoundsQuery(last))
-        if not isinstance(reply, queries.RoundsReply):
-            raise self._unexpected(reply)
-        return reply
+        return await self._ask(queries.RoundsReply, queries.RoundsQuery(last))
 
     async def history(self, age: float, name: str | None = None) -> tuple[queries.ChangeRecord, ...]:
         """Return the changes of the last `age` seconds, of one service or of all, the oldest first.
@@ -171,9 +166,7 @@ class DaemonClient(UnderTrio):
         query, found = queries.HistoryQuery(age, name), list[queries.ChangeRecord]()
         started = time.monotonic()
         while True:
-            reply = await self._ask(query)
-            if not isinstance(reply, queries.HistoryReply):
-                raise self._unexpected(reply)
+            reply = await self._ask(queries.HistoryReply, query)
             found.extend(reply.changes)
             if reply.after is None or reply.after <= query.after:
                 return tuple(found)
@@ -221,10 +214,13 @@ class DaemonClient(UnderTrio):
         body = await self._request(WatchQuery(daemon, version, wait, changes).encode(), wait)
         return parse_watch_reply(body, self._clock(), self.address)
 
-    async def _ask(self, query: queries.DaemonQuery | queries.HistoryQuery, name: str = "") -> queries.DaemonReply:
+    async def _ask(self, kind: type[R], query: queries.DaemonQuery | queries.HistoryQuery, name: str = "") -> R:
+        """Return the daemon's reply, which has to be of the kind. Raises its refusal."""
         reply = queries.parse_daemon_reply(await self._request(query.encode()), self._clock(), self.address)
         if isinstance(reply, queries.RefusedReply):
             raise reply.error(name)
+        if not isinstance(reply, kind):
+            raise self._unexpected(reply)
         if (
             isinstance(reply, (queries.SnapshotReply, queries.ResolveReply))
             and reply.version < PROTOCOL_VERSION

@@ -94,6 +94,11 @@ def check_name(text: str) -> str:
     return text
 
 
+def short_name(text: str) -> str:
+    """Return the beginning of `text` that fits a socket's name: a service's may be twice as long."""
+    return text.encode()[:63].decode(errors="ignore")
+
+
 def check_address(text: str) -> str:
     """Return `text`; ValueError unless it is an address: at most 256 printable bytes, scheme://something.
 

@@ -37,7 +37,7 @@ from nngkit.discovery import _sigterm
 from nngkit.discovery.domains import check_domain
 from nngkit.discovery.messages import SurveyReply, TextReply, parse_survey_query
 from nngkit.discovery.offers import CARRY
-from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider
+from nngkit.discovery.provider import PRIORITY, PROTOCOL_VERSION, Provider, short_name
 from nngkit.discovery.questions.answering import Answering, OnQuestion
 from nngkit.discovery.questions.messages import is_question
 from nngkit.discovery.questions.values import Facts
@@ -176,7 +176,7 @@ class Service(UnderTrio):
         self._terminated = WakeUp()
         self._peers_changed = WakeUp()
         self._respondent = Respondent(
-            name=_short(f"service {self._record.name}"),
+            name=short_name(f"service {self._record.name}"),
             recv_max_size=QUERY_SIZE,
             tls=self._tls,
             trust=self._trust,
@@ -366,11 +366,6 @@ class Service(UnderTrio):
     async def _leave_on_sigterm(self, key: object) -> None:
         await self._terminated.wait()
         await self.aclose()
-
-
-def _short(text: str, limit: int = 63) -> str:
-    """Return the beginning of `text` that fits a socket's name: a service's may be twice as long."""
-    return text.encode()[:limit].decode(errors="ignore")
 
 
 def check_callable(address: str) -> None:

@@ -15,8 +15,7 @@ import trio
 from nngkit.background import WakeUp
 from nngkit.calls.pool import Member
 from nngkit.calls.requesting.caller import Caller
-from nngkit.calls.texts import short_name
-from nngkit.discovery.provider import Key, Provider, State
+from nngkit.discovery.provider import Key, Provider, State, short_name
 from nngkit.errors import ConfigError, Full, NngkitError
 from nngkit.protocols import TLS, PeerEvent, Req
 from nngkit.trust import Rights
