@@ -1,7 +1,7 @@
 """Command lines for the comparison of the stand-ins with the originals: each option with each protocol.
 
-``python -m tests.cli.matrix`` runs the originals and writes recorded_matrix.json beside this file. No line needs a
-peer; nearly all end within two seconds.
+``python -m tests.cli.matrix`` runs the originals and writes recorded_matrix.json beside this file: each outcome once,
+with the lines that have it. No line needs a peer; nearly all end within two seconds.
 """
 
 from __future__ import annotations
@@ -123,7 +123,20 @@ def by(command: list[str], longest: Callable[[str], float] = lambda _: ENDLESS) 
     return run
 
 
+def recorded(program: str) -> dict[str, dict[str, Any]]:
+    """Return the recorded outcome of each line."""
+    return {line: outcome for outcome in json.loads(RECORDED.read_text())[program] for line in outcome.pop("lines")}
+
+
+def grouped(outcomes: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each outcome once, with its lines."""
+    groups: dict[str, dict[str, Any]] = {}
+    for line, outcome in sorted(outcomes.items()):
+        groups.setdefault(json.dumps(outcome), {**outcome, "lines": []})["lines"].append(line)
+    return list(groups.values())
+
+
 if __name__ == "__main__":
-    found = {program: run_all(by([program]), list(lines(program))) for program in ("nngcat", "nanocat")}
+    found = {program: grouped(run_all(by([program]), list(lines(program)))) for program in ("nngcat", "nanocat")}
     RECORDED.write_text(json.dumps(found, indent=0, ensure_ascii=False, sort_keys=True) + "\n")
     sys.stdout.write(f"{RECORDED}\n")

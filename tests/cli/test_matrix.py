@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import pytest
 
 from nngkit.cli.main import main
-from tests.cli.matrix import ENDLESS, RECORDED, by, lines, run_all
+from tests.cli.matrix import ENDLESS, by, lines, recorded, run_all
 from tests.protocols.programs import needed
 
 AT_ONCE = 16  # of ours, which spend more of their time on a CPU
 PATIENCE = 60.0  # seconds for what is to end by itself; as long as it takes on a busy machine
-
-recorded: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
 
 
 def deviates(program: str, line: str) -> bool:
@@ -49,19 +46,21 @@ def test_the_stand_in_rejects_the_same_lines_as_the_original(
     program: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
-    tried = [line for line in lines(program) if refused(recorded[program][line]) and not deviates(program, line)]
+    expected = recorded(program)
+    tried = [line for line in lines(program) if refused(expected[line]) and not deviates(program, line)]
     assert len(tried) > 80
     for line in tried:
         code = main([program, *shlex.split(line)])
         out, err = capsysbinary.readouterr()
-        assert {"code": code, "stdout": out.decode(), "stderr": err.decode()} == recorded[program][line], line
+        assert {"code": code, "stdout": out.decode(), "stderr": err.decode()} == expected[line], line
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
 def test_the_whole_matrix_differs_only_by_the_listed_deviations(program: str) -> None:
-    expected = {line: recorded[program][line] for line in lines(program) if not deviates(program, line)}
+    outcomes = recorded(program)
+    expected = {line: outcomes[line] for line in lines(program) if not deviates(program, line)}
 
     def longest(line: str) -> float:
         return ENDLESS if expected[line]["code"] is None else PATIENCE
