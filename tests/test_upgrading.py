@@ -21,11 +21,15 @@ from nngkit.documents.store import Store
 from nngkit.documents.sync import wire
 from nngkit.journal import Recorder, open_journal, read
 from tests.upgrading import against
-from tests.upgrading.described import described
+from tests.upgrading.described import RECORDS, described, record
 
 FIXTURES = Path(__file__).parent / "upgrading"
-EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+STORED = json.loads((FIXTURES / "expected.json").read_text())
 MESSAGES = json.loads((FIXTURES / "messages.json").read_text())
+RECORDED = [
+    described({**put, "headers": list((put["headers"] or {}).items()), "partition": 0, "offset": number})
+    for number, put in enumerate(map(record, range(RECORDS)))
+]
 MAGIC = 10  # bytes at the start of a log: its format and version
 NOW = 100.0  # seconds, the clock that record.py encodes ages with
 DECODERS: dict[str, Callable[[bytes], Any]] = {
@@ -118,10 +122,10 @@ def test_a_message_of_the_version_before_decodes_to_the_same_fields(message: dic
 def test_a_journal_of_the_version_before_is_read_with_its_unsealed_log(journal: Path) -> None:
     assert list(journal.glob("*/*.log"))
     assert len(list(journal.glob("*/*.parquet"))) > 1
-    assert [described(record) for record in read(journal)] == EXPECTED["journal"]
-    weather = [each for each in EXPECTED["journal"] if each["topic"] == "weather"]
+    assert [described(record) for record in read(journal)] == RECORDED
+    weather = [each for each in RECORDED if each["topic"] == "weather"]
     assert [described(record) for record in read(journal, topics="weather")] == weather
-    when = EXPECTED["journal"][50]["timestamp"]
+    when = RECORDED[50]["timestamp"]
     assert open_journal(journal).offset_at(0, when) == 50
 
 
@@ -130,7 +134,7 @@ async def test_a_recorder_continues_a_journal_of_the_version_before(journal: Pat
         recorder.put(b"continued", topic="weather", protocol="sub")
         await recorder.flush()
     *before, last = read(journal)
-    assert [described(record) for record in before] == EXPECTED["journal"]
+    assert [described(record) for record in before] == RECORDED
     assert (last.offset, last.value) == (len(before), b"continued")
 
 
@@ -157,8 +161,8 @@ async def test_a_journal_is_written_in_the_format_of_the_version_before(tmp_path
 
 async def test_a_store_of_the_version_before_is_opened_with_its_contents_and_versions(store: Path) -> None:
     async with DocumentPeer(store=store) as peer:
-        assert set(peer.documents) <= set(EXPECTED["store"])
-        for name, expected in EXPECTED["store"].items():
+        assert set(peer.documents) <= set(STORED)
+        for name, expected in STORED.items():
             doc = peer.open(name)
             assert doc.plain() == expected["plain"]
             assert doc.digest().hex() == expected["digest"]
@@ -171,14 +175,14 @@ async def test_a_store_of_the_version_before_has_its_history_and_continues_it(st
         doc.text("body").insert(0, "Continued. ")
         await doc.durable()
     with Store.open(store) as opened:
-        for name, expected in EXPECTED["store"].items():
+        for name, expected in STORED.items():
             assert [described(each) for each in opened.versions(name)] == expected["versions"]
         *before, last = [described(entry) for entry in opened.log("minutes")]
-        assert before == EXPECTED["store"]["minutes"]["log"]
+        assert before == STORED["minutes"]["log"]
         assert last["seq"] == 1  # of a new epoch
     async with DocumentPeer(store=store) as peer:
         text = str(peer.open("minutes").text("body"))
-    assert text == "Continued. " + EXPECTED["store"]["minutes"]["plain"]["body"]
+    assert text == "Continued. " + STORED["minutes"]["plain"]["body"]
 
 
 async def test_a_store_is_created_in_the_format_of_the_version_before(tmp_path: Path) -> None:

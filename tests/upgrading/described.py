@@ -1,11 +1,26 @@
-"""Values of either version of nngkit as plain JSON, by the names of their fields."""
+"""Values of either version of nngkit as plain JSON, by the names of their fields; the records of the journal."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+RECORDS: Final = 90
+
+
+def record(number: int) -> dict[str, Any]:
+    """Return what is put in the recorded journal, by number."""
+    return {
+        "value": f"{number} degrees".encode() + b"." * 60,
+        "topic": ("weather", "orders")[number % 3 == 0],
+        "protocol": "sub",
+        "key": b"weather.oslo" if number % 3 else None,
+        "headers": {"number": str(number).encode()} if number % 5 == 0 else None,
+        "peer": "tcp://10.0.0.9:51234",
+        "timestamp": 1_790_000_000_000_000 + number * 1_000_000,  # microseconds since 1970
+    }
 
 
 def described(value: Any) -> Any:
