@@ -267,16 +267,6 @@ def test_provider_that_always_answers_late_is_never_suspect() -> None:
     assert world.status().state is UP
 
 
-def test_late_reply_brings_back_a_provider_down_by_silence() -> None:
-    world = crowd(2)
-    voice, world.voice[1] = world.voice[1], None
-    for _ in range(7):
-        world.full_round()
-    world.voice[1] = voice
-    world.full_round()
-    assert (world.events[-1].old, world.events[-1].new) == (DOWN, UP)
-
-
 def test_silence_in_overlapping_rounds_is_counted_once() -> None:
     world = crowd(1)
     rounds = [world.registry.start_round(world.now) for _ in range(10)]
@@ -900,13 +890,14 @@ def test_forgetting_the_down_rows_of_a_name_frees_the_name() -> None:
     assert set(world.registry.snapshot(0)) == {"question"}
 
 
-def test_returned_provider_is_not_forgotten() -> None:
+def test_a_provider_down_by_silence_returns_with_a_reply_and_is_not_forgotten() -> None:
     world = crowd(2)
     voice, world.voice[1] = world.voice[1], None
     for _ in range(7):
         world.full_round()
     world.voice[1] = voice
     world.full_round()
+    assert (world.events[-1].old, world.events[-1].new) == (DOWN, UP)
     world.now += 10_000
     assert world.states() == {"id1": UP, "id2": UP}
 
