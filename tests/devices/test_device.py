@@ -264,29 +264,19 @@ async def run_and_close(device: Device) -> None:
         await device.run()
 
 
-async def test_a_request_passes_seven_devices_and_not_eight() -> None:
+@pytest.mark.parametrize(("devices", "options"), [(7, {}), (1, {"hops": 1})])
+async def test_a_request_passes_as_many_devices_as_its_hops_and_seven_without(
+    devices: int, options: dict[str, Any]
+) -> None:
     async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
         nursery.start_soon(shout, rep)
-        near, seven = await queues(nursery, 7, rep.address)
-        far, (eighth,) = await queues(nursery, 1, near)
+        near, passed = await queues(nursery, devices, rep.address, **options)
+        far, (one_more,) = await queues(nursery, 1, near)
         async with Req(dial=near) as inside, Req(dial=far) as outside:
             assert await inside.arequest(b"x", WAIT) == b"X"
             with pytest.raises(TimedOut):
                 await outside.arequest(b"x", 0.5)
-        assert (eighth.far, [each.far for each in seven]) == (0, [0] * 6 + [1])
-        nursery.cancel_scope.cancel()
-
-
-async def test_the_hop_limit_of_a_device() -> None:
-    async with Rep(listen=ANY) as rep, trio.open_nursery() as nursery:
-        nursery.start_soon(shout, rep)
-        near, (last,) = await queues(nursery, 1, rep.address, hops=1)
-        far, _ = await queues(nursery, 1, near)
-        async with Req(dial=near) as inside, Req(dial=far) as outside:
-            assert await inside.arequest(b"x", WAIT) == b"X"
-            with pytest.raises(TimedOut):
-                await outside.arequest(b"x", 0.2)
-            assert last.far == 1
+        assert (one_more.far, [each.far for each in passed]) == (0, [0] * (devices - 1) + [1])
         nursery.cancel_scope.cancel()
 
 
