@@ -130,8 +130,8 @@ async def test_an_exception_that_would_end_a_program_ends_its_call_alone(
         assert await call(False) == ([False] if "stream" in how else False)
 
 
-@pytest.mark.parametrize(("error", "says"), EXITS)
-async def test_an_exception_that_would_end_a_program_ends_its_request_without_a_codec_alone(
+@pytest.mark.parametrize(("error", "says"), [*EXITS, (Closed("a client of the handler's own"), "Closed")])
+async def test_an_exception_that_would_end_a_program_or_worker_ends_its_request_without_a_codec_alone(
     error: BaseException, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(body: bytes) -> bytes:
@@ -200,22 +200,6 @@ async def test_the_kinds_that_handlers_make_are_counted_up_to_a_cap() -> None:
                 await answer.request(number)
             assert caught.value.kind == f"kind {number}"
         assert (len(server.stats.errors), server.stats.errors["other"]) == (65, 16)
-
-
-async def test_a_handler_that_raises_closed_keeps_its_worker() -> None:
-    async def handler(body: bytes) -> bytes:
-        if body == b"fail":
-            raise Closed("a client of the handler's own")
-        return body
-
-    async with Server("answer", handler, concurrency=2) as server:
-        with Req(dial=server.address) as req:
-            await req.await_for_peers(1, WAIT)
-            for _ in range(4):
-                with pytest.raises(TimedOut):
-                    await req.arequest(b"fail", timeout=0.05)
-            assert await req.arequest(b"hi", timeout=WAIT) == b"hi"
-        assert server.stats.errors == {"failed": 4}
 
 
 async def test_a_server_with_only_stuck_calls_says_so_once(
