@@ -1,7 +1,8 @@
 """Comparison of the stand-ins with the originals: command lines, payloads and format spellings.
 
 ``python -m tests.cli.cases`` runs the originals (Debian's nngcat 1.5.2 and nanocat 1.1.5) and writes their output to
-recorded.json beside this file, so that tests can compare where they are not installed.
+recorded.json beside this file, so that tests can compare where they are not installed: each outcome once, with the
+lines that have it.
 """
 
 from __future__ import annotations
@@ -322,6 +323,19 @@ def digest(part: bytes) -> str:
     return f"{len(part)} {hashlib.sha256(part).hexdigest()}"
 
 
+def grouped(outcomes: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each outcome once, with its lines."""
+    groups: dict[str, dict[str, Any]] = {}
+    for line, outcome in outcomes.items():
+        groups.setdefault(json.dumps(outcome, sort_keys=True), {**outcome, "lines": []})["lines"].append(line)
+    return list(groups.values())
+
+
+def recorded(path: Path, part: str) -> dict[str, dict[str, Any]]:
+    """Return the outcome of each line in a part of a record."""
+    return {line: outcome for outcome in json.loads(path.read_text())[part] for line in outcome.pop("lines")}
+
+
 def record() -> dict[str, Any]:
     """Run the originals and return their output."""
     with tempfile.TemporaryDirectory(prefix="nngkit") as folder:
@@ -339,11 +353,11 @@ def record() -> dict[str, Any]:
                 ended["stdout"] = ""  # help texts differ in wording
             found[f"{program} {line}"] = ended
     formats = {
-        f"{program} {spelling}": [digest(part) for part in printed([program], spelling)]
+        f"{program} {spelling}": {"payloads": [digest(part) for part in printed([program], spelling)]}
         for program in ("nngcat", "nanocat")
         for spelling in SPELLINGS
     }
-    return {"commands": found, "formats": formats}
+    return {"commands": grouped(found), "formats": grouped(formats)}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nngkit.cli.cat.command_line.option_table import FORMATS, PROTOCOLS, options_of
-from tests.cli.cases import said
+from tests.cli.cases import grouped, said
 
 RECORDED = Path(__file__).with_name("recorded_matrix.json")
 AT_ONCE = 32  # lines run concurrently: they mostly wait for a timeout
@@ -123,20 +123,7 @@ def by(command: list[str], longest: Callable[[str], float] = lambda _: ENDLESS) 
     return run
 
 
-def recorded(program: str) -> dict[str, dict[str, Any]]:
-    """Return the recorded outcome of each line."""
-    return {line: outcome for outcome in json.loads(RECORDED.read_text())[program] for line in outcome.pop("lines")}
-
-
-def grouped(outcomes: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each outcome once, with its lines."""
-    groups: dict[str, dict[str, Any]] = {}
-    for line, outcome in sorted(outcomes.items()):
-        groups.setdefault(json.dumps(outcome), {**outcome, "lines": []})["lines"].append(line)
-    return list(groups.values())
-
-
 if __name__ == "__main__":
-    found = {program: grouped(run_all(by([program]), list(lines(program)))) for program in ("nngcat", "nanocat")}
+    found = {program: grouped(run_all(by([program]), sorted(lines(program)))) for program in ("nngcat", "nanocat")}
     RECORDED.write_text(json.dumps(found, indent=0, ensure_ascii=False, sort_keys=True) + "\n")
     sys.stdout.write(f"{RECORDED}\n")

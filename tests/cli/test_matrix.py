@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from nngkit.cli.main import main
-from tests.cli.matrix import ENDLESS, by, lines, recorded, run_all
+from tests.cli.cases import recorded
+from tests.cli.matrix import ENDLESS, RECORDED, by, lines, run_all
 from tests.protocols.programs import needed
 
 AT_ONCE = 16  # of ours, which spend more of their time on a CPU
@@ -46,7 +47,7 @@ def test_the_stand_in_rejects_the_same_lines_as_the_original(
     program: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
-    expected = recorded(program)
+    expected = recorded(RECORDED, program)
     tried = [line for line in lines(program) if refused(expected[line]) and not deviates(program, line)]
     assert len(tried) > 80
     for line in tried:
@@ -59,7 +60,7 @@ def test_the_stand_in_rejects_the_same_lines_as_the_original(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", [pytest.param(each, marks=needed(each)) for each in ("nngcat", "nanocat")])
 def test_the_whole_matrix_differs_only_by_the_listed_deviations(program: str) -> None:
-    outcomes = recorded(program)
+    outcomes = recorded(RECORDED, program)
     expected = {line: outcomes[line] for line in lines(program) if not deviates(program, line)}
 
     def longest(line: str) -> float:

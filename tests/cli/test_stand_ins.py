@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,13 +20,13 @@ from nngkit.cli.cat.formats import FORMATTERS
 from nngkit.cli.main import main
 from nngkit.errors import TimedOut
 from nngkit.protocols import Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Surveyor
-from tests.cli.cases import COMMANDS, PAYLOADS, RECORDED, SPELLINGS, digest, printed, said
+from tests.cli.cases import COMMANDS, PAYLOADS, RECORDED, SPELLINGS, digest, printed, recorded, said
 from tests.cli.commands import ROOT, command, environment, nngkit
 from tests.cli.processes import listens
 from tests.protocols.programs import needed
 
 WAIT = 20
-recorded: dict[str, Any] = json.loads(RECORDED.read_text())
+OUTCOMES, FORMS = recorded(RECORDED, "commands"), recorded(RECORDED, "formats")
 ORIGINALS = [pytest.param(program, marks=needed(program)) for program in ("nngcat", "nanocat")]
 
 
@@ -56,7 +54,7 @@ def test_output_equals_the_recorded_one(
     program: str, line: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
-    expected = recorded["commands"][f"{program} {line}"]
+    expected = OUTCOMES[f"{program} {line}"]
     code = main([program, *shlex.split(line)])
     out, err = capsysbinary.readouterr()
     if "-h" in line.split():
@@ -70,7 +68,7 @@ def test_output_equals_the_recorded_one(
 def test_the_record_equals_the_originals_output(program: str) -> None:
     for name, line in COMMANDS:
         if name == program:
-            assert said([program], line) == recorded["commands"][f"{name} {line}"], line
+            assert said([program], line) == OUTCOMES[f"{name} {line}"], line
 
 
 def test_the_help_is_on_stdout_and_nngcats_exit_code_is_1() -> None:
@@ -114,7 +112,7 @@ def test_formats_equal_the_recorded_ones(program: str, spelling: str) -> None:
     short = {"": "no", "-A": "ascii", "-Q": "quoted"}
     form = FORMATTERS[program][short.get(spelling, re.sub(r"^--(format )?", "", spelling))]
     found = [digest(form(payload)) for payload in PAYLOADS.values()]
-    assert found == recorded["formats"][f"{program} {spelling}"]
+    assert found == FORMS[f"{program} {spelling}"]["payloads"]
 
 
 @pytest.mark.slow
