@@ -500,17 +500,6 @@ def test_text_does_not_bring_back_a_provider_after_its_goodbye() -> None:
     assert world.status().state is DRAINING
 
 
-def test_text_does_not_bring_back_a_drained_provider_that_is_down() -> None:
-    world = World()
-    world.join(1, says(provider(draining=True)))
-    world.round()
-    world.voice[1] = None
-    for _ in range(7):
-        world.full_round()
-    world.say(1, world.registry.start_round(world.now), text())
-    assert (world.status().state, world.status().misses) == (DOWN, 8)
-
-
 def test_goodbye_of_a_provider_that_is_down_is_ignored() -> None:
     world = crowd(2)
     world.voice[1] = None
@@ -540,7 +529,7 @@ def test_draining_provider_is_never_resolved() -> None:
     assert world.registry.resolve("answer", random.Random(1)) == provider()
 
 
-def test_silent_draining_provider_drains_until_it_is_down() -> None:
+def test_silent_draining_provider_drains_until_it_is_down_and_text_does_not_bring_it_back() -> None:
     world = World()
     world.join(1, says(provider(draining=True)))
     world.round()
@@ -550,6 +539,8 @@ def test_silent_draining_provider_drains_until_it_is_down() -> None:
         assert world.status().state is DRAINING
     world.full_round()
     assert (world.status().state, world.status().reason) == (DOWN, Reason.MISSED)
+    world.say(1, world.registry.start_round(world.now), text())
+    assert (world.status().state, world.status().misses) == (DOWN, 8)
 
 
 def test_provider_that_its_process_no_longer_lists_is_withdrawn() -> None:
