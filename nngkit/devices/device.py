@@ -39,20 +39,7 @@ from nngkit.devices.kinds import kind_of
 from nngkit.devices.rings import Place, find_ring
 from nngkit.errors import BadMessage, Closed, ConfigError
 from nngkit.instruments import Gauge, Instrument, Label, Real, Total
-from nngkit.protocols import (
-    DEFAULT,
-    Bus,
-    Default,
-    Message,
-    Pipe,
-    Pub,
-    Rep,
-    Req,
-    Respondent,
-    Socket,
-    Stats,
-    Surveyor,
-)
+from nngkit.protocols import DEFAULT, Bus, Default, Message, Pipe, Pub, Rep, Req, Respondent, Socket, Stats, Surveyor
 from nngkit.protocols.relaying import MOST_HOPS, Passing, Relay, Returned
 from nngkit.trust import Choice, Trust
 

@@ -88,14 +88,7 @@ def read(
     known: set[tuple[str, bytes]] = set()
     for each in opened.partitions() if partition is None else [partition]:
         for batch in opened.read_batches(
-            each,
-            start,
-            end,
-            topics=names,
-            start_time=start_time,
-            end_time=end_time,
-            missing=missing,
-            skipped=skipped,
+            each, start, end, topics=names, start_time=start_time, end_time=end_time, missing=missing, skipped=skipped
         ):
             for record in records_of(batch):
                 if distinct and record.headers and record.headers[0][0] == ID:

@@ -36,10 +36,5 @@ __all__ = ["Exported", "Snapshot", "Table", "export", "open_table"]
 
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
     __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "exporting": "Exported export",
-            "formats": "open_table",
-            "table": "Snapshot Table",
-        },
+        __name__, {"exporting": "Exported export", "formats": "open_table", "table": "Snapshot Table"}
     )

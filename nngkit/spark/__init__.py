@@ -43,10 +43,5 @@ __all__ = ["map_batches", "register", "scan", "session", "table", "to_delta"]
 if not TYPE_CHECKING:  # with it in sight, a type checker accepts any name
     __getattr__, __dir__ = lazily(
         __name__,
-        {
-            "lakehouse": "table",
-            "reading.batches": "map_batches",
-            "reading.sealed": "scan",
-            "tables": "to_delta",
-        },
+        {"lakehouse": "table", "reading.batches": "map_batches", "reading.sealed": "scan", "tables": "to_delta"},
     )

@@ -58,11 +58,7 @@ def select_checks(pattern: Pattern, *, slow: bool = True) -> tuple[Check, ...]:
 
 
 def check_brick(
-    pattern: Pattern,
-    wires: Sequence[Wire] | None = None,
-    callers: Iterable[Caller] = CALLERS,
-    *,
-    slow: bool = True,
+    pattern: Pattern, wires: Sequence[Wire] | None = None, callers: Iterable[Caller] = CALLERS, *, slow: bool = True
 ) -> int:
     """Run all checks that apply to a pattern, over each wire, with each caller.
 

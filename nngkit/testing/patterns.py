@@ -7,19 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nngkit.protocols import (
-    Bus,
-    Pair0,
-    Pair1,
-    Pub,
-    Pull,
-    Push,
-    Rep,
-    Req,
-    Respondent,
-    Sub,
-    Surveyor,
-)
+from nngkit.protocols import Bus, Pair0, Pair1, Pub, Pull, Push, Rep, Req, Respondent, Sub, Surveyor
 from nngkit.testing.callers import WAIT, Background, Caller
 from nngkit.testing.wires import Wire
 

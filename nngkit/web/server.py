@@ -676,10 +676,7 @@ def _admitting(origin: str, origins: Collection[str]) -> Headers:
 
 def _preflight(request: Request) -> Headers:
     """Return what a browser may send: every header that it names; what a request may do is decided when it comes."""
-    headers = [
-        ("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"),
-        ("Access-Control-Max-Age", "600"),
-    ]
+    headers = [("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"), ("Access-Control-Max-Age", "600")]
     named = request.headers.get("access-control-request-headers", "")
     if named and all(each.isalnum() or each in "-, " for each in named) and named.isascii():
         headers.append(("Access-Control-Allow-Headers", named))

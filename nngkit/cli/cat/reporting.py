@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    plan: Plan,
-    say: Callable[[str], None],
-    *,
-    stats: bool,
-    as_json: bool,
-    credentials: Callable[[], Credentials | None],
+    plan: Plan, say: Callable[[str], None], *, stats: bool, as_json: bool, credentials: Callable[[], Credentials | None]
 ) -> int:
     """Run the plan; return the exit code. `credentials` are for the probes of hints.py."""
     with interruptible() as interruption:

@@ -18,13 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
-from nngkit.cli.cluster.node_options import (
-    add_cluster,
-    add_join_timeout,
-    cluster_name,
-    joining_settings,
-    renamed,
-)
+from nngkit.cli.cluster.node_options import add_cluster, add_join_timeout, cluster_name, joining_settings, renamed
 from nngkit.cli.streams.log_lines import log_to_stderr
 from nngkit.cli.streams.output import json_line, out, utc
 from nngkit.cli.tls import add_tls

@@ -79,11 +79,7 @@ class NodeLines:
         """Print a message, and wait until it is written: a slow reader slows down the origin's next one."""
         if self._json:
             body, encoding = as_text(message.body)
-            fields = {
-                **picked(message, "origin epoch sequence kind direct"),
-                "body": body,
-                "encoding": encoding,
-            }
+            fields = {**picked(message, "origin epoch sequence kind direct"), "body": body, "encoding": encoding}
             self._put_json("message", time.time(), fields)
         else:
             self._put(message.body)

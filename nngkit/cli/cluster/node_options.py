@@ -101,9 +101,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of a node that does jobs with a program."""
     options.add_many(parser, "--kind", "KIND", "--exec: do jobs of this kind; may be repeated")
     parser.add_argument(
-        "--exec",
-        metavar="CMD",
-        help="do jobs with this shell command: it reads the payload and writes the result",
+        "--exec", metavar="CMD", help="do jobs with this shell command: it reads the payload and writes the result"
     )
     options.add_flag(parser, "--lines", "--exec: keep the processes: each reads a line a job and writes a line")
     options.add_whole(parser, "--slots", 1, 4096, "--exec: jobs at a time (default: one for each processor)")

@@ -24,11 +24,7 @@ def settings_of(arguments: argparse.Namespace) -> ClientSettings:
 
 
 async def ask_and_say(
-    name: str,
-    settings: ClientSettings,
-    timeout: float,
-    ask: Callable[[DaemonClient], Awaitable[T]],
-    tls: TLS | None,
+    name: str, settings: ClientSettings, timeout: float, ask: Callable[[DaemonClient], Awaitable[T]], tls: TLS | None
 ) -> dict[str, T]:
     """Query all daemons; return the replies by address. Errors are lines on stderr; the first is raised if all fail."""
     answers, errors = await ask_all(settings.daemons, timeout, ask, domain=settings.domain, tls=tls)

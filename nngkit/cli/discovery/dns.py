@@ -54,11 +54,7 @@ def zone_of(arguments: argparse.Namespace) -> Zone | None:
 
 
 async def serve_dns(
-    zone: Zone,
-    place: tuple[str, int],
-    discovery: ServiceDiscovery,
-    *,
-    task_status: trio.TaskStatus[int],
+    zone: Zone, place: tuple[str, int], discovery: ServiceDiscovery, *, task_status: trio.TaskStatus[int]
 ) -> None:
     """Serve the services of `discovery` at `place` until cancelled; report the port. Raises Unreachable."""
     from nngkit.discovery.dns.server import serve

@@ -271,9 +271,7 @@ async def _by_process(arguments: argparse.Namespace, body: bytes, calling: Calli
     from nngkit.cli.streams.shell import run_shell, shell_environment
 
     environment = shell_environment(
-        NNGKIT_SERVICE=arguments.name,
-        NNGKIT_METHOD=calling.method,
-        NNGKIT_PEER=_peer(calling),
+        NNGKIT_SERVICE=arguments.name, NNGKIT_METHOD=calling.method, NNGKIT_PEER=_peer(calling)
     )
     ran = await run_shell(arguments.exec, body, environment, arguments.exec_timeout, most=arguments.max_size or 1 << 30)
     if ran.stderr and sys.stderr is not None:

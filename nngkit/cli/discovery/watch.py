@@ -207,9 +207,7 @@ class _Reaction:
 
         usable = [each["address"] for each in fields["providers"] if each["usable"]]
         environment = shell_environment(
-            NNGKIT_WATCHED=self._given.name or "",
-            NNGKIT_ADDRESSES="\n".join(usable),
-            NNGKIT_PROVIDERS=str(len(usable)),
+            NNGKIT_WATCHED=self._given.name or "", NNGKIT_ADDRESSES="\n".join(usable), NNGKIT_PROVIDERS=str(len(usable))
         )
         ran = await run_shell(
             self._given.exec, json_line(fields).encode() + b"\n", environment, self._given.exec_timeout

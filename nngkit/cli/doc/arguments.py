@@ -124,13 +124,9 @@ ACTIONS: Final[dict[str, Action]] = {
         "Ctrl-Q quits. --json: one line on exit.",
     ),
     "cat": Action(
-        "print a text of a document, or all of its content",
-        ("NAME", "text", "whole", "follow", "at", "store", *NET),
+        "print a text of a document, or all of its content", ("NAME", "text", "whole", "follow", "at", "store", *NET)
     ),
-    "log": Action(
-        "list edits by author, time and size, and saved versions",
-        ("NAME", "each", "the store", "json"),
-    ),
+    "log": Action("list edits by author, time and size, and saved versions", ("NAME", "each", "the store", "json")),
     "versions": Action("list the saved versions", ("NAME", "the store", "json")),
     "save": Action("save a version under a name", ("NAME", "VERSION", "store", *NET, "json")),
     "export": Action(

@@ -86,10 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions["invite"].add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
     actions["invite"].add_argument("--hours", type=float, metavar="N", default=1.0, help="it is valid (default: 1)")
     actions["invite"].add_argument(
-        "--pass",
-        dest="by",
-        metavar="FILE",
-        help="of a name that may enrol NAME: the issuer signs; no realm is here",
+        "--pass", dest="by", metavar="FILE", help="of a name that may enrol NAME: the issuer signs; no realm is here"
     )
     for name in ("pass", "invite"):
         actions[name].add_argument("--issuer", metavar="URL", default="", help="of `nngkit trust serve`, to renew it")

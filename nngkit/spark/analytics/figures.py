@@ -300,15 +300,7 @@ def _cluster(rows: DataFrame, step: int, first: dt.datetime, last: dt.datetime) 
             dead=as_table(
                 ("time", "kind", "job", "worker", "end", "tries", "error"),
                 [
-                    (
-                        utc(row.at),
-                        row.kind,
-                        row.id,
-                        row.worker,
-                        row.outcome,
-                        row.tries,
-                        f"{row.error} {row.text}"[:120],
-                    )
+                    (utc(row.at), row.kind, row.id, row.worker, row.outcome, row.tries, f"{row.error} {row.text}"[:120])
                     for row in cluster.dead_letters(jobs).orderBy(F.desc("at"), "id").limit(ROWS + 1).collect()
                 ],
             ),

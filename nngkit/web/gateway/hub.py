@@ -153,13 +153,7 @@ class Hub:
     # Clients
 
     async def events(
-        self,
-        topics: Sequence[str],
-        channel: Channel,
-        may: Callable[[], bool],
-        *,
-        after: str | None,
-        last: bool,
+        self, topics: Sequence[str], channel: Channel, may: Callable[[], bool], *, after: str | None, last: bool
     ) -> None:
         """Write server-sent events to a client until it leaves, is too slow, or `may` no longer have it.
 
@@ -200,13 +194,7 @@ class Hub:
                 self._groups = {key: each for key, each in self._groups.items() if each is not group}
 
     async def websocket(
-        self,
-        topics: Sequence[str],
-        channel: Channel,
-        may: Callable[[], bool],
-        *,
-        after: str | None,
-        last: bool,
+        self, topics: Sequence[str], channel: Channel, may: Callable[[], bool], *, after: str | None, last: bool
     ) -> None:
         """Like `events`, over a WebSocket whose handshake is done. What the client sends has no effect."""
         wire = Connection(ConnectionType.SERVER)

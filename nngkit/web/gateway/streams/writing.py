@@ -32,13 +32,7 @@ class Writer:
             yield
 
     async def create(
-        self,
-        request: Request,
-        name: str,
-        who: str | None,
-        *,
-        url: str,
-        name_of: Callable[[str], str],
+        self, request: Request, name: str, who: str | None, *, url: str, name_of: Callable[[str], str]
     ) -> Response:
         """Answer PUT. `url`: its own; `name_of`: the name at a path that may be read, raises Problem."""
         headers = request.headers
@@ -83,15 +77,7 @@ class Writer:
         ttl, expires = change.ttl, change.expires
         if ttl is None and expires is None:
             ttl, expires = origin.ttl, origin.shown_expires
-        return replace(
-            change,
-            type=kind or origin.type,
-            ttl=ttl,
-            expires=expires,
-            source=source,
-            base=at,
-            sub=fork.sub,
-        )
+        return replace(change, type=kind or origin.type, ttl=ttl, expires=expires, source=source, base=at, sub=fork.sub)
 
     async def append(self, request: Request, name: str, who: str | None) -> Response:
         """Answer POST."""
