@@ -10,8 +10,7 @@
     instrument()                    # spans of calls, discovery, messages, jobs, by the process's SDK of OpenTelemetry
 
 ==============  =====================================================================
-`declared`      the metrics that a class of `stats` declares
-`families`      samples of one metric
+`declared`      the metrics that a class of `stats` declares, and samples of one
 `metrics`       objects that are watched, and their samples
 `prometheus`    samples as Prometheus's text
 `otel`          samples as instruments of an OpenTelemetry meter
@@ -26,8 +25,7 @@ from nngkit.lazy import lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nngkit.telemetry.declared import Metric
-    from nngkit.telemetry.families import Family
+    from nngkit.telemetry.declared import Family, Metric
     from nngkit.telemetry.metrics import Metrics, Watched
     from nngkit.telemetry.spans import instrument, process, uninstrument
 
@@ -37,8 +35,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "declared": "Metric",
-            "families": "Family",
+            "declared": "Family Metric",
             "metrics": "Metrics Watched",
             "spans": "instrument process uninstrument",
         },

@@ -1,4 +1,6 @@
-"""Metrics that a class of `stats` declares by the types and docstrings of its fields; see nngkit/instruments.py.
+"""Metrics that a class of `stats` declares by the types and docstrings of its fields, and their samples.
+
+See nngkit/instruments.py.
 
 ::
 
@@ -18,12 +20,14 @@ import inspect
 import re
 import sys
 import textwrap
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
 
+from nngkit.histogram import Distribution
 from nngkit.instruments import Instrument
 
+OTHER: Final = "(other)"
 _KNOWN: WeakKeyDictionary[type[Any], Declared] = WeakKeyDictionary()
 
 
@@ -37,6 +41,24 @@ class Metric:
     unit: str
     help: str
     label: str
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Family:
+    """Samples of one metric, by their labels."""
+
+    metric: Metric
+    samples: dict[Labels, float | Distribution] = field(default_factory=dict)
+
+    def add(self, labels: Labels, value: float | Distribution, most: int) -> None:
+        """Add a sample to that of equal labels."""
+        if labels not in self.samples and len(self.samples) >= most:
+            labels = tuple((name, OTHER) for name, _ in labels)
+        before: Any = self.samples.get(labels)
+        self.samples[labels] = value if before is None else before + value
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +104,7 @@ def _declared(kind: type[Any]) -> Declared:
 def _instruments(kind: type[Any]) -> list[tuple[str, Instrument | None]]:
     """Return the fields and the properties that are metrics, each with its instrument; None for other fields."""
     module = vars(sys.modules[kind.__module__])
-    found = [(field.name, _instrument(field.type, module)) for field in fields(kind)]
+    found = [(each.name, _instrument(each.type, module)) for each in fields(kind)]
     for name, value in vars(kind).items():
         if isinstance(value, property) and value.fget is not None:
             instrument = _instrument(value.fget.__annotations__.get("return"), module)
@@ -135,8 +157,8 @@ def _docstrings(kind: type[Any]) -> dict[str, str]:
     except (OSError, TypeError, SyntaxError):
         return found
     assert isinstance(body, ast.ClassDef)
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        match field, text:
+    for each, text in zip(body.body, body.body[1:], strict=False):
+        match each, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
                 found[name] = said
     return found

@@ -24,8 +24,7 @@ from typing import Any, Final, Protocol, Self
 from nngkit.errors import Closed, ConfigError
 from nngkit.histogram import Distribution
 from nngkit.log_lines import LogLines
-from nngkit.telemetry.declared import declared, is_stats
-from nngkit.telemetry.families import Family, Labels
+from nngkit.telemetry.declared import Family, Labels, declared, is_stats
 
 log = logging.getLogger("nngkit.telemetry")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nngkit.errors import ConfigError
 from nngkit.histogram import Distribution
-from nngkit.telemetry.families import Family
+from nngkit.telemetry.declared import Family
 
 try:
     from opentelemetry.metrics import CallbackOptions, Observation

@@ -7,7 +7,7 @@ from typing import Any
 
 from nngkit.errors import ConfigError
 from nngkit.histogram import BOUNDS, Distribution
-from nngkit.telemetry.families import Family
+from nngkit.telemetry.declared import Family
 
 try:
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
