@@ -34,7 +34,7 @@ from urllib.parse import parse_qsl
 from nngkit.errors import NngkitError
 from nngkit.web.exchange import PROMETHEUS, Request, Response, Streamed
 from nngkit.web.health import HEALTHY, HEALTHZ, READYZ, readiness
-from nngkit.web.openapi import JSON, OBJECT, TEXT, Operation, Schema, document, moved, query
+from nngkit.web.openapi import JSON, OBJECT, TEXT, Operation, Schema, document, moved, query, record
 from nngkit.web.site import COMMON_HEADERS, HOST, TYPES, Site, refusal
 from nngkit.web.status import Feed, Section
 from nngkit.web.status.sections import poll
@@ -234,8 +234,7 @@ def _openapi(name: str, routes: Mapping[str, Route], metrics: bool, events: bool
         bad: dict[int, Mapping[str, Schema]] = {503: LINE}
         parameters: tuple[Schema, ...] = ()
         if isinstance(route, Rows):
-            properties = {"total": COUNT, "offset": COUNT, "rows": {"type": "array", "items": schema}}
-            schema = {"type": "object", "required": list(properties), "properties": properties}
+            schema = record({"total": COUNT, "offset": COUNT, "rows": {"type": "array", "items": schema}})
             parameters = _whole("limit", PAGE, "rows of the page"), _whole("offset", MOST, "first")
             bad[400] = LINE
         operations[f"/{path}"] = Operation(

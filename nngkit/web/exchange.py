@@ -13,42 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
 MOST_FIELDS: Final = 64  # of a query
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Media type of metrics."""
-REASONS: Final = {
-    101: "Switching Protocols",
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    204: "No Content",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
+STATUSES: Final = (
+    *(101, 200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 417, 421, 422, 426, 429),
+    *(431, 500, 501, 502, 503, 504, 505),
+)
+REASONS: Final = {  # those of RFC 9110, of which Python has two since 3.13 only
+    **{status: HTTPStatus(status).phrase for status in STATUSES},
     413: "Content Too Large",
-    415: "Unsupported Media Type",
-    417: "Expectation Failed",
-    421: "Misdirected Request",
     422: "Unprocessable Content",
-    426: "Upgrade Required",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
 }
 
 Headers = tuple[tuple[str, str], ...]

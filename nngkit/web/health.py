@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from nngkit.web.openapi import JSON, TEXT, Operation, Schema
+from nngkit.web.openapi import JSON, TEXT, Operation, record
 
 HEALTHY: Final = b'{"status": "ok"}'
 
-_STATUS: Final[Schema] = {"type": "object", "required": ["status"], "properties": {"status": TEXT, "why": TEXT}}
+_STATUS: Final = record({"status": TEXT, "why": TEXT}, "why")
 HEALTHZ: Final = Operation("Whether the process answers.", {200: {JSON: _STATUS}})
 READYZ: Final = Operation(
     "Whether it does its work.", {200: {JSON: _STATUS}, 503: {JSON: _STATUS}}, told={503: "Not yet, and why."}

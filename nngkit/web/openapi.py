@@ -62,6 +62,12 @@ def _content(schemas: Mapping[str, Schema]) -> dict[str, Any]:
     return {kind: {"schema": schema} for kind, schema in schemas.items()}
 
 
+def record(properties: Mapping[str, Schema], *optional: str) -> Schema:
+    """Return the schema of an object with these properties, all but `optional` required."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties}
+
+
 def query(name: str, description: str, schema: Schema = TEXT, *, needed: bool = False) -> Schema:
     """Return a parameter of the query."""
     return {"name": name, "in": "query", "required": needed, "description": description, "schema": schema}

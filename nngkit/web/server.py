@@ -260,9 +260,9 @@ async def serve(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
             async with trio.open_nursery() as handlers:
+                task_status.started(server)
                 with server._listening:
-                    status = _Started(task_status, server)
-                    await trio.serve_listeners(connected, listeners, handler_nursery=handlers, task_status=status)
+                    await trio.serve_listeners(connected, listeners, handler_nursery=handlers)
                 app.drain()
                 for connection in connections:
                     if connection is not None:
@@ -303,17 +303,6 @@ async def _shaken(
             return secure
     server._refused += 1
     return None
-
-
-class _Started:
-    """Passes on our Server where trio passes on its listeners."""
-
-    def __init__(self, status: trio.TaskStatus[Server], server: Server) -> None:
-        self._status = status
-        self._server = server
-
-    def started(self, _listeners: object = None) -> None:
-        self._status.started(self._server)
 
 
 class _Connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -33,14 +33,11 @@ class Routes:
     """Counts by method and route."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, _Route] = {}
+        self._routes: defaultdict[str, _Route] = defaultdict(_Route)
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a response. `route`: its path as the router has it, "" if it has none."""
-        name = f"{method} {route}" if route else OTHER
-        counts = self._routes.get(name)
-        if counts is None:
-            counts = self._routes[name] = _Route()
+        counts = self._routes[f"{method} {route}" if route else OTHER]
         counts.responses[status] += 1
         counts.times.add(seconds)
 

@@ -20,7 +20,20 @@ from nngkit.web.gateway import bodies
 from nngkit.web.gateway.jobs import NUMBERS, SECONDS
 from nngkit.web.gateway.problems import KIND
 from nngkit.web.health import HEALTHZ, READYZ
-from nngkit.web.openapi import ANY, OBJECT, SEGMENT, TEXT, Operation, Schema, component, document, header, moved, query
+from nngkit.web.openapi import (
+    ANY,
+    OBJECT,
+    SEGMENT,
+    TEXT,
+    Operation,
+    Schema,
+    component,
+    document,
+    header,
+    moved,
+    query,
+    record,
+)
 
 Methods = Mapping[str, Mapping[str, Any]]
 """Methods of a service, each with JSON Schemas under "body" and "reply", if they are known."""
@@ -29,21 +42,18 @@ BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 ALWAYS: Final = (400, 401, 403, 429, 500, 503)
 """Problems that any route may tell: of the request, the token, the rights, the rate and the state of the gateway."""
 
-PROBLEM: Final[Schema] = {
-    "type": "object",
-    "required": ["title", "status", "detail", "code"],
-    "properties": {
+PROBLEM: Final = record(
+    {
         "title": TEXT,
         "status": {"type": "integer"},
         "detail": TEXT,
         "code": {"type": "string", "description": "For programs; see docs/gateway.md."},
         "ran": {"type": "boolean", "description": "False if the handler has surely not run."},
     },
-}
-PROVIDER: Final[Schema] = {
-    "type": "object",
-    "required": ["id", "version", "zone", "priority", "weight", "tags", "load"],
-    "properties": {
+    "ran",
+)
+PROVIDER: Final = record(
+    {
         "id": TEXT,
         "version": TEXT,
         "zone": TEXT,
@@ -51,20 +61,16 @@ PROVIDER: Final[Schema] = {
         "weight": {"type": "integer"},
         "tags": {"type": "array", "items": TEXT},
         "load": {"type": "number"},
-    },
-}
-SERVICES: Final[Schema] = {
-    "type": "object",
-    "required": ["fresh", "services"],
-    "properties": {
+    }
+)
+SERVICES: Final = record(
+    {
         "fresh": {"type": "boolean", "description": "True while a discovery daemon answers."},
         "services": {"type": "object", "additionalProperties": {"type": "array", "items": PROVIDER}},
-    },
-}
-JOB: Final[Schema] = {
-    "type": "object",
-    "required": ["id", "kind", "state"],
-    "properties": {
+    }
+)
+JOB: Final = record(
+    {
         "id": TEXT,
         "kind": TEXT,
         "state": {"enum": ["accepted", "done", "failed"]},
@@ -73,7 +79,8 @@ JOB: Final[Schema] = {
         "encoding": {"const": "base64"},
         "problem": {"$ref": "#/components/schemas/Problem"},
     },
-}
+    *("progress", "result", "encoding", "problem"),
+)
 
 
 def _told(
@@ -144,7 +151,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("POST", "/pub"): _told(
         "Publish the body.",
-        {202: {bodies.JSON: {"type": "object", "required": ["id"], "properties": {"id": TEXT}}}},
+        {202: {bodies.JSON: record({"id": TEXT})}},
         (413,),
         (query("topic", "Topic of the message.", SEGMENT, needed=True),),
         {bodies.BYTES: BINARY},

@@ -11,6 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
@@ -138,10 +139,7 @@ class Store:
 
     def lock(self, name: str) -> trio.Lock:
         """Return the lock under which a stream of this name is changed."""
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = trio.Lock()
-        return lock
+        return self._locks.setdefault(name, trio.Lock())
 
     async def change(self, name: str, change: Change, value: bytes, who: str | None) -> Stream:
         """Store a change, under the lock of its stream, and return its stream. It runs to its end if cancelled.
@@ -195,10 +193,8 @@ class Store:
                     await trio.lowlevel.checkpoint()
 
     def _deliver(self, calls: list[Callable[[], None]]) -> None:  # on the log's thread
-        try:
+        with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(_run_all, calls)
-        except trio.RunFinishedError:
-            return
 
     # Reading
 
