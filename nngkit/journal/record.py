@@ -26,32 +26,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from google_crc32c import extend as crc32c  # Apache-2.0; has wheels for every platform of pynng's wheels
+from google_crc32c import extend  # Apache-2.0; has wheels for every platform of pynng's wheels
 
 from nngkit.errors import ConfigError, TooLarge
 
-__all__ = [
-    "EARLIEST",
-    "LARGEST",
-    "LATEST",
-    "VERSION",
-    "Head",
-    "LogHeader",
-    "RawRecord",
-    "Record",
-    "Walk",
-    "crc32c",
-    "decode_headers",
-    "decode_origin",
-    "encode_headers",
-    "encode_origin",
-    "frame",
-    "held_bytes",
-    "resume",
-    "seek",
-    "walk",
-]
-
+crc32c: Final = extend
 VERSION: Final = 1
 LARGEST: Final = (1 << 30) + (1 << 20)  # bytes of a record: the largest message of a socket, plus 1 MiB
 MOST_TOPIC: Final = 1024  # bytes

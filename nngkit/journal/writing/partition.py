@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from nngkit.errors import ConfigError, Damaged
-from nngkit.file_modes import checked_path, make_folder, opener
+from nngkit.file_modes import checked_path, make_folder
 from nngkit.instruments import Total
 from nngkit.journal.files import (
     ABSENT,
@@ -39,6 +39,7 @@ from nngkit.journal.files import (
     INDEX,
     MOST_PARTITIONS,
     SCRATCH,
+    LocalStorage,
     Storage,
     folder_of,
     logs_in,
@@ -326,15 +327,8 @@ def _recovered(storage: Storage, folder: Path, there: Adoption, *, salvage: bool
 
 def _write_head(folder: Path, end: int) -> None:
     """Create a head if there is no readable one. Atomic, also if the recorder is killed."""
-    if read_head(folder) is not None:
-        return
-    scratch = folder / (HEAD + SCRATCH)
-    with open(scratch, "wb", opener=opener) as file:
-        file.write(Head(0, end, end, 0).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(folder / HEAD)
-    sync_folder(folder)
+    if read_head(folder) is None:
+        LocalStorage(folder).replace(HEAD, Head(0, end, end, 0).encode())
 
 
 def in_order(lost: tuple[Lost, ...]) -> tuple[Lost, ...]:
