@@ -183,19 +183,14 @@ def _apply(name: str, function: str, rows: DataFrame, options: JobOptions) -> Da
     job = JOBS[name]
     prepared = {"rows": lambda each: each, "seen": observations, "updates": updates, "ended": ended}
     given = prepared[job.given](rows)
+    call: Callable[..., DataFrame] = getattr(import_module(f"nngkit.spark.{job.module}"), function)
     if function == "intervals_stream":
-        return _function(name, function)(given, options.late)
+        return call(given, options.late)
     if rows.isStreaming:
         given = given.withWatermark(job.watermark, options.late)
-    call = _function(name, function)
     if job.gapped:
         return call(given, options.gap)
     return call(given, options.window) if job.windowed else call(given)
-
-
-def _function(name: str, function: str) -> Callable[..., DataFrame]:
-    found: Callable[..., DataFrame] = getattr(import_module(f"nngkit.spark.{JOBS[name].module}"), function)
-    return found
 
 
 def _compact(spark: SparkSession, options: JobOptions, skips: SkipCount | None) -> None:

@@ -26,6 +26,7 @@ LONGEST: Final = 160  # characters of a name: a topic may have 64 KiB, and the p
 DAY: Final = 86400
 STEPS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
 MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000, 12000)
+NOTHING: Final = '<p class="none">No data.</p>'
 
 STYLE: Final = """
 .plot{display:grid;grid-template-columns:56px 1fr}.plot svg{height:200px}.ys{position:relative}
@@ -119,7 +120,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str
     """Return a plot of values over time, a line for each of the first 8 names; a single point is a dot."""
     points = [point for each in series.values() for point in each]
     if not points:
-        return _nothing()
+        return NOTHING
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     if high <= low:
         low, high = low - 0.5, high + 0.5
@@ -162,7 +163,7 @@ def timeline(bars: Sequence[Bar]) -> str:
     """Return a row for each bar: green while up, red while down, empty without observations."""
     moments = [at for bar in bars for start, end, _ in bar.parts for at in (start, end)]
     if not moments:
-        return _nothing()
+        return NOTHING
     low, high = min(moments), max(moments)
     if high <= low:
         high = low + 1.0
@@ -207,7 +208,3 @@ def _under(low: float, high: float, x: Callable[[float], float]) -> str:
         kind = f' class="{" ".join(classes)}"' if classes else ""
         found.append(f'<span{kind} style="left:{place:.2f}%">{text}</span>')
     return f'<div class="xs">{"".join(found)}</div>'
-
-
-def _nothing() -> str:
-    return '<p class="none">No data.</p>'

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from html import escape
 from typing import Final, NamedTuple
 
-from nngkit.spark.analytics.charts import shortened
+from nngkit.spark.analytics.charts import NOTHING, shortened
 
 SIDE: Final = 1000  # units of the SVG in each direction
 ROW: Final = 34  # pixels of a node, with the space to the next one
@@ -53,14 +54,17 @@ def layers(edges: Sequence[Edge]) -> tuple[list[list[str]], set[tuple[str, str]]
     back = _cycles(after)
     back |= {(edge.source, edge.target) for edge in edges if edge.source == edge.target}
     forward = {node: [each for each in nexts if (node, each) not in back] for node, nexts in after.items()}
+    before: dict[str, list[str]] = {node: [] for node in forward}
+    for node, nexts in forward.items():
+        for each in nexts:
+            before[each].append(node)
     place = dict.fromkeys(after, 0)
-    for node in _in_order(forward):
-        for each in forward[node]:
-            place[each] = max(place[each], place[node] + 1)
+    for node in TopologicalSorter(before).static_order():
+        place[node] = max((place[each] + 1 for each in before[node]), default=0)
     found: list[list[str]] = [[] for _ in range(max(place.values(), default=-1) + 1)]
     for node, layer in place.items():
         found[layer].append(node)
-    _arrange(found, forward)
+    _arrange(found, forward, before)
     return found, back
 
 
@@ -86,27 +90,8 @@ def _cycles(after: dict[str, list[str]]) -> set[tuple[str, str]]:
     return back
 
 
-def _in_order(forward: dict[str, list[str]]) -> list[str]:
-    """Return the nodes, each after its predecessors."""
-    waits = dict.fromkeys(forward, 0)
-    for nexts in forward.values():
-        for each in nexts:
-            waits[each] += 1
-    ready = [node for node, count in waits.items() if not count]
-    for node in ready:  # grows meanwhile
-        for each in forward[node]:
-            waits[each] -= 1
-            if not waits[each]:
-                ready.append(each)
-    return ready
-
-
-def _arrange(found: list[list[str]], forward: dict[str, list[str]]) -> None:
+def _arrange(found: list[list[str]], forward: dict[str, list[str]], before: dict[str, list[str]]) -> None:
     """Order each layer by the mean height of the neighbours, alternately of those to the left and to the right."""
-    before: dict[str, list[str]] = {node: [] for node in forward}
-    for node, nexts in forward.items():
-        for each in nexts:
-            before[each].append(node)
     for sweep in range(SWEEPS):
         near = forward if sweep % 2 else before
         height = {node: _height(at, len(layer)) for layer in found for at, node in enumerate(layer)}
@@ -126,7 +111,7 @@ def _height(at: int, count: int) -> float:
 def graph(edges: Sequence[Edge]) -> str:
     """Return the picture. Line widths grow with the logarithm of the number of messages."""
     if not edges:
-        return '<p class="none">No data.</p>'
+        return NOTHING
     found, back = layers(edges)
     column = 1 / (len(found) - 1 + BOX)  # no edges to the right of the last layer
     left = {node: layer * column for layer, nodes in enumerate(found) for node in nodes}

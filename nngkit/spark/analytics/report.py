@@ -151,7 +151,7 @@ def _activity(figures: Activity) -> list[str]:
 
 def _html(table: Table) -> str:
     if not table.rows:
-        return '<p class="none">No data.</p>'
+        return charts.NOTHING
     numbers = [all(isinstance(row[index], int | float) for row in table.rows) for index in range(len(table.head))]
     head = "".join(f"<th{_kind(is_n)}>{escape(text)}</th>" for text, is_n in zip(table.head, numbers, strict=True))
     rows = "".join(
