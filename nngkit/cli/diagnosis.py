@@ -166,6 +166,13 @@ class Diagnosis:
     peer: str | None
     exit_code: int
 
+    @classmethod
+    def of(cls, findings: Iterable[Finding], peer: str | None) -> Diagnosis:
+        """Return the diagnosis of a listener that accepts connections."""
+        listed = tuple(findings)
+        worst = [finding.code for finding in problems(listed)]
+        return cls(listed, peer, 0 if not worst else 4 if worst == ["silent"] else 1)
+
     @property
     def ok(self) -> bool:
         """Return True if no problem was found."""
@@ -183,8 +190,7 @@ def diagnose(seen: Seen, mine: str | None) -> Diagnosis:
     if seen.upgrades or seen.greeting or seen.answer or seen.closed or not problems(findings):
         found, peer = _websocket(seen, mine) if seen.address.transport == "ws" else _hello(seen, mine)
         findings.append(found)
-    worst = [finding.code for finding in problems(findings)]
-    return Diagnosis(tuple(findings), peer, 0 if not worst else 4 if worst == ["silent"] else 1)
+    return Diagnosis.of(findings, peer)
 
 
 def problems(findings: Iterable[Finding]) -> list[Finding]:

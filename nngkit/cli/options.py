@@ -255,6 +255,33 @@ def add(parser: argparse._ActionsContainer, *names: str, options: Mapping[str, O
         declare(parser.add_argument(option.flag, **option.keywords), *option.variables, secret=option.secret)
 
 
+def add_value(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    metavar: str,
+    text: str,
+    *variables: str,
+    secret: bool = False,
+    **more: Any,
+) -> None:
+    """Add an option that takes a value, with `text` as its help. `variables` and `secret`: see `declare`."""
+    declare(parser.add_argument(flag, metavar=metavar, help=text, **more), *variables, secret=secret)
+
+
+def add_address(
+    parser: argparse._ActionsContainer, flag: str, text: str, *variables: str, many: bool = False, **more: Any
+) -> None:
+    """Add an option that takes the URL of an address; `many`: it may be repeated, and is a list, empty without it."""
+    several: dict[str, Any] = {"action": "append", "default": []} if many else {}
+    add_value(parser, flag, "URL", text, *variables, type=address, **several, **more)
+
+
+def add_token(parser: argparse._ActionsContainer, whose: str) -> None:
+    """Add `--token`, the shared secret of `whose`."""
+    text = f"{whose} shared secret (default: NNGKIT_TOKEN)"
+    add_value(parser, "--token", "TOKEN", text, "NNGKIT_TOKEN", secret=True)
+
+
 def add_seconds(
     parser: argparse._ActionsContainer, flag: str, default: float | None, text: str, *, zero: bool = False
 ) -> None:
@@ -274,12 +301,13 @@ def add_whole(
     *,
     default: int | None = None,
     metavar: str = "N",
-) -> argparse.Action:
+    variables: tuple[str, ...] = (),
+) -> None:
     """Add an option that takes a whole number from `least` to `most`; `text` is its help, before the default."""
     if default is not None:
         text = f"{text} (default: {default})"
     kind = partial(whole, least=least, most=most)
-    return parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+    add_value(parser, flag, metavar, text, *variables, type=kind, default=default)
 
 
 def add_max_pipes(parser: argparse._ActionsContainer) -> None:

@@ -71,14 +71,12 @@ def msgpack(body: bytes) -> bytes:
 
 
 Formatter = Callable[[bytes], bytes]
-FORMATTERS: Final[dict[str, dict[str, Formatter]]] = {
-    "nngcat": {"no": nothing, "raw": raw, "ascii": printable, "quoted": quoted, "msgpack": msgpack, "hex": hexed},
-    "nanocat": {
-        "no": nothing,
-        "raw": raw,
-        "ascii": nanocat_ascii,
-        "quoted": nanocat_quoted,
-        "msgpack": msgpack,
-        "hex": hexed,
-    },
+_NNGCAT: Final[dict[str, Formatter]] = {
+    "no": nothing,
+    "raw": raw,
+    "ascii": printable,
+    "quoted": quoted,
+    "msgpack": msgpack,
+    "hex": hexed,
 }
+FORMATTERS: Final = {"nngcat": _NNGCAT, "nanocat": _NNGCAT | {"ascii": nanocat_ascii, "quoted": nanocat_quoted}}

@@ -6,7 +6,6 @@ what waits for the output is the backlog that `--snail` limits. Loads trio, whic
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
@@ -16,6 +15,7 @@ import trio
 from nngkit.cli.cat.command_line.plan import Numbered, Plan, Received
 from nngkit.cli.cat.running import interruptible, say_exactly
 from nngkit.cli.exit_codes import exit_code
+from nngkit.cli.streams.line_writer import write_to
 from nngkit.errors import NngkitError, SlowSubscriber
 from nngkit.fanout import Gap, HighWater, Published, Restarted, Subscriber
 
@@ -102,13 +102,8 @@ class _Following:
         if written:
             data = b"".join(written)
             written.clear()
-            await trio.to_thread.run_sync(self._put, data, abandon_on_cancel=True)
-
-    def _put(self, data: bytes) -> None:
-        # not by a buffered file, whose lock an abandoned thread would hold at the end of the process
-        rest, descriptor = memoryview(data), self._out.fileno()
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+            # not by a buffered file, whose lock an abandoned thread would hold at the end of the process
+            await trio.to_thread.run_sync(write_to, self._out.fileno(), data, abandon_on_cancel=True)
 
 
 def _report(event: Gap | Restarted) -> str:

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_ticket(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cluster", type=cluster_name, metavar="CLUSTER", help="name of the cluster")
-    parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
+    options.add_token(parser, "the cluster's")
     options.add_seconds(parser, "--until", DAY, "seconds from now that it is valid; then its node is cut off")
     parser.add_argument("--id", metavar="ID", default="", help="the only node that may use it (default: any)")
     options.add(parser, "json")
@@ -94,12 +94,8 @@ def _ticket(arguments: argparse.Namespace) -> int:
             check_id(arguments.id)
     until = time.time() + arguments.until
     ticket = issue_ticket(token, arguments.cluster, until=until, id=arguments.id)
-    if arguments.json:
-        out(
-            json_line({"cluster": arguments.cluster, "id": arguments.id or None, "until": utc(until), "ticket": ticket})
-        )
-    else:
-        out(ticket)
+    fields = {"cluster": arguments.cluster, "id": arguments.id or None, "until": utc(until), "ticket": ticket}
+    out(json_line(fields) if arguments.json else ticket)
     return 0
 
 
@@ -143,9 +139,7 @@ async def _drain(node: Member, arguments: argparse.Namespace) -> None:
                 left = all(member.id != name for member in tree.members)
                 await trio.sleep(0 if left else LOOK)
     fields: dict[str, Any] = {"cluster": arguments.cluster, "node": name, "left": left}
-    if arguments.json:
-        out(json_line(fields))
-    else:
-        out(f"{name} has left {arguments.cluster}" if left else f"{name} was told to end its jobs and leave")
+    text = f"{name} has left {arguments.cluster}" if left else f"{name} was told to end its jobs and leave"
+    out(json_line(fields) if arguments.json else text)
     if arguments.wait is not None and not left:
         raise TimedOut(f"{name} has not left in {arguments.wait:g} s", arguments.wait)

@@ -55,27 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("cluster", type=cluster_name, metavar="CLUSTER", help="name of the cluster")
     add_listening(parser, required=True)
-    parser.add_argument(
-        "--voter",
-        type=voter,
-        action="append",
-        default=[],
-        metavar="ID=URL",
-        help="a node that may be host, this one among them; repeated, and the same at each of them (default: this one "
-        "alone)",
-    )
-    options.add_whole(
-        parser,
-        "--preference",
-        0,
-        1_000_000,
-        "of voters that know the same, the one with the highest becomes host",
-        default=0,
-    )
+    text = "a node that may be host, this one among them; repeated, and the same at each of them"
+    text += " (default: this one alone)"
+    options.add_value(parser, "--voter", "ID=URL", text, type=voter, action="append", default=[])
+    text = "of voters that know the same, the one with the highest becomes host"
+    options.add_whole(parser, "--preference", 0, 1_000_000, text, default=0)
     parser.add_argument("--store", metavar="DIR", help="keep what was accepted in this folder: it outlives all voters")
-    options.add_whole(
-        parser, "--max-members", 1, 100_000, "nodes of the cluster, while this one is host", default=20_000
-    )
+    text = "nodes of the cluster, while this one is host"
+    options.add_whole(parser, "--max-members", 1, 100_000, text, default=20_000)
     options.add_max_pipes(parser)
     door.add_http(parser)
     parser.add_argument("--journal", metavar="DIR", help="record jobs and hosts in this journal, while it is host")

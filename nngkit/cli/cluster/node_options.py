@@ -42,36 +42,19 @@ FLAGS: Final = {  # of the settings of Endpoint, for errors
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add the options of a node that joins."""
     parser.add_argument("cluster", type=cluster_name, metavar="CLUSTER", help="name of the cluster")
-    parser.add_argument(
-        "--dial",
-        type=options.address,
-        action="append",
-        default=[],
-        metavar="URL",
-        help="address of a node of the cluster, any will do; may end in #token=TOKEN; may be repeated (default: ask "
-        "the daemons)",
-    )
+    text = "address of a node of the cluster, any will do; may end in #token=TOKEN; may be repeated"
+    options.add_address(parser, "--dial", f"{text} (default: ask the daemons)", many=True)
     options.add(parser, "daemon")
     add_secret(parser)
-    ticket = parser.add_argument(
-        "--ticket", metavar="TICKET", help="permission to join, instead of the token: `cluster ticket`"
-    )
-    options.declare(ticket, secret=True)
+    text = "permission to join, instead of the token: `cluster ticket`"
+    options.add_value(parser, "--ticket", "TICKET", text, secret=True)
 
 
 def add_secret(parser: argparse.ArgumentParser) -> None:
     """Add the token and the size of frames."""
-    token = parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
-    options.declare(token, "NNGKIT_TOKEN", secret=True)
-    options.add_whole(
-        parser,
-        "--max-size",
-        1024,
-        1 << 30,
-        "largest frame; messages, payloads and results are at most half of it",
-        default=MAX_SIZE,
-        metavar="BYTES",
-    )
+    options.add_token(parser, "the cluster's")
+    text = "largest frame; messages, payloads and results are at most half of it"
+    options.add_whole(parser, "--max-size", 1024, 1 << 30, text, default=MAX_SIZE, metavar="BYTES")
 
 
 def add_join_timeout(parser: argparse.ArgumentParser) -> None:
@@ -81,18 +64,11 @@ def add_join_timeout(parser: argparse.ArgumentParser) -> None:
 
 def add_listening(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Add the options of a node that may have children."""
-    url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
-    parser.add_argument(
-        "--listen", **url, required=required, help="accept nodes here; they become children of this one"
-    )
-    parser.add_argument("--advertise", **url, help="address that others dial, if it is not that of --listen")
-    parser.add_argument(
-        "--discovery",
-        **url,
-        action="append",
-        default=[],
-        help="survey address of a daemon that others find this node by; may be repeated",
-    )
+    text = "accept nodes here; they become children of this one"
+    options.add_address(parser, "--listen", text, required=required)
+    options.add_address(parser, "--advertise", "address that others dial, if it is not that of --listen")
+    text = "survey address of a daemon that others find this node by; may be repeated"
+    options.add_address(parser, "--discovery", text, many=True)
     parser.add_argument("--id", metavar="ID", help="id of the node, unique in the cluster (default: random)")
     options.add_whole(parser, "--fanout", 1, 4096, "children at most", default=8)
 
@@ -100,9 +76,8 @@ def add_listening(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of a node that does jobs with a program."""
     options.add_many(parser, "--kind", "KIND", "--exec: do jobs of this kind; may be repeated")
-    parser.add_argument(
-        "--exec", metavar="CMD", help="do jobs with this shell command: it reads the payload and writes the result"
-    )
+    text = "do jobs with this shell command: it reads the payload and writes the result"
+    parser.add_argument("--exec", metavar="CMD", help=text)
     options.add_flag(parser, "--lines", "--exec: keep the processes: each reads a line a job and writes a line")
     options.add_whole(parser, "--slots", 1, 4096, "--exec: jobs at a time (default: one for each processor)")
     options.add_seconds(parser, "--exec-timeout", LONGEST_RUN, "--exec: seconds after which the program is killed")

@@ -41,12 +41,11 @@ SHOWN: Final = 10  # addresses of missing providers that a line names
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    count: dict[str, Any] = {"type": lambda text: options.whole(text, 1, 10**9), "metavar": "N"}
     parser.add_argument("question", nargs="?", metavar="QUESTION", help="text to ask; - reads standard input")
     parser.add_argument("--name", metavar="NAME", help="ask this service only (default: all)")
     until = parser.add_mutually_exclusive_group()
-    until.add_argument("--first", **count, help="end with the first N answers (default: wait for all)")
-    until.add_argument("--bids", **count, help="print the N answers with the lowest prices, the lowest first")
+    options.add_whole(until, "--first", 1, 10**9, "end with the first N answers (default: wait for all)")
+    options.add_whole(until, "--bids", 1, 10**9, "print the N answers with the lowest prices, the lowest first")
     options.add_seconds(parser, "--deadline", 1.0, "seconds to wait for answers, at most 60")
     for name, text in zip(RESERVED, ("which are alive", "for their records", "for their counters"), strict=True):
         parser.add_argument(f"--{name}", nargs="?", const="", metavar="NAME", help=f"ask all, or NAME, {text}")

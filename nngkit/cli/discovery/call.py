@@ -46,23 +46,21 @@ SETTLE: Final = 0.1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("name", metavar="NAME[/METHOD]", help="the service; a method needs a "
-                        "codec, by default CBOR")  # fmt: skip
+    text = "the service; a method needs a codec, by default CBOR"
+    parser.add_argument("name", metavar="NAME[/METHOD]", help=text)
     body = parser.add_mutually_exclusive_group()
     body.add_argument("-D", "--data", metavar="DATA", help="body of one call (default: a call for each line of stdin)")
     body.add_argument("-F", "--file", metavar="FILE", help="file with the body of one call; - is stdin")
-    body.add_argument("--info", action="store_true", help="print what a provider tells of itself: methods, and "
-                      "JSON Schemas of their bodies and replies")  # fmt: skip
+    text = "print what a provider tells of itself: methods, and JSON Schemas of their bodies and replies"
+    options.add_flag(body, "--info", text)
     parser.add_argument("--method", metavar="M", help="method to call; NAME is the service then, also with a /")
-    parser.add_argument(
-        "--codec", choices=("cbor", "json"), help="input and output are JSON values, sent as CBOR or JSON"
-    )
+    text = "input and output are JSON values, sent as CBOR or JSON"
+    parser.add_argument("--codec", choices=("cbor", "json"), help=text)
     options.add_flag(parser, "--stream", "print each part of a reply on a line; needs a codec")
     options.add_flag(parser, "--idempotent", "running a call twice is harmless: retry any failure")
     options.add_seconds(parser, "--hedge", None, "ask a second provider after S seconds", zero=True)
     options.add_whole(parser, "--in-flight", 1, 10_000, "calls at a time", default=16)
-    parser.add_argument("--address", type=options.address, action="append", metavar="URL", help="call this address, "
-                        "without discovery; repeatable")  # fmt: skip
+    options.add_address(parser, "--address", "call this address, without discovery; repeatable", action="append")
     options.add(parser, "prefer", "tag", "daemon", "json", "max-size")
     options.add_seconds(parser, "--timeout", 5.0, "seconds of a call")
     add_tls(parser)

@@ -35,9 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_flag(output, "--all", "include unavailable providers: suspect, draining, down")
     options.add_flag(output, "--rounds", "print the daemons' last rounds and counters instead")
     options.add_flag(output, "--watch", "follow the changes: a live table, or lines in a pipe")
-    output.add_argument(
-        "--since", type=options.age, metavar="AGE", help="print the changes of the last 15m, 1h or 2d instead"
-    )
+    text = "print the changes of the last 15m, 1h or 2d instead"
+    output.add_argument("--since", type=options.age, metavar="AGE", help=text)
     options.add(parser, "prefer", "tag", "daemon", "timeout", "json")
     add_tls(parser)
 
@@ -128,10 +127,8 @@ async def _rounds(settings: ClientSettings, arguments: argparse.Namespace, tls: 
     wall = time.time() - time.monotonic()
     colour = wants_colour(sys.stdout)
     for address, rounds in answers.items():
-        if arguments.json:
-            out(json_line(rounds_fields(address, rounds, wall)))
-        else:
-            out(_rounds_text(address, rounds, colour))
+        fields = rounds_fields(address, rounds, wall)
+        out(json_line(fields) if arguments.json else _rounds_text(address, rounds, colour))
     return 0
 
 

@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import door, options
 from nngkit.cli.discovery.dns import add_dns, serve_dns, zone_of
@@ -54,32 +54,27 @@ NNGKIT_LISTEN, NNGKIT_QUERY, NNGKIT_CERT; options take precedence. docs/discover
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL"}
-    add, declare = parser.add_argument, options.declare
-    listen = add("--listen", **url, help="survey here, may be repeated (default: tcp://127.0.0.1:5555)")
-    declare(listen, "NNGKIT_LISTEN", "NNGKIT_HOST", "NNGKIT_PORT")
-    declare(add("--query", **url, help="answer queries here, may be repeated (default: the next port)"), "NNGKIT_QUERY")
-    number: dict[str, Any] = {"type": options.more_than_no_seconds, "metavar": "S"}
-    deadline = add("--deadline", **number, help="seconds that a round waits for responses (default: 5)")
-    declare(deadline, "NNGKIT_DEADLINE")
-    number["type"] = options.seconds
-    declare(add("--interval", **number, help="seconds of pause after a round (default: 2)"), "NNGKIT_INTERVAL")
-    no_text = add("--no-text", action="store_true", help="send no surveys in the article's text form")
-    declare(no_text, "NNGKIT_TEXT")
-    domain = add(
-        "--domain", metavar="NAME", help="show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
-    )
-    declare(domain, "NNGKIT_DOMAIN")
+    add_address, add_value = partial(options.add_address, parser), partial(options.add_value, parser)
+    text = "survey here, may be repeated (default: tcp://127.0.0.1:5555)"
+    add_address("--listen", text, "NNGKIT_LISTEN", "NNGKIT_HOST", "NNGKIT_PORT", action="append")
+    text = "answer queries here, may be repeated (default: the next port)"
+    add_address("--query", text, "NNGKIT_QUERY", action="append")
+    text = "seconds that a round waits for responses (default: 5)"
+    add_value("--deadline", "S", text, "NNGKIT_DEADLINE", type=options.more_than_no_seconds)
+    text = "seconds of pause after a round (default: 2)"
+    add_value("--interval", "S", text, "NNGKIT_INTERVAL", type=options.seconds)
+    text = "send no surveys in the article's text form"
+    options.declare(parser.add_argument("--no-text", action="store_true", help=text), "NNGKIT_TEXT")
+    text = "show services of this domain alone (default: NNGKIT_DOMAIN, or no name)"
+    add_value("--domain", "NAME", text, "NNGKIT_DOMAIN")
     parser.add_argument("--journal", metavar="JOURNAL", help="record every round in this journal (docs/journal.md)")
     options.add_partition(parser, "partition of the journal, one for each recorder", 0)
     history = parser.add_mutually_exclusive_group()
-    kept = history.add_argument(
-        "--history",
-        metavar="FILE",
-        help="keep the changes here, for `nngkit discover --since` (default: NNGKIT_HISTORY, or discoverd-PORT.sqlite"
-        " in $STATE_DIRECTORY, or in nngkit in the state folder of XDG)",
+    text = (
+        "keep the changes here, for `nngkit discover --since` (default: NNGKIT_HISTORY, or discoverd-PORT.sqlite"
+        " in $STATE_DIRECTORY, or in nngkit in the state folder of XDG)"
     )
-    declare(kept, "NNGKIT_HISTORY")
+    options.add_value(history, "--history", "FILE", text, "NNGKIT_HISTORY")
     options.add_flag(history, "--no-history", "keep no changes")
     add_dns(parser)
     options.add_max_pipes(parser)

@@ -22,12 +22,8 @@ SHARE: Final = 10  # a new zone is made at most a tenth of the time: with 10,000
 
 def add_dns(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--dns",
-        type=options.host_port,
-        metavar="[HOST:]PORT",
-        help="answer DNS here, over UDP and TCP: SRV, A and AAAA of NAME.service.ZONE",
-    )
+    text = "answer DNS here, over UDP and TCP: SRV, A and AAAA of NAME.service.ZONE"
+    parser.add_argument("--dns", type=options.host_port, metavar="[HOST:]PORT", help=text)
     parser.add_argument("--dns-zone", default="nngkit", metavar="ZONE", help="domain of the names (default: nngkit)")
 
 

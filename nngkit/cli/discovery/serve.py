@@ -51,41 +51,28 @@ SAID_EVERY: Final = 1.0  # seconds between two lines about failures: a flood of 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
     parser.add_argument("name", metavar="NAME", help="the service")
     parser.add_argument("--exec", metavar="CMD", required=True, help="shell command that makes the reply")
     options.add_flag(parser, "--lines", "keep the processes: each reads lines and replies by lines")
     parser.add_argument("--codec", choices=("cbor", "json"), help="input and output of CMD are JSON; errors are told")
     options.add_many(parser, "--method", "M", "serve this method too; needs --codec; may be repeated")
     options.add_whole(parser, "--concurrency", 1, 4096, "processes at once", default=16)
-    options.add_whole(
-        parser,
-        "--queue",
-        0,
-        1_000_000,
-        "--codec: calls that wait for a process; further ones are refused",
-        default=1024,
-    )
+    text = "--codec: calls that wait for a process; further ones are refused"
+    options.add_whole(parser, "--queue", 0, 1_000_000, text, default=1024)
     options.add_seconds(parser, "--exec-timeout", 60.0, "seconds for a reply, after which the process is killed")
     options.add_seconds(parser, "--drain-timeout", 10.0, "seconds that calls in progress may take at the end")
     parser.add_argument("--healthy", metavar="CMD", help="run every second; while it fails, calls are refused")
-    daemons = parser.add_argument(
-        "--discovery",
-        **url,
-        action="append",
-        help="survey address of a daemon, may be repeated (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and "
-        "DISCOVERY_PORT, or tcp://127.0.0.1:5555)",
+    text = (
+        "survey address of a daemon, may be repeated (default: NNGKIT_DISCOVERY, or DISCOVERY_HOST and "
+        "DISCOVERY_PORT, or tcp://127.0.0.1:5555)"
     )
-    options.declare(daemons, "NNGKIT_DISCOVERY", "NNGKIT_DISCOVERY_HOST", "NNGKIT_DISCOVERY_PORT")
-    parser.add_argument("--listen", **url, help="listen here (default: a free port that the daemons' hosts can reach)")
-    parser.add_argument("--address", **url, help="address that callers dial, if it is not that of --listen")
-    options.declare(
-        parser.add_argument("--zone", metavar="ZONE", help="own zone (default: NNGKIT_ZONE)"), "NNGKIT_ZONE"
-    )
-    priority = options.add_whole(
-        parser, "--priority", 1, 16, "1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)"
-    )
-    options.declare(priority, "NNGKIT_PRIORITY")
+    names = "NNGKIT_DISCOVERY", "NNGKIT_DISCOVERY_HOST", "NNGKIT_DISCOVERY_PORT"
+    options.add_address(parser, "--discovery", text, *names, action="append")
+    options.add_address(parser, "--listen", "listen here (default: a free port that the daemons' hosts can reach)")
+    options.add_address(parser, "--address", "address that callers dial, if it is not that of --listen")
+    options.add_value(parser, "--zone", "ZONE", "own zone (default: NNGKIT_ZONE)", "NNGKIT_ZONE")
+    text = "1 to 16, the lowest is tried first (default: NNGKIT_PRIORITY, or 8)"
+    options.add_whole(parser, "--priority", 1, 16, text, variables=("NNGKIT_PRIORITY",))
     options.add_whole(parser, "--weight", 0, 65535, "share among equals", default=100)
     parser.add_argument("--service-version", metavar="TEXT", default="", help="version of the service")
     options.add_many(parser, "--tag", "TAG", "tag of the provider; may be repeated")

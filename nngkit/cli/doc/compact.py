@@ -31,11 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
                     say(NAME, f"not compacted: {damage}")
                     continue
                 fields = {"event": "compacted", "document": name, **picked(done, "records before after")}
-                out(
-                    json_line(fields)
-                    if arguments.json
-                    else f"{name}: {plural(done.records, 'record')}, {done.before} bytes, now {done.after}"
-                )
+                text = f"{name}: {plural(done.records, 'record')}, {done.before} bytes, now {done.after}"
+                out(json_line(fields) if arguments.json else text)
 
     return in_trio(work) or int(bool(damaged))
 

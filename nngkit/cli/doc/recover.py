@@ -11,21 +11,9 @@ from nngkit.documents.store import recover
 def run(arguments: argparse.Namespace) -> int:
     """Recover the store and report; return 1 if anything is missing."""
     report = recover(arguments.damaged, arguments.to)
-    if not arguments.json:
-        out(str(report))
-        return 0 if report.whole else 1
-    out(
-        json_line(
-            {
-                "event": "recovered",
-                "from": report.path,
-                "to": report.to,
-                **picked(report, "whole unaccounted same_origin"),
-                "documents": [
-                    {"document": each.name, **picked(each, "kept lost left_out saved saved_lost why")}
-                    for each in report.documents
-                ],
-            }
-        )
-    )
+    documents = [
+        {"document": each.name, **picked(each, "kept lost left_out saved saved_lost why")} for each in report.documents
+    ]
+    fields = {"event": "recovered", "from": report.path, **picked(report, "to whole unaccounted same_origin")}
+    out(json_line({**fields, "documents": documents}) if arguments.json else str(report))
     return 0 if report.whole else 1

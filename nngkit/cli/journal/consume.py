@@ -52,31 +52,25 @@ def beginning(text: str) -> tuple[str, int]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the consumer, created by its first use")
-    parser.add_argument("--server", metavar="URL", type=options.address, help="the server of consumers")
+    options.add_address(parser, "--server", "the server of consumers")
     parser.add_argument("--journal", metavar="DIR", help="the journal, instead of a server")
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of the recorder's logs")
     parser.add_argument("--state", metavar="DIR", help="the folder of positions (default: JOURNAL/consumers)")
     options.add_flag(parser, "--serve", "serve --journal to consumers at --listen")
-    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
-    parser.add_argument("--listen", **url, help="with --serve: an address to listen at; may be repeated")
+    options.add_address(parser, "--listen", "with --serve: an address to listen at; may be repeated", many=True)
     options.add_flag(parser, "--info", "print the position of NAME, or of all; consume nothing")
     options.add_flag(parser, "--delete", "delete NAME and its position")
-    parser.add_argument(
-        "--from",
-        dest="start",
-        type=beginning,
-        metavar="WHERE",
-        help="for a new NAME: earliest (default), latest, an offset, or a time as 2026-01-31T12:00:00Z",
-    )
+    text = "for a new NAME: earliest (default), latest, an offset, or a time as 2026-01-31T12:00:00Z"
+    parser.add_argument("--from", dest="start", type=beginning, metavar="WHERE", help=text)
     parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
     parser.add_argument("--exec", metavar="CMD", help="run this shell command for each record")
     parser.add_argument("--ack", choices=("after", "auto"), default="after", help="when (default: after)")
     options.add_seconds(parser, "--retry", 1.0, "pause before a failed command gets its record again")
     options.add_seconds(parser, "--ack-wait", None, "deliver again after S s (default: 30)")
-    count: dict[str, Any] = {"type": lambda text: options.whole(text, 1, (1 << 31) - 1), "metavar": "N"}
     options.add_flag(parser, "--change", "change --topic, --ack-wait and --max-deliver of a known NAME to these")
-    parser.add_argument("--max-deliver", **count, help="give a record up after N deliveries (default: never)")
-    parser.add_argument("--count", **count, help="end after N records")
+    most = (1 << 31) - 1
+    options.add_whole(parser, "--max-deliver", 1, most, "give a record up after N deliveries (default: never)")
+    options.add_whole(parser, "--count", 1, most, "end after N records")
     options.add_seconds(parser, "--idle", None, "end when no record has come for S seconds", zero=True)
     door.add_http(parser)
     options.add(parser, "json", "shared-files")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from nngkit.cli.streams.output import json_line, utc
+from nngkit.cli.streams.output import json_line, picked, utc
 
 if TYPE_CHECKING:
     from nngkit.journal.recorder import Recorder
@@ -48,13 +48,7 @@ class Decisions:
             self._token.run_sync_soon(self._put, decision)
 
     def _put(self, decision: Decision) -> None:
-        fields = {
-            "time": utc(decision.at),
-            "room": decision.room,
-            "who": decision.who,
-            "what": decision.what,
-            "refused": decision.refused,
-        }
+        fields = {"time": utc(decision.at), **picked(decision, "room who what refused")}
         self._recorder.put(
             json_line(fields).encode(), topic=self._topic, protocol=PROTOCOL, key=decision.who.encode() or None
         )

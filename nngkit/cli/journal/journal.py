@@ -54,12 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_journal(parser)
     add_range(parser)
     options.add_flag(parser, "--distinct", "export: only the first record of each message id")
-    parser.add_argument(
-        "--format", choices=FORMATS, default="json", metavar="FORMAT", help="export: json, raw or parquet"
-    )
-    options.add_whole(
-        parser, "--target", 1, 1 << 60, "compact: the largest segment (default: 67108864)", metavar="BYTES"
-    )
+    text = "export: json, raw or parquet"
+    parser.add_argument("--format", choices=FORMATS, default="json", metavar="FORMAT", help=text)
+    text = "compact: the largest segment (default: 67108864)"
+    options.add_whole(parser, "--target", 1, 1 << 60, text, metavar="BYTES")
     parser.add_argument("--output", metavar="FILE", help="export: a new file to write (default: standard output)")
     add_table_options(parser)
     options.add(parser, "json")
@@ -105,9 +103,7 @@ def file_fields(journal: Journal, partition: int) -> list[dict[str, Any]]:
         {
             "partition": partition,
             "kind": "segment",
-            "file": each.file,
-            "first": each.first,
-            "end": each.end,
+            **picked(each, "file first end"),
             "records": each.rows,
             "size": each.bytes,
             "min_time": utc_of(each.min_time),
@@ -184,8 +180,7 @@ def rebuilt_fields(partition: int, done: Rebuilt) -> dict[str, Any]:
     manifest = done.manifest
     return {
         "partition": partition,
-        "start": manifest.start,
-        "end": manifest.end,
+        **picked(manifest, "start end"),
         "segments": len(manifest.segments),
         "records": sum(each.rows for each in manifest.segments),
         "adopted": list(done.adopted),
@@ -233,10 +228,8 @@ def _compact(journal: Journal, arguments: argparse.Namespace) -> int:
         damaged += len(done.damaged)
         for file, why in done.damaged:
             say(NAME, f"{file}: damaged, left out: {why}")
-        if arguments.json:
-            out(json_line(compacted_fields(partition, done)))
-        else:
-            out(f"partition {partition}: {done.before} segments, now {done.after}; {done.rewritten} bytes rewritten")
+        text = f"partition {partition}: {done.before} segments, now {done.after}; {done.rewritten} bytes rewritten"
+        out(json_line(compacted_fields(partition, done)) if arguments.json else text)
     return 1 if damaged else 0
 
 

@@ -35,19 +35,10 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--delta", metavar="TARGET", help="export: sealed segments as a Delta Lake table in this folder")
     options.add_flag(parser, "--in-place", "export --iceberg: refer to the journal's files instead of linking them")
     options.add_flag(parser, "--follow-retention", "export: remove from the table what the journal has removed")
-    options.add_whole(
-        parser,
-        "--keep-snapshots",
-        1,
-        1_000_000,
-        "export --iceberg: remove older snapshots, and files that only they have (default: keep all)",
-    )
-    parser.add_argument(
-        "--watch",
-        type=options.more_than_no_seconds,
-        metavar="SECONDS",
-        help="export: repeat after each pause, until SIGTERM",
-    )
+    text = "export --iceberg: remove older snapshots, and files that only they have (default: keep all)"
+    options.add_whole(parser, "--keep-snapshots", 1, 1_000_000, text)
+    text = "export: repeat after each pause, until SIGTERM"
+    parser.add_argument("--watch", type=options.more_than_no_seconds, metavar="SECONDS", help=text)
 
 
 def wants_table(arguments: argparse.Namespace) -> bool:

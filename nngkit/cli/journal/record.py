@@ -109,9 +109,8 @@ def stream(text: str) -> StreamOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("journal", metavar="JOURNAL", help="a folder, or a URI of shared storage; created if missing")
-    parser.add_argument(
-        "--stream", type=stream, action="append", metavar="STREAM", required=True, help="see below; may be repeated"
-    )
+    text = "see below; may be repeated"
+    options.add_value(parser, "--stream", "STREAM", text, type=stream, action="append", required=True)
     options.add_partition(parser, "partition, one for each recorder", 0)
     parser.add_argument("--spool", metavar="DIR", help="for shared storage: the folder of this recorder's logs")
     options.add_flag(parser, "--salvage", "continue after damage, and count the lost records")
@@ -121,16 +120,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size("--segment-size", text="seal a log over this size", default=64 << 20)
     options.add_seconds(parser, "--segment-age", 60.0, "seal a log over this age, if it is large enough")
     size("--segment-least", text="bytes that are large enough for --segment-age", default=1 << 20)
-    options.add_seconds(
-        parser,
-        "--segment-oldest",
-        None,
-        "seal any log over this age (default: 900; with --spool that of --segment-age)",
-    )
-    token = parser.add_argument(
-        "--token", metavar="TOKEN", help="documents: the peers' shared secret (default: NNGKIT_TOKEN)"
-    )
-    options.declare(token, "NNGKIT_TOKEN", secret=True)
+    text = "seal any log over this age (default: 900; with --spool that of --segment-age)"
+    options.add_seconds(parser, "--segment-oldest", None, text)
+    options.add_token(parser, "documents: the peers'")
     parser.add_argument("--lease", metavar="FILE", help="end when FILE has not been touched for 10 s, or is removed")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
     door.add_http(parser)

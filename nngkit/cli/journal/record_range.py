@@ -27,13 +27,11 @@ def add_range(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
     options.add_partition(parser, "only this partition (default: all)")
-    offset: dict[str, Any] = {"type": lambda text: options.whole(text, 0, (1 << 63) - 1), "metavar": "N"}
-    parser.add_argument("--from-offset", **offset, help="start at this offset (default: the earliest)")
-    parser.add_argument("--to-offset", **offset, help="end before this offset (default: the current end)")
-    parser.add_argument("--from-time", type=micros, metavar="TIME", help="start at this time, as 2026-01-31T12:00:00Z")
-    parser.add_argument(
-        "--to-time", type=micros, metavar="TIME", help="end before this time; UTC unless given otherwise"
-    )
+    most = (1 << 63) - 1
+    options.add_whole(parser, "--from-offset", 0, most, "start at this offset (default: the earliest)")
+    options.add_whole(parser, "--to-offset", 0, most, "end before this offset (default: the current end)")
+    options.add_value(parser, "--from-time", "TIME", "start at this time, as 2026-01-31T12:00:00Z", type=micros)
+    options.add_value(parser, "--to-time", "TIME", "end before this time; UTC unless given otherwise", type=micros)
     options.add_flag(parser, "--skip-missing", "skip missing and damaged records")
 
 

@@ -45,12 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_journal(parser)
     parser.add_argument("protocol", metavar="PROTOCOL", choices=list(CLASSES), help="protocol to send with, see below")
-    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
-    parser.add_argument("--listen", **url, help="listen for receivers; may be repeated")
-    parser.add_argument("--dial", **url, help="dial receivers; may be repeated")
-    parser.add_argument(
-        "--speed", type=speed, default=1.0, metavar="X", help="speed relative to the recorded pace, or max (default: 1)"
-    )
+    options.add_address(parser, "--listen", "listen for receivers; may be repeated", many=True)
+    options.add_address(parser, "--dial", "dial receivers; may be repeated", many=True)
+    text = "speed relative to the recorded pace, or max (default: 1)"
+    options.add_value(parser, "--speed", "X", text, type=speed, default=1.0)
     add_range(parser)
     options.add_flag(parser, "--sequence", "pub: number the messages, so that subscribers detect loss")
     options.add_flag(parser, "--batch", "send records in batches; not for req")

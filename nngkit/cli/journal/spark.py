@@ -73,35 +73,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_many(parser, "--conf", "NAME=VALUE", "a Spark setting")
     parser.add_argument("--archive", metavar="FILE", help="submit: the archive written by `pack`")
     parser.add_argument("--journal", metavar="DIR", help="the journal: a folder, or a URI of shared storage")
-    parser.add_argument(
-        "--output",
-        metavar="PATH",
-        help="write to this path: *.csv, *.json, or a folder of Parquet; report: an HTML page",
-    )
-    parser.add_argument(
-        "--format", choices=spark_results.FORMATS, metavar="FORMAT", help=f"one of {', '.join(spark_results.FORMATS)}"
-    )
+    text = "write to this path: *.csv, *.json, or a folder of Parquet; report: an HTML page"
+    parser.add_argument("--output", metavar="PATH", help=text)
+    formats = spark_results.FORMATS
+    parser.add_argument("--format", choices=formats, metavar="FORMAT", help=f"one of {', '.join(formats)}")
     parser.add_argument("--window", metavar="TIME", help="window of the job, such as 10m (default: 1h)")
     parser.add_argument("--gap", metavar="TIME", help="sessions: pause that ends a session (default: 5m)")
     parser.add_argument("--topic", action="append", metavar="TEXT", help="only this topic; may be repeated")
-    parser.add_argument(
-        "--from", dest="since", metavar="TIME", help="only records from this time on (ISO 8601, or ms since 1970)"
-    )
+    text = "only records from this time on (ISO 8601, or ms since 1970)"
+    parser.add_argument("--from", dest="since", metavar="TIME", help=text)
     parser.add_argument("--to", dest="until", metavar="TIME", help="only records before this time")
     options.add_flag(parser, "--skip-missing", "run: skip missing and damaged records, and report their number")
     options.add_flag(parser, "--stream", "continue with new records until a signal; needs --output")
     parser.add_argument("--metrics", metavar="[HOST:]PORT", help="stream: serve its progress to Prometheus there")
-    parser.add_argument(
-        "--late", metavar="TEXT", default="1 minute", help='stream: allowed lateness of records (default: "1 minute")'
-    )
+    text = 'stream: allowed lateness of records (default: "1 minute")'
+    parser.add_argument("--late", metavar="TEXT", default="1 minute", help=text)
     options.add_whole(parser, "--rows", 1, 10**6, "rows to print", default=100)
     options.add_flag(parser, "--watch", "show progress on stderr, also if that is no terminal")
     options.add_flag(parser, "--small", "for little data: compile less, start sooner")
     options.add_flag(parser, "--start", "doctor: also start Spark, which takes seconds")
     options.add(parser, "json")
-    parser.add_argument(
-        "job", metavar="JOB", nargs="?", help="run: the job, see below; sql: the statement; pack: the file"
-    )
+    text = "run: the job, see below; sql: the statement; pack: the file"
+    parser.add_argument("job", metavar="JOB", nargs="?", help=text)
 
 
 def command(name: str, argv: list[str]) -> int:

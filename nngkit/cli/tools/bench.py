@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nngkit.cli import options
 from nngkit.cli.option_errors import named
-from nngkit.cli.streams.output import json_line
+from nngkit.cli.streams.output import json_line, picked
 from nngkit.cli.streams.stderr import say
 from nngkit.cli.tls import add_tls, tls_of
 from nngkit.errors import Broken, ConfigError, TimedOut
@@ -196,9 +196,7 @@ def result_fields(
         "batch": arguments.batch or 0,
         "window": arguments.window if protocol in ASKING else 0,
         "seconds": round(result.seconds, 6),
-        "sent": result.sent,
-        "received": result.received,
-        "dropped": result.dropped,
+        **picked(result, "sent received dropped"),
         "per_second": round(rate, 1),
         "bytes_per_second": round(rate * arguments.size, 1),
         "interrupted": interrupted,

@@ -17,6 +17,7 @@ from nngkit.cli.cat.command_line.option_table import FORMATS, GROUPS, options_of
 from nngkit.cli.commands import SHORTHANDS, module_of
 
 OWN_VALUES: Final = {"format": FORMATS}
+CATS: Final = ("cat", "nngcat", "nanocat")  # commands whose options are in one table
 
 
 class Choice(NamedTuple):
@@ -30,15 +31,11 @@ class Choice(NamedTuple):
 
 def choices(command: str) -> list[Choice]:
     """Return the options of a command."""
-    if command in ("cat", "nngcat", "nanocat"):
+    if command in CATS or command in SHORTHANDS:
+        name = "cat" if command in SHORTHANDS else command
+        options = helps.options_for(SHORTHANDS[command]) if command in SHORTHANDS else options_of(command)
         return [
-            Choice(option.names(command), option.takes, option.help, OWN_VALUES.get(option.key, ()))
-            for option in options_of(command)
-        ]
-    if command in SHORTHANDS:
-        options = helps.options_for(SHORTHANDS[command])
-        return [
-            Choice(option.names("cat"), option.takes, option.help, OWN_VALUES.get(option.key, ())) for option in options
+            Choice(option.names(name), option.takes, option.help, OWN_VALUES.get(option.key, ())) for option in options
         ]
     found = {choice.names: choice for choice in _parsed(help_of(command))}  # actions share options
     return list(found.values())
@@ -46,7 +43,7 @@ def choices(command: str) -> list[Choice]:
 
 def actions(command: str) -> dict[str, str]:
     """Return a command's actions with their summaries; empty for most commands."""
-    if command in ("cat", "nngcat", "nanocat") or command in SHORTHANDS:
+    if command in CATS or command in SHORTHANDS:
         return {}
     found: dict[str, str] = getattr(import_module(module_of(command)), "ACTIONS", {})
     return found
@@ -96,14 +93,9 @@ def markdown() -> str:
     lines = []
     for group, title in GROUPS.items():
         lines += [f"**{title}**", "", "| nngkit cat | nngcat | nanocat | |", "|---|---|---|---|"]
-        options = [
-            option
-            for command in ("cat", "nngcat", "nanocat")
-            for option in options_of(command)
-            if option.group == group
-        ]
+        options = [option for command in CATS for option in options_of(command) if option.group == group]
         for option in dict.fromkeys(options):
-            cells = [_names(option.names(command), option.takes) for command in ("cat", "nngcat", "nanocat")]
+            cells = [_names(option.names(command), option.takes) for command in CATS]
             lines.append(f"| {' | '.join(cells)} | {option.help.replace('|', '/')} |")
         lines.append("")
     return "\n".join(lines)

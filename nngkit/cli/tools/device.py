@@ -55,32 +55,23 @@ STATS_BUFFER: Final = 1 << 20  # bytes of statistics queued for a slow reader
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("kind", metavar="KIND", choices=list(KINDS), help="see below")
-    url: dict[str, Any] = {"type": options.address, "action": "append", "metavar": "URL", "default": []}
     for side, peers in (("front", "senders and requesters"), ("back", "receivers and repliers")):
-        parser.add_argument(f"--{side}-listen", **url, help=f"listen for {peers}; may be repeated")
-        parser.add_argument(f"--{side}-dial", **url, help=f"dial {peers}; may be repeated")
+        options.add_address(parser, f"--{side}-listen", f"listen for {peers}; may be repeated", many=True)
+        options.add_address(parser, f"--{side}-dial", f"dial {peers}; may be repeated", many=True)
     parser.add_argument("--topic", action="append", metavar="TEXT", help="forwarder: only these topics (default: all)")
-    parser.add_argument(
-        "--pattern",
-        action="append",
-        metavar="PATTERN",
-        help="forwarder: only such topics, as in orders.*.eu or orders.>",
-    )
-    options.add_seconds(
-        parser,
-        "--request-timeout",
-        None,
-        "queue: seconds until a request is abandoned (default: 60); survey: for responses (default: 10)",
-    )
+    text = "forwarder: only such topics, as in orders.*.eu or orders.>"
+    parser.add_argument("--pattern", action="append", metavar="PATTERN", help=text)
+    text = "queue: seconds until a request is abandoned (default: 60); survey: for responses (default: 10)"
+    options.add_seconds(parser, "--request-timeout", None, text)
     options.add_whole(parser, "--in-flight", 1, 65536, "queue, survey: concurrent requests (default: 1024)")
     options.add_whole(parser, "--hold", 1, 8192, "messages that each side may queue (default: see docs/protocols.md)")
-    parser.add_argument(
-        "--rate", type=_rate, metavar="N", help="messages (requests) a second in each direction (default: any number)"
-    )
+    text = "messages (requests) a second in each direction (default: any number)"
+    parser.add_argument("--rate", type=_rate, metavar="N", help=text)
     options.add_seconds(parser, "--once", None, "drop a body that was forwarded in the same direction within S seconds")
     options.add_whole(parser, "--hops", 1, 7, "queue, survey: devices in a row that a request may pass (default: 7)")
     parser.add_argument("--capture", metavar="FILE", help="append a JSON line for each incoming message")
-    parser.add_argument("--tap", **url, help="listen for subscribers of a copy of all messages; may be repeated")
+    text = "listen for subscribers of a copy of all messages; may be repeated"
+    options.add_address(parser, "--tap", text, many=True)
     parser.add_argument("--record", metavar="DIR", help="record all messages in this journal")
     options.add_seconds(parser, "--stats", None, "print statistics every S seconds")
     options.add_seconds(parser, "--linger", 1.0, "seconds that closing may take", zero=True)

@@ -6,14 +6,14 @@ Each `nngkit device` of a user keeps a file with its addresses, locked while it 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
+
+import msgspec
 
 from nngkit.devices.rings import Place, find_ring
 from nngkit.errors import ConfigError
@@ -30,9 +30,9 @@ def registered(place: Place) -> Iterator[None]:
         yield
         return
     path = directory / f"{os.getpid()}.json"
-    with path.with_suffix(".new").open("w") as file:
+    with path.with_suffix(".new").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # before others see the file: they remove unlocked ones
-        json.dump(asdict(place), file)
+        file.write(msgspec.json.encode(place))
         file.flush()
         try:
             path.with_suffix(".new").rename(path)
@@ -71,13 +71,7 @@ def _others(directory: Path, mine: Path) -> list[tuple[str, Place]]:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                     path.unlink(missing_ok=True)
                 except BlockingIOError:
-                    found.append((path.stem, _place(file.read())))
-        except (OSError, ValueError, KeyError, TypeError):
+                    found.append((path.stem, msgspec.json.decode(file.read(), type=Place)))
+        except (OSError, ValueError):
             continue  # it ended meanwhile, or has not written yet: it checks for itself
     return found
-
-
-def _place(text: str) -> Place:
-    fields = json.loads(text)
-    sides = [tuple(fields[name]) for name in ("front_listens", "front_dials", "back_listens", "back_dials")]
-    return Place(sides[0], sides[1], sides[2], sides[3], fields["both_ways"], fields["reflects"])

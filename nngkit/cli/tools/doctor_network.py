@@ -6,7 +6,6 @@ to; each door is read. doctor_findings.py says what is wrong. It changes nothing
 
 from __future__ import annotations
 
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -164,10 +163,7 @@ def _see(row: Status, timeout: float) -> tuple[Seen, list[Finding]]:
     wrong = said.published(row, seen, only_loopback=alone)
     found = [wrong] if wrong else []
     if place.tls and seen.connected is Connected.YES and place.port:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        _, certificate = certificate_at(place, context, timeout)
+        _, certificate = certificate_at(place, Credentials().context(check=False), timeout)
         if certificate:
             since, until = (each.timestamp() for each in passes.times(certificate))
             whose = f"the certificate of {row.provider.name} at {row.provider.address}"

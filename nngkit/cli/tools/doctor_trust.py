@@ -20,7 +20,7 @@ from nngkit.cli.diagnosis import (
     diagnose,
     problem,
 )
-from nngkit.cli.probe import certificate_at, look_with
+from nngkit.cli.probe import Credentials, certificate_at, look_with
 from nngkit.cli.streams.output import utc
 from nngkit.errors import AccessDenied, ConfigError
 from nngkit.trust import Trust, passes
@@ -64,8 +64,7 @@ def examine(address: Address, pass_path: str, mine: str | None, timeout: float) 
         peer = last.peer
         findings.append(last.findings[-1])
     findings.append(_rights(trust))
-    worst = [each.code for each in findings if each.level == "problem"]
-    return Diagnosis(tuple(findings), peer, 0 if not worst else 4 if worst == ["silent"] else 1)
+    return Diagnosis.of(findings, peer)
 
 
 def _refused(greeting: bytes) -> str:
@@ -93,10 +92,7 @@ def _no_handshake(trouble: TlsTrouble, trust: Trust, address: Address, timeout: 
         code = {EXPIRED: "expired", NOT_YET: "not-yet"}.get(trouble.verify, "other-realm")
         what = f"its certificate is refused: {trouble.text}"
         if code != "other-realm":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-            _, certificate = certificate_at(address, context, timeout)
+            _, certificate = certificate_at(address, Credentials().context(check=False), timeout)
             what += f": {passes.clocks(certificate)}" if certificate else ""
         elif trouble.verify not in UNKNOWN_AUTHORITY:
             code = "damaged"

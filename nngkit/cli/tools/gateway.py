@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nngkit.cli import door, options
 from nngkit.cli.cluster.node_options import cluster_name
@@ -41,28 +41,21 @@ DESCRIPTORS: Final = 64  # besides those of the connections
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    url: dict[str, Any] = {"type": options.address, "metavar": "URL"}
-    parser.add_argument(
-        "--http",
-        type=options.host_port,
-        default=("127.0.0.1", 8080),
-        metavar="[HOST:]PORT",
-        help="address for HTTP (default: 127.0.0.1:8080)",
-    )
+    here = ("127.0.0.1", 8080)
+    text = "address for HTTP (default: 127.0.0.1:8080)"
+    options.add_value(parser, "--http", "[HOST:]PORT", text, type=options.host_port, default=here)
     options.add(parser, "http-name")
     parser.add_argument("--http-cert", metavar="FILE", help="HTTPS: certificate, with its chain (PEM)")
     parser.add_argument("--http-key", metavar="FILE", help="HTTPS: key of the certificate (PEM)")
-    options.add_many(
-        parser, "--allow-origin", "ORIGIN", "pages of this site may ask, as https://example.org; * for all; repeatable"
-    )
-    parser.add_argument("--subscribe", **url, action="append", default=[], help="publisher whose messages GET /sub "
-                        "streams; may be repeated")  # fmt: skip
-    parser.add_argument("--publish", **url, help="publish here what POST /pub brings")
+    text = "pages of this site may ask, as https://example.org; * for all; repeatable"
+    options.add_many(parser, "--allow-origin", "ORIGIN", text)
+    text = "publisher whose messages GET /sub streams; may be repeated"
+    options.add_address(parser, "--subscribe", text, many=True)
+    options.add_address(parser, "--publish", "publish here what POST /pub brings")
     parser.add_argument("--cluster", type=cluster_name, metavar="CLUSTER", help="submit jobs to this cluster")
-    parser.add_argument("--dial", **url, action="append", default=[], help="address of a node of the cluster; may end "
-                        "in #token=TOKEN (default: ask the daemons)")  # fmt: skip
-    token = parser.add_argument("--token", metavar="TOKEN", help="the cluster's shared secret (default: NNGKIT_TOKEN)")
-    options.declare(token, "NNGKIT_TOKEN", secret=True)
+    text = "address of a node of the cluster; may end in #token=TOKEN (default: ask the daemons)"
+    options.add_address(parser, "--dial", text, many=True)
+    options.add_token(parser, "the cluster's")
     options.add(parser, "daemon", "prefer")
     parser.add_argument("--journal", metavar="FOLDER|URI", help="journal whose topics GET /topics reads")
     parser.add_argument("--streams", metavar="FOLDER", help="journal of the streams that clients create below /streams")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from nngkit.cli import options
 from nngkit.cli.streams import notify
-from nngkit.cli.streams.output import json_line, out, utc
+from nngkit.cli.streams.output import json_line, out, picked, utc
 from nngkit.errors import BadMessage, ConfigError
 
 if TYPE_CHECKING:
@@ -73,21 +73,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("new", "pass", "invite", "serve", "rotate", "sign", "revoke", "may", "token"):
         actions[name].add_argument("--realm", metavar="FOLDER", default=".", help="of the realm's files (default: .)")
     actions["new"].add_argument("name", metavar="NAME", help="of the realm: lower-case words with dots")
-    actions["new"].add_argument(
-        "--secret", metavar="FILE", help="of `nngkit trust key`: all its holders make the same realm"
-    )
+    text = "of `nngkit trust key`: all its holders make the same realm"
+    actions["new"].add_argument("--secret", metavar="FILE", help=text)
     own = actions["pass"]
     own.add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
     own.add_argument("-o", "--output", metavar="FILE", help="the pass (default: NAME.pass)")
     own.add_argument("--days", type=float, metavar="N", default=90.0, help="days that it is valid (default: 90)")
-    own.add_argument(
-        "--host", metavar="HOST", action="append", default=[], help="name or address for peers without nngkit; repeats"
-    )
+    options.add_many(own, "--host", "HOST", "name or address for peers without nngkit; repeats")
     actions["invite"].add_argument("name", metavar="NAME", help="lower-case words with dots: render.w1")
     actions["invite"].add_argument("--hours", type=float, metavar="N", default=1.0, help="it is valid (default: 1)")
-    actions["invite"].add_argument(
-        "--pass", dest="by", metavar="FILE", help="of a name that may enrol NAME: the issuer signs; no realm is here"
-    )
+    text = "of a name that may enrol NAME: the issuer signs; no realm is here"
+    actions["invite"].add_argument("--pass", dest="by", metavar="FILE", help=text)
     for name in ("pass", "invite"):
         actions[name].add_argument("--issuer", metavar="URL", default="", help="of `nngkit trust serve`, to renew it")
     actions["accept"].add_argument("line", metavar="LINE", help="of `nngkit trust invite`; -: from standard input")
@@ -290,11 +286,9 @@ def _show(arguments: argparse.Namespace) -> int:
     from nngkit.trust import passes
 
     found = passes.read(arguments.file)
-    if arguments.json:
-        told = {"name": found.name, "realm": found.realm, "serial": found.serial, "until": utc(found.until)}
-        out(json_line(told))
-    else:
-        out(f"{found.name} of {found.realm}, until {utc(found.until)}, serial {found.serial}")
+    fields = {**picked(found, "name realm serial"), "until": utc(found.until)}
+    text = f"{found.name} of {found.realm}, until {utc(found.until)}, serial {found.serial}"
+    out(json_line(fields) if arguments.json else text)
     return 0
 
 

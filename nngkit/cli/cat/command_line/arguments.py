@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from nngkit.cli.cat.command_line.option_table import OPTIONS, CatOption
 from nngkit.cli.cat.command_line.plan import LARGEST
@@ -29,13 +29,12 @@ SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 MOST_SECONDS: Final = 1e6
 
 
-class Use:
+class Use(NamedTuple):
     """An option as given: the name that was typed, and its value."""
 
-    def __init__(self, option: CatOption, typed: str, value: str) -> None:
-        self.option = option
-        self.typed = typed
-        self.value = value
+    option: CatOption
+    typed: str
+    value: str
 
     def fail(self, why: str) -> NoReturn:
         """Raise ConfigError about this option."""
