@@ -263,12 +263,15 @@ class Client(UnderTrio):
                     caller.first_replied(member, now - began, now)
                 return data
         around = self._around if self._middleware else None
+        given: dict[str, str | bytes] | None = None
         if self._spans is not None:
-            headers = {} if headers is None else check_headers(headers)
-            around = self._spans.calling(self.name, method, None if self._codec is None else headers, self._proceed)
+            headers = given = {} if headers is None else check_headers(headers)
+            around = self._spans.calling(self.name, method, None if self._codec is None else given, self._proceed)
         if around is not None:
             return (await around(self._outgoing(body, timeout, method, idempotent, hedge, headers))).body
-        call = self._call(body, timeout, method, idempotent, hedge, headers)
+        if given is None and headers is not None:
+            given = check_headers(headers)
+        call = self._call(body, timeout, method, idempotent, hedge, given)
         if call.hedge is None:
             return await self._caller.request(call)
         return (await self._caller.hedged_request(call))[0]
@@ -396,6 +399,8 @@ class Client(UnderTrio):
 
     def _made(self, given: ClientCall) -> Call:
         headers = given.headers or None
+        if headers is not None and self._spans is None:  # a program's middleware may have changed them
+            headers = check_headers(headers)
         call = self._call(given.body, given.timeout, given.method, given.idempotent, given.hedge, headers)
         call.stream = given.stream
         if self._middleware:
@@ -419,8 +424,9 @@ class Client(UnderTrio):
         method: str,
         idempotent: bool | None,
         hedge: float | None = None,
-        headers: Headers | None = None,
+        headers: dict[str, str | bytes] | None = None,
     ) -> Call:
+        """Return a call. `headers`: checked ones, a copy."""
         if self._caller.closed or "_entered" not in self.__dict__:
             self._check_open()
         call = self._new(body, self._timeout if isinstance(timeout, Default) else timeout, idempotent)
@@ -430,13 +436,12 @@ class Client(UnderTrio):
             call.method = method
         if hedge is not None or call.idempotent:
             call.hedge = self._hedge if hedge is None else hedge
-        if headers is not None:
-            found = check_headers(headers)
-            if found and self._codec is None:
+        if headers:
+            if self._codec is None:
                 raise ConfigError("headers", "need a codec: codec='cbor' or 'json', at the server too", headers)
-            if self._codec == "json" and any(isinstance(value, bytes) for value in found.values()):
+            if self._codec == "json" and any(isinstance(value, bytes) for value in headers.values()):
                 raise ConfigError("headers", "JSON has no bytes: text is needed, or codec='cbor'", headers)
-            call.headers = found or None
+            call.headers = headers
         return call
 
     def _new(self, body: Any, seconds: float | None, idempotent: bool | None) -> Call:

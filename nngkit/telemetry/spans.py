@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -42,12 +43,13 @@ try:
         TracerProvider,
     )
 
-    from nngkit.telemetry.propagation import NO_CONTEXT, Headers, extract, inject, links_to
+    from nngkit.telemetry.propagation import NO_CONTEXT, Headers, Unsampled, extract, inject, links_to, put
 except ImportError as error:
     raise ConfigError("telemetry", "spans need opentelemetry-api: pip install 'nngkit[telemetry]'") from error
 
 SYSTEM: Final = "nngkit"
 MOST_TEXT: Final = 256  # characters of a name, an attribute or a description
+EVERY: Final = 1 << 64  # the values of those bits of a trace's id by which the SDK samples
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"))
 
 
@@ -56,49 +58,89 @@ class Spans:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._sampler: object = None
+        self._known: tuple[object, object] | None = None
         self._drops = False
+        self._bound = EVERY
+        self._flags = "00"
 
     def _start(
         self,
         name: str,
-        context: Context | None,
+        context: Context,
         kind: SpanKind,
         attributes: dict[str, Any],
         links: Sequence[Link] | None = None,
         began: int | None = None,
     ) -> Span:
-        """Return a span in `context`: for a parent that is not sampled, its context alone if that is all that is made.
+        """Return a span in `context`: if it is surely not sampled, its context alone, which is all that is made of it.
 
-        A sampler of the SDK that leaves the choice to the parent need not be asked again; a span that is not recorded
-        is its context, and that of the parent says the same to those below.
+        A sampler of the SDK that leaves the choice to the parent need not be asked below one that is not sampled, whose
+        context says the same to those further below.
         """
-        within = get_current() if context is None else context
-        if within and self._drops_below(parent := trace.get_current_span(within)):
-            return NonRecordingSpan(parent.get_span_context())
-        return self._tracer.start_span(name, context, kind, attributes, links, began)
+        tracer: Any = None
+        if context:
+            parent = trace.get_current_span(context)
+            if type(parent) is Unsampled and self._drops_unsampled():
+                return parent
+            _, _, _, flags, _, valid = above = parent.get_span_context()
+            if valid:
+                if not flags & TraceFlags.SAMPLED and self._drops_unsampled():
+                    return NonRecordingSpan(above)
+                tracer = self._tracer
+        if tracer is None and type(tracer := self._drawn()) is str:
+            return Unsampled(tracer, False)
+        span: Span = tracer.start_span(name, context, kind, attributes, links, began)
+        return span
 
-    def _drops_below(self, parent: Span) -> bool:
-        """Return True if a span is not sampled, and the sampler surely makes none below it."""
-        _, _, _, flags, _, valid = parent.get_span_context()
-        return valid and not flags & TraceFlags.SAMPLED and self._drops_unsampled()
+    def _drawn(self) -> Any:
+        """Begin a trace: return its `traceparent` if it is surely not sampled, else the tracer for its first span.
+
+        Where the SDK's sampler chooses by the id of the trace, that is drawn here, and the span, if any, is made of it.
+        """
+        tracer: Any = self._tracer
+        if not self._drops_unsampled() or self._bound == EVERY:
+            return tracer
+        ids = tracer.id_generator
+        trace_id = ids.generate_trace_id()
+        if trace_id & (EVERY - 1) >= self._bound:
+            return f"00-{trace_id.to_bytes(16).hex()}-{ids.generate_span_id().to_bytes(8).hex()}-{self._flags}"
+        tracer = copy(tracer)
+        tracer.id_generator = _Drawn(ids, trace_id)
+        return tracer
 
     def _drops_unsampled(self) -> bool:
         """Return True if the sampler surely makes no span below one that is not sampled."""
-        sampler = getattr(self._tracer, "sampler", None)
-        if sampler is not self._sampler:
-            self._sampler, self._drops = sampler, _leaves_it_to_parents(self._tracer, sampler)
+        tracer: Any = self._tracer
+        sampler, config = getattr(tracer, "sampler", None), getattr(tracer, "_tracer_config", None)
+        if self._known is None or sampler is not self._known[0] or config is not self._known[1]:
+            self._drops, self._bound = _leaves_it_to_parents(tracer, sampler), EVERY
+            if self._drops and hasattr(tracer.id_generator, "is_trace_id_random"):
+                self._bound = _bound_of(getattr(sampler, "_root", None))
+                self._flags = f"{2 * tracer.id_generator.is_trace_id_random():02x}"  # RANDOM_TRACE_ID
+            self._known = sampler, config
         return self._drops
 
     # Calls
 
     def calling(self, service: str, method: str, headers: dict[str, str | bytes] | None, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
+        within = get_current()
+        tracer: Any = None
+        if not within and type(tracer := self._drawn()) is str:
+            if headers is not None:
+                put(tracer, headers)
+            return None
         name = f"{service}/{method}" if method else service
-        span = self._start(name, None, SpanKind.CLIENT, {"rpc.system.name": SYSTEM, "rpc.method": name})
+        attributes = {"rpc.system.name": SYSTEM, "rpc.method": name}
+        if tracer is None:
+            span = self._start(name, within, SpanKind.CLIENT, attributes)
+        else:
+            span = tracer.start_span(name, within, SpanKind.CLIENT, attributes)
         if headers is not None:
-            inject(span, headers)
-        return partial(self._call, span, proceed) if span.is_recording() or not self._drops_unsampled() else None
+            inject(span, headers, within)
+        if type(span) is Unsampled or not (span.is_recording() or not self._drops_unsampled()):
+            return None
+        return partial(self._call, span, proceed)
 
     async def client(self, call: Any, proceed: Any) -> Any:
         """See nngkit.tracing.Spans."""
@@ -139,13 +181,13 @@ class Spans:
     def serving(self, service: str, method: str, headers: Headers, peer: Any) -> _Current:
         """See nngkit.tracing.Spans."""
         parent, caller = extract(headers)
-        if self._drops_below(caller):
-            return _Current(caller, parent)
+        if type(caller) is Unsampled and self._drops_unsampled():
+            return _Current(None, parent)
         name = f"{service}/{method}" if method else service
         attributes: dict[str, str | int] = {"rpc.system.name": SYSTEM, "rpc.method": name}
         if peer is not None:
             attributes |= _endpoint("network.peer", peer.address)
-        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        span = self._start(name, parent, SpanKind.SERVER, attributes)
         return _Current(span, trace.set_span_in_context(span, parent))
 
     async def server(self, call: Any, proceed: Any) -> Any:
@@ -163,10 +205,11 @@ class Spans:
         attributes = _discovery(service=service) if service else {}
         attributes |= _endpoint("server", daemon) if daemon else {}
         kind = SpanKind.INTERNAL if headers is None else SpanKind.CLIENT
-        span = self._start(_name(operation, service), None, kind, attributes)
+        within = get_current()
+        span = self._start(_name(operation, service), within, kind, attributes)
         given = dict(headers or ())
         if headers is not None:
-            inject(span, given)
+            inject(span, given, within)
         with _ending(span):
             yield _Asking(given, span)
 
@@ -189,15 +232,16 @@ class Spans:
         """See nngkit.tracing.Spans."""
         given = check_headers(headers) if headers else {}
         own = links_to(given)  # the program's own context of the message is left as it is
+        within = get_current()
         span = self._start(
             _name(operation, destination),
-            None,
+            within,
             SpanKind.CLIENT if own else SpanKind.PRODUCER,
             _messaging(operation, "send", destination, count),
             own,
         )
         if not own:
-            inject(span, given)
+            inject(span, given, within)
         with _ending(span):
             yield _Sending(given, span)
 
@@ -210,7 +254,7 @@ class Spans:
         topics = {each.topic for each in traced}
         topic = topics.pop() if len(topics) == 1 else None
         attributes = _messaging("receive", "receive", topic, len(traced))
-        self._start(_name("receive", topic), None, SpanKind.CLIENT, attributes, links).end()
+        self._start(_name("receive", topic), get_current(), SpanKind.CLIENT, attributes, links).end()
 
     @contextmanager
     def trying(self, run: Any) -> Generator[Span, None, None]:
@@ -228,8 +272,9 @@ class Spans:
         parent = ambient
         if not trace.get_current_span(ambient).get_span_context().is_valid:
             parent, _ = extract(headers, ambient)
-        span = self._start(_name("process", destination), parent, SpanKind.CONSUMER, attributes, links_to(headers))
-        with _Current(span, trace.set_span_in_context(span, parent)):
+        within = get_current() if parent is None else parent
+        span = self._start(_name("process", destination), within, SpanKind.CONSUMER, attributes, links_to(headers))
+        with _Current(span, trace.set_span_in_context(span, within)):
             yield span
 
     # HTTP
@@ -277,9 +322,9 @@ class Spans:
 
 
 class _Current:
-    """Makes a span current in a block, by its context, and ends it after the block."""
+    """Makes a span current in a block, by its context, and ends it after the block, if it is of this process."""
 
-    def __init__(self, span: Span, context: Context) -> None:
+    def __init__(self, span: Span | None, context: Context) -> None:
         self._span = span
         self._context = context
 
@@ -287,10 +332,11 @@ class _Current:
         self._token = attach(self._context)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
+        if error is not None and self._span is not None:
             _fail(self._span, error)
         detach(self._token)
-        self._span.end()
+        if self._span is not None:
+            self._span.end()
 
 
 class _Sending:
@@ -359,13 +405,53 @@ def process(message: Any) -> Generator[None, None, None]:
         yield
 
 
-def _leaves_it_to_parents(tracer: Tracer, sampler: object) -> bool:
-    """Return True for the SDK's own tracer with its ParentBased, as it is by default for parents without a sample."""
+class _Drawn:
+    """A tracer's generator of ids, when the id of the trace was drawn."""
+
+    def __init__(self, ids: Any, trace_id: int) -> None:
+        self.generate_span_id = ids.generate_span_id
+        self.is_trace_id_random = ids.is_trace_id_random
+        self._trace_id = trace_id
+
+    def generate_trace_id(self) -> int:
+        """Return the id."""
+        return self._trace_id
+
+
+def _leaves_it_to_parents(tracer: Any, sampler: Any) -> bool:
+    """Return True for the SDK's own tracer with its ParentBased, as it is by default for parents without a sample.
+
+    One that is disabled makes other spans, and one that counts them in the SDK's own metrics has to make them.
+    """
     sdk: Any = sys.modules.get("opentelemetry.sdk.trace")
-    if sdk is None or type(tracer) is not sdk.Tracer or type(sampler) is not sdk.sampling.ParentBased:
+    if sdk is None or type(tracer) is not sdk.Tracer or not isinstance(sampler, sdk.sampling.ParentBased):
+        return False
+    if type(sampler).should_sample is not sdk.sampling.ParentBased.should_sample:
+        return False
+    if not getattr(getattr(tracer, "_tracer_config", None), "is_enabled", True):
+        return False
+    if type(getattr(tracer, "_tracer_metrics", None)).__name__ not in ("NoneType", "NoOpTracerMetrics"):
         return False
     below = [getattr(sampler, f"_{where}_parent_not_sampled", None) for where in ("remote", "local")]
     return all(each is sdk.sampling.ALWAYS_OFF for each in below)
+
+
+def _bound_of(root: Any) -> int:
+    """Return what a trace's id, modulo EVERY, has to be below for the SDK's sampler of roots to sample it.
+
+    EVERY if that is not known: for any but ALWAYS_OFF and TraceIdRatioBased, which is asked at both sides of its bound.
+    """
+    sampling: Any = sys.modules["opentelemetry.sdk.trace.sampling"]
+    if root is sampling.ALWAYS_OFF:
+        return 0
+    if type(root) is not sampling.TraceIdRatioBased:
+        return EVERY
+    bound = int(root.bound)
+    for trace_id in (bound - 1, bound, EVERY + bound - 1, EVERY + bound, EVERY - 1):
+        decided = root.should_sample(NO_CONTEXT, trace_id % EVERY**2, "").decision
+        if decided.is_sampled() != (trace_id % EVERY < bound):
+            return EVERY
+    return bound
 
 
 # ---- parts of spans --------------------------------------------------------------------------------------------------

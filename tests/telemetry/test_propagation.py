@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import baggage, propagate, trace
-from opentelemetry.context import Context, attach, detach
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -50,6 +50,11 @@ def test_a_context_is_read_as_by_the_propagator(carrier: dict[str, Any]) -> None
     assert trace.get_current_span(found) is span
     assert span.get_span_context() == trace.get_current_span(expected).get_span_context()
     assert baggage.get_all(found) == baggage.get_all(expected)
+    sent: dict[str, str] = {}
+    propagate.inject(sent, expected)
+    passed_on: dict[str, str | bytes] = {}
+    inject(span, passed_on, found)
+    assert passed_on == sent
 
 
 @given(contexts, st.booleans())
@@ -60,7 +65,7 @@ def test_a_context_is_written_as_by_the_propagator(context: SpanContext, with_ba
         expected: dict[str, str] = {}
         propagate.inject(expected, trace.set_span_in_context(span))
         found: dict[str, str | bytes] = {}
-        inject(span, found)
+        inject(span, found, get_current())
     finally:
         detach(token)
     assert found == expected
@@ -87,7 +92,7 @@ def test_another_propagator_of_the_program_is_used() -> None:
 
     propagate.set_global_textmap(Own())
     headers: dict[str, str | bytes] = {}
-    inject(SPAN, headers)
+    inject(SPAN, headers, Context())
     assert headers == {"own": "1"}
     assert extract(headers)[1] is SPAN
 
@@ -99,6 +104,6 @@ def test_the_default_propagator_is_not_called_for_a_traceparent_alone(monkeypatc
     monkeypatch.setattr(TraceContextTextMapPropagator, "inject", fail)
     monkeypatch.setattr(TraceContextTextMapPropagator, "extract", fail)
     headers: dict[str, str | bytes] = {}
-    inject(SPAN, headers)
+    inject(SPAN, headers, Context())
     assert headers == {"traceparent": f"00-{1:032x}-{2:016x}-00"}
     assert extract(headers)[1].get_span_context() == SpanContext(1, 2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import pkgutil
 import subprocess
@@ -15,9 +16,22 @@ import pytest
 import trio
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, _disable_tracer_configurator
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    DEFAULT_OFF,
+    Decision,
+    ParentBased,
+    ParentBasedTraceIdRatio,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import StatusCode
 
 from nngkit import Client, Publisher, RemoteError, Server, Subscriber, TimedOut, aio, blocking
@@ -377,6 +391,7 @@ class Bold(ParentBased):
         (ALWAYS_ON, 2),
         (Bold(ALWAYS_OFF), 2),
         (ALWAYS_OFF, 0),
+        (ParentBasedTraceIdRatio(1.0), 0),
     ],
 )
 async def test_below_a_span_that_is_not_sampled_the_sampler_has_its_say(sampler: Sampler, recorded: int) -> None:
@@ -400,6 +415,102 @@ async def test_below_a_span_that_is_not_sampled_the_sampler_has_its_say(sampler:
         made = {(span.name, span.kind.name) for span in spans.all()} - {("last", "SERVER")}
         assert len(made) == recorded
         assert int(flags, 16) & 1 == (("last", "CLIENT") in made)
+
+
+class Kept(RandomIdGenerator):
+    """Keeps the ids of traces."""
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+    def generate_trace_id(self) -> int:
+        self.drawn.append(super().generate_trace_id())
+        return self.drawn[-1]
+
+
+class Noted(TraceIdRatioBased):
+    """Keeps the attributes of the spans that it was asked for."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.asked: list[Any] = []
+
+    def should_sample(self, *arguments: Any, **options: Any) -> SamplingResult:
+        self.asked.append(options["attributes"])
+        return super().should_sample(*arguments, **options)
+
+
+async def traceparents(calls: int) -> list[str]:
+    """Return those of calls that begin traces."""
+    headers = []
+
+    async def note(body: Any, calling: Calling) -> None:
+        headers.append(str(calling.headers.get("traceparent")))
+
+    async with (
+        Server("calc", note, discovery=(), codec="cbor") as server,
+        Client("calc", addresses=server.address, codec="cbor") as client,
+    ):
+        for _ in range(calls):
+            await client.request(1)
+    return headers
+
+
+@pytest.mark.parametrize("root", [TraceIdRatioBased(0.5), Noted(0.5), ALWAYS_OFF, ALWAYS_ON])
+async def test_each_trace_has_the_first_id_drawn_for_it_and_the_samplers_choice_for_that(root: Sampler) -> None:
+    ids = Kept()
+    with instrumented(ParentBased(root), ids) as spans:
+        sent = await traceparents(40)
+        if isinstance(root, Noted):
+            assert root.asked == [{"rpc.system.name": "nngkit", "rpc.method": "calc"}] * 40
+        roots = [span.context.trace_id for span in spans.all() if span.kind.name == "CLIENT" and span.context]
+    assert [int(each.split("-")[1], 16) for each in sent] == ids.drawn
+    expected = [sampled(root, trace_id) for trace_id in ids.drawn]
+    assert [each.rpartition("-")[2] for each in sent] == [f"{2 + each:02x}" for each in expected]  # 2: random
+    assert roots == [trace_id for trace_id, taken in zip(ids.drawn, expected, strict=True) if taken]
+
+
+def sampled(root: Sampler, trace_id: int) -> bool:
+    return root.should_sample(None, trace_id, "", attributes=None).decision is Decision.RECORD_AND_SAMPLE
+
+
+async def test_spans_are_made_for_the_metrics_of_the_sdk_and_none_by_a_tracer_that_is_disabled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")
+    reader = InMemoryMetricReader()
+    instrument(TracerProvider(sampler=DEFAULT_OFF, meter_provider=MeterProvider([reader])))
+    try:
+        await traceparents(3)
+        told = json.loads(reader.get_metrics_data().to_json())  # type: ignore[union-attr]
+        metrics = told["resource_metrics"][0]["scope_metrics"][0]["metrics"]
+        (started,) = [each for each in metrics if each["name"] == "otel.sdk.span.started"]
+        assert sum(point["value"] for point in started["data"]["data_points"]) == 6
+        provider = TracerProvider(sampler=DEFAULT_OFF)
+        instrument(provider)
+        provider._set_tracer_configurator(tracer_configurator=_disable_tracer_configurator)
+        assert await traceparents(1) == ["None"]
+    finally:
+        uninstrument()
+
+
+async def test_in_the_handler_of_a_trace_that_is_not_sampled_its_context_is_current() -> None:
+    seen = []
+
+    async def note(body: Any, calling: Calling) -> None:
+        context_there = trace.get_current_span().get_span_context()
+        headers: dict[str, str] = {}
+        propagate.inject(headers)
+        seen.append((context_there.is_remote, context_there.is_valid, headers == dict(calling.headers)))
+
+    with instrumented(DEFAULT_OFF):
+        async with (
+            Server("calc", note, discovery=(), codec="cbor") as server,
+            Client("calc", addresses=server.address, codec="cbor") as client,
+        ):
+            await client.request(1)
+            await client.request(1, headers={"traceparent": UNSAMPLED})
+    assert seen == [(True, True, True)] * 2
 
 
 async def test_headers_of_a_stranger_break_no_call() -> None:

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
 
 from nngkit.telemetry import instrument, uninstrument
@@ -21,9 +22,9 @@ from nngkit.telemetry import instrument, uninstrument
 class Spans:
     """Spans of this process that have ended."""
 
-    def __init__(self, sampler: Sampler | None = None) -> None:
+    def __init__(self, sampler: Sampler | None = None, ids: IdGenerator | None = None) -> None:
         self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(sampler=sampler)
+        self.provider = TracerProvider(sampler=sampler, id_generator=ids)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("test")
 
@@ -38,9 +39,9 @@ class Spans:
 
 
 @contextlib.contextmanager
-def instrumented(sampler: Sampler | None = None) -> Iterator[Spans]:
+def instrumented(sampler: Sampler | None = None, ids: IdGenerator | None = None) -> Iterator[Spans]:
     """Instrument the process, with a provider of its own, and keep the spans."""
-    spans = Spans(sampler)
+    spans = Spans(sampler, ids)
     instrument(spans.provider)
     try:
         yield spans
