@@ -52,7 +52,7 @@ from nngkit.protocols._nng.operations import Owner, atomically
 from nngkit.protocols._shm.link import Link
 from nngkit.protocols._waiting.faults import check_ours, internal
 from nngkit.protocols._wire.tcp_info import Answers
-from nngkit.protocols._wire.tls_layer import RECORD, Certificate, Layer, trouble
+from nngkit.protocols._wire.tls_layer import OVERHEAD, RECORD, Certificate, Layer, trouble
 from nngkit.protocols._wire.ws_handshake import refusal as web_refusal
 from nngkit.protocols.routing import PRIORITY
 from nngkit.protocols.sp import LENGTHS, Machine, refusal
@@ -414,7 +414,8 @@ class Connection(Owner):
             # in a `for` statement: a signal handler that raised before it is noted would let it close NNG's descriptor
             for found in map(operator.call, (socket_on(self.descriptor),)):
                 self.direct = found
-            self._arrivals = iter(partial(found.recv_into, self._state.view, SHORT), None)
+            most = SHORT if self.tls is None else SHORT + OVERHEAD  # a message of one record must not fill it
+            self._arrivals = iter(partial(found.recv_into, self._state.view, most), None)
             if self.tls is not None:
                 self._openings = iter(partial(self.tls.read, SHORT, self._state.view), None)
             self._can_be_small = isinstance(self.machine, Machine)

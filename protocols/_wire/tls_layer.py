@@ -23,6 +23,7 @@ from nngkit.errors import AccessDenied, BadMessage, Broken, NngkitError
 from nngkit.trust.refusals import ALERT, spoken
 
 RECORD: Final = 16 * 1024  # bytes of plaintext in one record at most
+OVERHEAD: Final = 5 + 2048  # bytes of its head, and by which the rest is longer than that (RFC 5246, 6.2.3), at most
 FIRST: Final = 8  # bytes of a peer that are kept until the handshake is complete
 # What a listener says to a peer that does not speak TLS, as OpenSSL says nothing: a fatal alert, protocol_version
 NO_TLS: Final = ALERT + b"\x03\0\2\2\x46"

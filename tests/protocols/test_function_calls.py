@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import trio
 
 from nngkit.protocols import TLS, Rep, Req
 from nngkit.protocols._waiting.waiters import in_trio
+from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.testing import Background
 from tests.protocols.wires import WAIT
 
@@ -65,6 +67,37 @@ def test_a_reply_of_a_thread_takes_few_function_calls(scheme: str, shared_tls: T
         client = Background(lambda: [req.request(b"x" * 16, timeout=WAIT) for _ in range(total)])
         assert calls(lambda: rep.recv(timeout=WAIT).reply(b"x" * 16)) <= MOST
         assert len(client.result()) == total
+
+
+def test_a_request_under_tls_is_a_record_each_way(shared_tls: TLS, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each end encrypts once and decrypts once: no read is tried in vain, and no frame is two records."""
+    counted: list[str] = []
+    begin = Layer.__init__
+
+    def counting(self: Layer, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        for name in ("put", "read", "write"):
+            setattr(self, name, partial(count, name, getattr(self, name)))
+
+    def count(name: str, call: Callable[..., object], *arguments: object) -> object:
+        counted.append(name)  # in one step of C, as both ends do
+        return call(*arguments)
+
+    monkeypatch.setattr(Layer, "__init__", counting)
+    with Rep(listen="tls+tcp://127.0.0.1:0", tls=shared_tls) as rep, Req(dial=rep.address, tls=shared_tls) as req:
+
+        def serve() -> None:
+            for request in rep:
+                request.reply(request.body)
+
+        server = Background(serve)
+        for number in range(REQUESTS + 10):
+            if number == 10:
+                counted.clear()
+            req.request(b"x" * 16, timeout=WAIT)
+        assert Counter(counted) == dict.fromkeys(("put", "read", "write"), 2 * REQUESTS)
+        rep.close()
+        server.result()
 
 
 async def _request_and_reply(

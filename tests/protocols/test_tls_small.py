@@ -20,6 +20,7 @@ from nngkit import protocols
 from nngkit.protocols import TLS, Pull, Rep, Req
 from nngkit.protocols._core import peer_queues as _peer_queues
 from nngkit.protocols._core.connection import Connection
+from nngkit.protocols._core.direct import SHORT
 from nngkit.testing import Background, eventually
 from tests.protocols.alarms import Interrupted, interrupt
 from tests.protocols.raw_peer import LENGTH, PUSH, REP, REQ, connect, hello, read
@@ -30,6 +31,7 @@ URL = "tls+tcp://127.0.0.1:0"
 PROTOCOLS = str(Path(protocols.__file__).parent)
 REQUESTED = 1  # SSL_KEY_UPDATE_REQUESTED: the peer changes its keys too
 HEADER = b"\x80\0\0\1"  # of a request
+TAG = 5 + 1 + 16  # bytes that a record of TLS 1.3 has beside its plaintext: head, type, tag
 
 _openssl = ctypes.CDLL(_ssl.__file__)  # and what it is linked with
 _SSL = 3 * ctypes.sizeof(ctypes.c_void_p)  # offset of the SSL* in CPython's object, after its head and a reference
@@ -213,6 +215,19 @@ def test_messages_in_other_pieces_are_whole(how: str, shared_tls: TLS) -> None:
                     peer.write(frame(third), piece=7)
             got += [pull.recv(timeout=WAIT) for _ in range(3)]
         assert got == [b"%04d" % one for one in range(60)]
+
+
+def test_what_follows_a_reception_that_was_full_is_read(shared_tls: TLS) -> None:
+    """Its record, of one message, was as long as the reception: no event reports what had arrived behind it."""
+    body = bytes(SHORT - TAG - 8)  # beside the head of a frame
+    with Pull(listen=URL, tls=shared_tls) as pull, Peer(pull.address, PUSH, shared_tls) as peer:
+        for number in range(5):
+            peer.send(b"%d" % number)
+            assert pull.recv(timeout=WAIT) == b"%d" % number
+        for message in (body, b"behind it"):
+            peer.tls.write(frame(message))
+        peer.flush()
+        assert (pull.recv(timeout=WAIT), pull.recv(timeout=WAIT)) == (body, b"behind it")
 
 
 def test_the_notice_that_a_peer_closes_ends_its_connection(shared_tls: TLS) -> None:
