@@ -26,14 +26,21 @@ Choice = Trust | Open
 def chosen(given: Choice | None, tls: object = None) -> Choice | None:
     """Return ``given``, else that of the process, by ``use`` or NNGKIT_TRUST; None without. Raises ConfigError.
 
-    ``tls``: other settings of TLS, if there are any, with which the variable does not count.
+    ``tls``: other settings of TLS, if there are any, with which a pass of the process does not count.
     """
-    if given is not None or tls is not None:
+    if given is not None:
         return given
+    if tls is not None:
+        return OPEN if may_be_open() else None
     if _used is not None:
         return _used
     named = os.environ.get(VARIABLE, "")
     return read(named, VARIABLE) if named else None
+
+
+def may_be_open() -> bool:
+    """Return True if the process has said that other machines may connect: by ``use`` or NNGKIT_TRUST."""
+    return os.environ.get(VARIABLE) == OPEN.value if _used is None else _used is OPEN
 
 
 def use(trust: Choice | str | os.PathLike[str]) -> Choice:

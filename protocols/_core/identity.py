@@ -18,7 +18,7 @@ from nngkit.protocols._nng import streams
 from nngkit.protocols._nng.addresses import Address
 from nngkit.protocols._nng.tls import TLS, Guests, Security, exposed
 from nngkit.protocols._wire.tls_layer import Layer
-from nngkit.trust.choice import OPEN, Choice, chosen
+from nngkit.trust.choice import OPEN, Choice, chosen, may_be_open
 from nngkit.trust.names import ANYONE, LOCAL, matches, uid
 from nngkit.trust.policy import Policy
 from nngkit.trust.refusals import code_of
@@ -64,7 +64,8 @@ class Identity:
 
     def warn(self, address: Address, bound: str) -> None:
         """Log that strangers may connect at the bound address, unless the program has said so."""
-        if self.trust is None and not self._may_be_open and (why := exposed(address, self._tls)) is not None:
+        guarded = self.trust is not None or self._may_be_open or may_be_open()
+        if not guarded and (why := exposed(address, self._tls)) is not None:
             log.warning("%s: %s", bound, why)
 
     def of(self, address: Address, stream: Any, tls: Layer | None, where: str) -> Peer:

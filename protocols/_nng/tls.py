@@ -180,7 +180,7 @@ def exposed(address: Address, tls: TLS | None) -> str | None:
     """Return in words that other machines can reach a listener and nothing keeps strangers out; None if not so."""
     if address.stays_here or (address.tls and tls is not None and tls.ca is not None):
         return None
-    meant = "give a trust, or say that it is meant (trust=OPEN, --trust open)"
+    meant = "give a trust, or say that it is meant (trust=OPEN, or NNGKIT_TRUST=open)"
     return f"other machines can reach it, and nothing keeps strangers out: {meant}"
 
 

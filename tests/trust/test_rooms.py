@@ -12,6 +12,8 @@ import pytest
 import trio
 
 from nngkit.calls import Server
+from nngkit.cli.commands import COMMANDS, STAND_INS
+from nngkit.cli.tools.catalogue import choices
 from nngkit.cluster import Host, Member
 from nngkit.discovery import Daemon, DaemonSettings
 from nngkit.documents import DocumentPeer
@@ -99,7 +101,7 @@ def test_certificates_and_a_trust_of_its_own_come_before_that_of_the_process(pas
     other = Trust(pass_of("desk.ada"))
     assert choice.chosen(other) is other
     assert choice.chosen(None, TLS(verify=False)) is None
-    assert use("open") is OPEN is choice.chosen(None)
+    assert use("open") is OPEN is choice.chosen(None) is choice.chosen(None, TLS(verify=False))
 
 
 def test_an_unusable_variable_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +179,40 @@ def test_a_socket_says_so(options: dict[str, object], says: bool, caplog: pytest
     assert all(line.startswith(f"{address}: ") for line in lines)
 
 
+@pytest.mark.parametrize("by", [lambda patch: use("open"), lambda patch: patch.setenv("NNGKIT_TRUST", "open")])
+async def test_what_the_words_name_makes_it_meant_for_sockets_and_rooms(
+    by: Callable[[pytest.MonkeyPatch], object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match=r"say that it is meant \(trust=OPEN, or NNGKIT_TRUST=open\)"):
+        DocumentPeer(listen=EVERYWHERE)
+    by(monkeypatch)
+    DocumentPeer(listen=EVERYWHERE)
+    DocumentPeer(listen="tls+tcp://0.0.0.0:0", tls=TLS(verify=False))
+    with caplog.at_level(logging.WARNING, "nngkit.protocols"), Pull(listen=EVERYWHERE):
+        async with Publisher(EVERYWHERE):
+            pass
+    assert not caplog.records
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_that_listens_has_the_option() -> None:
+    # stand-ins listen without a word; `trust` serves peers that have no pass yet, by an invitation
+    for command in COMMANDS.keys() - STAND_INS - {"trust"}:
+        names = {name for choice in choices(command) for name in choice.names}
+        assert not names & {"--listen", "--http", "--dns"} or "--trust" in names, command
+
+
+def test_pull_says_what_makes_it_meant_and_takes_it(pass_of: Callable[..., Path]) -> None:
+    pull = ["pull", "--listen", EVERYWHERE, "--recv-timeout", "10ms"]
+    assert "(trust=OPEN, or NNGKIT_TRUST=open)" in nngkit(*pull).stderr
+    assert WORDS not in nngkit(*pull, NNGKIT_TRUST="open").stderr
+    assert WORDS not in nngkit(*pull, "--trust", "open").stderr
+    own = ["--trust", str(pass_of("hub"))]
+    assert_fails(nngkit(*pull, *own), 2, "--trust: is for tls+tcp:// and wss:// addresses")
+    assert_fails(nngkit("pull", "--listen", ANY, *own, "--insecure"), 2, "--insecure: is given by the pass of --trust")
+    assert_fails(nngkit(*pull, "--trust", "/nowhere"), 2, "--trust: pass: /nowhere")
 
 
 @pytest.mark.parametrize(

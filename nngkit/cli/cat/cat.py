@@ -213,12 +213,22 @@ class Given:
     def tls(self) -> TLS | None:
         """Return the TLS setting; None if no address needs it."""
         keys = ("cacert", "cert", "key", "insecure", "tls_name", "tls12")
-        if os.environ.get("NNGKIT_TRUST", "open") != "open" and not any(each in self.uses for each in keys):
-            return None
+        given = [self.uses[each] for each in keys if each in self.uses]
+        named = ("" if given else os.environ.get("NNGKIT_TRUST")) or "open"
+        if (trust := self.uses.get("trust")) is not None:
+            from nngkit.trust import choice
+
+            named = trust.value
+            choice.use(choice.read(named, trust.typed))
+            if named != "open":
+                if given:
+                    given[0].fail("is given by the pass of --trust")
+                given = [trust]
         if not any(address.startswith(("tls", "wss")) for _, address in self.addresses):
-            for each in keys:
-                if each in self.uses:
-                    self.uses[each].fail("is for tls+tcp:// and wss:// addresses; there is none")
+            if given:
+                given[0].fail("is for tls+tcp:// and wss:// addresses; there is none")
+            return None
+        if named != "open":  # a pass, in place of certificates
             return None
         from nngkit.cli.pem import File, check
 

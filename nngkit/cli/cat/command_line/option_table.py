@@ -166,6 +166,7 @@ OPTIONS: Final = (
         _nng("key", "FILE", "key of the certificate", "--key"),
         _cat_only("tls_name", "NAME", "expected name of the listener (default: the host of the URL)"),
         _cat_only("tls12", "", "admit TLS 1.2, which older NNG needs"),
+        _cat_only("trust", "PASS", "prove names by this pass, or: open, then other machines need no proof"),
     ),
     *_group(
         "output",
