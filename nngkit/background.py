@@ -13,7 +13,9 @@ Depends on trio and nngkit.errors only.
 from __future__ import annotations
 
 import contextvars
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,6 +24,7 @@ import trio
 from nngkit.errors import Closed, ConfigError
 
 _inside: contextvars.ContextVar[tuple[Background, ...]] = contextvars.ContextVar("inside", default=())
+_calling: contextvars.ContextVar[Calling | None] = contextvars.ContextVar("calling", default=None)
 _ALTERNATIVES: Final = "asyncio programs use nngkit.aio, and programs without an event loop nngkit.blocking"
 
 
@@ -66,6 +69,20 @@ class UnderTrio:
         background: Background | None = self.__dict__.get("_background")
         return "_is_closed" in self.__dict__ or (background is not None and background.is_over)
 
+    @property
+    def _is_inside(self) -> bool:
+        """True in a function that the object has called, see `Background.is_inside`."""
+        background: Background | None = self.__dict__.get("_background")
+        return background is not None and background.is_inside
+
+    def _put_off(self, end: Callable[[], object]) -> None:
+        """Call `end`, which closes the object, once that function has returned; see `Background.put_off`."""
+        background: Background | None = self.__dict__.get("_background")
+        if background is None:
+            end()
+        else:
+            background.put_off(end)
+
     async def _before_end(self) -> None:
         """Close what the tasks use, while they still run."""
 
@@ -79,12 +96,6 @@ class UnderTrio:
                 use = f"this {type(self).__name__} is not open: use it in an `async with`, under trio"
                 raise Closed(f"{use}; {_ALTERNATIVES}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-
-
-def inside(thing: object) -> bool:
-    """Return True in a task of `thing`, and in what it has called or started, see `Background.is_inside`."""
-    background: Background | None = getattr(thing, "_background", None)
-    return background is not None and background.is_inside
 
 
 class WakeUp:
@@ -126,6 +137,40 @@ class WakeUp:
             self._event = trio.Event()
 
 
+class Calling:
+    """Task that calls functions of the program, one after the other: what such a function closes is closed once it has
+    returned, as the end of `background` would cancel it.
+
+    The task calls `returned` after each of them, if anything is `put_off`.
+    """
+
+    def __init__(self, background: Background) -> None:
+        self.background = background
+        self.put_off: deque[Callable[[], object]] = deque()
+        self._over = False
+
+    async def run(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Run the task: `function` gets this object first."""
+        _calling.set(self)
+        try:
+            await function(self, *arguments)
+        finally:
+            self._over = True
+            self.returned()
+
+    def add(self, end: Callable[[], object]) -> None:
+        """Have `end` called by `returned`; at once after the task, as in an abandoned thread. Any thread may call."""
+        self.put_off.append(end)
+        if self._over:
+            self.returned()
+
+    def returned(self) -> None:
+        """Do what the function has put off."""
+        while self.put_off:
+            with suppress(IndexError):  # another thread was faster
+                self.put_off.popleft()()
+
+
 class Background:
     """Tasks that end with an `async with` block. `open` and `close` are called by the same task.
 
@@ -148,6 +193,14 @@ class Background:
         A caller that waits there for all of these tasks waits for itself.
         """
         return self in _inside.get()
+
+    def put_off(self, end: Callable[[], object]) -> None:
+        """Call `end` once the function of the program that these tasks have called has returned; elsewhere at once."""
+        calling = _calling.get()
+        if calling is None or calling.background is not self:
+            end()
+        else:
+            calling.add(end)
 
     @property
     def failure(self) -> Exception | None:
@@ -196,6 +249,10 @@ class Background:
             self._early.append((contextvars.copy_context(), function, *arguments))
         else:
             self._inner.start_soon(self._run, function, *arguments)
+
+    def start_calling(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Start a task that calls functions of the program; `function` gets a `Calling` first."""
+        self.start(Calling(self).run, function, *arguments)
 
     async def _run(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         if not self.is_inside:

@@ -11,9 +11,9 @@ import functools
 import inspect
 import os
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
-from nngkit.background import inside
 from nngkit.errors import Closed, Forked
 from nngkit.portal import Calls, Host
 
@@ -68,7 +68,12 @@ class Hosted(Face[T]):
     @property
     def _is_inside(self) -> bool:
         """True in a function that the object has called: its end would wait for that of the function."""
-        return inside(self._inner)
+        return bool(getattr(self._inner, "_is_inside", False))
+
+    def _close_later(self) -> None:
+        """Close the object once the function that it, or the loop, has called has returned."""
+        assert self._host is not None
+        self._inner._put_off(partial(self._host.portal.later, self._host.go))  # type: ignore[attr-defined]
 
     def _registering(self, register: Callable[[F], F]) -> Callable[[F], F]:
         """Return a decorator that calls `register`, in the portal's thread once the object is open."""

@@ -148,7 +148,7 @@ class Aio(Waits[T], Hosted[T]):
         In a function that the object has called, as a handler, return at once: it closes once that has ended.
         """
         if self._host is not None and self._is_inside:
-            self._host.portal.later(self._host.go)
+            self._close_later()
             return
         host, self._host = self._host, None
         if host is None:

@@ -82,7 +82,7 @@ class Blocking(Waits[T], Hosted[T]):
         closes once that has ended.
         """
         if self._host is not None and (self._is_inside or self._host.portal.is_here):
-            self._host.portal.later(self._host.go)
+            self._close_later()
             return
         host, self._host = self._host, None
         if host is not None and self._pid == os.getpid():

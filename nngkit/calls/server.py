@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self, TypeVar, overload
 
 import trio
@@ -281,7 +282,8 @@ class Server(UnderTrio):
                 await self._background.close(type(error), error, error.__traceback__)
                 raise
         if self._healthy is not None:
-            self._background.start(check_health, self.name, self._healthy, self._health_interval, self._health_changed)
+            told = self.name, self._healthy, self._health_interval, self._health_changed
+            self._background.start_calling(check_health, *told)
         if self._sigterm:
             self._key = _sigterm.on_sigterm(self._sigterm_came)
             self._background.start(self._leave_on_sigterm)
@@ -300,12 +302,24 @@ class Server(UnderTrio):
         Takes milliseconds without calls in progress; else up to `drain_timeout`, and LEAVING seconds more. In a handler
         of its own it returns at once: the server closes when that has ended, too, and has its reply sent.
         """
-        if not self._background.is_inside:
+        if not self._is_inside:
             await self._leave()
         elif not self._left:
             self.drain()
-            self._background.start(self._leave)
+            self._put_off(partial(self._background.start, self._leave))
         await trio.lowlevel.checkpoint()
+
+    @property
+    def _is_inside(self) -> bool:
+        """True in a handler, a check of its health, and an answer to a question."""
+        return self._background.is_inside or (self._service is not None and self._service._is_inside)
+
+    def _put_off(self, end: Callable[[], object]) -> None:
+        """Call `end` once the check or the answer that closes the server has returned; leaving waits for handlers."""
+        if self._service is not None and self._service._is_inside:
+            self._service._put_off(end)
+        else:
+            self._background.put_off(end)
 
     async def _leave(self) -> None:
         with trio.CancelScope(shield=True):

@@ -34,6 +34,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from functools import partial
 from typing import Any, Final, Literal, Self, TypedDict, TypeVar
 from uuid import uuid4
 
@@ -830,7 +831,17 @@ class Endpoint(UnderTrio):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Leave the cluster at once, and close: children and jobs go elsewhere. `drain` takes its time. Idempotent."""
+        """Leave the cluster at once, and close: children and jobs go elsewhere. `drain` takes its time. Idempotent.
+
+        In a function that the node has called, as for a job or a message, return at once: the node leaves once that
+        has returned.
+        """
+        if self._background.is_inside:
+            self._background.put_off(partial(self._background.start, self._close))
+        else:
+            await self._close()
+
+    async def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
@@ -1065,7 +1076,7 @@ class Endpoint(UnderTrio):
         log.info("%s: drained by order", self.id)
         with suppress(Closed):
             await self._leave()
-        await self.aclose()
+        await self._close()
 
     def _notify(self, functions: Sequence[Callable[[str], object]], id: str) -> None:
         for function in functions:

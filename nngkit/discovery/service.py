@@ -27,6 +27,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -203,7 +204,17 @@ class Service(UnderTrio):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Say goodbye and disconnect, before the block ends; also when cancelled. Idempotent."""
+        """Say goodbye and disconnect, before the block ends; also when cancelled. Idempotent.
+
+        In an answer to a question of its own it returns at once: the service leaves once that has been sent.
+        """
+        if self._background.is_inside:
+            self._background.put_off(partial(self._background.start, self._leave))
+        else:
+            await self._leave()
+        await trio.lowlevel.checkpoint()
+
+    async def _leave(self) -> None:
         if not self._left:
             self._left = True
             with trio.CancelScope(shield=True), trio.move_on_after(GOODBYE):
@@ -213,7 +224,6 @@ class Service(UnderTrio):
             self._background.end()
         if self._sigterm:
             _sigterm.gone(self._key)
-        await trio.lowlevel.checkpoint()
 
     # The record
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from nngkit.background import Calling
 from nngkit.calls.handlers import call_plainly, order_to_end
 from nngkit.calls.texts import text_of
 
@@ -15,7 +16,7 @@ log = logging.getLogger("nngkit.calls")
 
 
 async def check_health(
-    name: str, healthy: Callable[[], Any], interval: float, changed: Callable[[str], object]
+    calling: Calling, name: str, healthy: Callable[[], Any], interval: float, changed: Callable[[str], object]
 ) -> None:
     """Ask `healthy` every `interval` seconds, for ever; call `changed` with why it is not, "" once it is again.
 
@@ -43,4 +44,5 @@ async def check_health(
             else:
                 log.info("%s: healthy again", name, extra=of)
             changed(why)
+        calling.returned()
         await trio.sleep(interval)

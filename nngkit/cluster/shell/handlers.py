@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 
-from nngkit.background import Background
+from nngkit.background import Background, Calling
 from nngkit.calls.handlers import Handler, order_to_end
 from nngkit.cluster.containing import contained, plain
 from nngkit.cluster.messages import ClusterGap, ClusterMessage
@@ -96,9 +96,9 @@ class Dispatcher:
             queue.append(message)
             return
         self._queues[message.origin] = deque((message,))
-        self._background.start(self._serve, message.origin)
+        self._background.start_calling(self._serve, message.origin)
 
-    async def _serve(self, origin: str) -> None:
+    async def _serve(self, calling: Calling, origin: str) -> None:
         """Handle the messages of one origin until none is left."""
         queue = self._queues[origin]
         while queue:
@@ -118,6 +118,8 @@ class Dispatcher:
                     log.exception("%s: the handler of %r failed, message of %s", self._name, message.kind, origin)
                     if order is not None:
                         raise order from None
+            if calling.put_off:
+                calling.returned()
         del self._queues[origin]
 
     def _warn(self, about: str, line: str) -> None:

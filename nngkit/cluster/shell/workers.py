@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from nngkit import tracing
-from nngkit.background import Background
+from nngkit.background import Background, Calling
 from nngkit.calls.handlers import Handler, cause, order_to_end
 from nngkit.calls.middleware import Middleware, Reply, chain
 from nngkit.calls.texts import text_of
@@ -221,9 +221,9 @@ class Workers:
         function.waiting.append(job)
         if function.tasks < function.concurrency:
             function.tasks += 1
-            self._shell._background.start(self._serve, function)
+            self._shell._background.start_calling(self._serve, function)
 
-    async def _serve(self, function: _Function) -> None:
+    async def _serve(self, calling: Calling, function: _Function) -> None:
         """Do jobs of a function until none waits.
 
         A task for each job, or a cancel scope, would cost as much again as an empty job: a scope is made anew only
@@ -242,6 +242,8 @@ class Workers:
                     self._scopes[job] = scope
                     await self._run(function, job)
                     stopped = None
+                    if calling.put_off:
+                        calling.returned()
                     for started in crew.take_starts():
                         self._queue(started)
                     done += 1

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import trio
 
 from nngkit import envelope, tracing
-from nngkit.background import Background
+from nngkit.background import Background, Calling
 from nngkit.discovery.provider import Provider
 from nngkit.discovery.questions.messages import ASK, SurveyAnswer, SurveyQuestion, parse_survey_question
 from nngkit.discovery.questions.values import Bid, Facts, Question, Reserved
@@ -90,10 +90,10 @@ class Answering:
             self.counters["skipped"] += 1
         else:
             self._open += 1
-            self.background.start(self._reply, query, question)
+            self.background.start_calling(self._reply, query, question)
         return True
 
-    async def _reply(self, query: Query, question: SurveyQuestion) -> None:
+    async def _reply(self, _: Calling, query: Query, question: SurveyQuestion) -> None:
         try:
             answer = await (self._asked(question) if question.kind == ASK else self._reserved(question.kind))
             if answer is not None:
