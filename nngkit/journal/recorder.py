@@ -53,13 +53,17 @@ PROTOCOLS: Final = {Sub: "sub", Pull: "pull", Bus: "bus", Pair0: "pair", Pair1: 
 QUIET: Final = 0.05  # seconds without a message after which a cancelled socket counts as drained
 LAST: Final = 1.0  # seconds that draining may take while a peer keeps sending
 DROPS: Final = ("sub", "bus")  # protocols without backpressure
+MOST_ROWS: Final = 1024  # counters of topics that are put or have ended: a quarter of a megabyte
 
 Headers = Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None
 
 
 @dataclass(slots=True)
 class StreamStats:
-    """Counters of one input of a recorder."""
+    """Counters of one input of a recorder: a socket that is recorded, or all that was put to a topic or has ended.
+
+    Topic and protocol "" have the sum of those that were quiet for longest, over 1,024.
+    """
 
     topic: Label
     protocol: Label
@@ -74,17 +78,26 @@ class StreamStats:
     bad: Total = 0
     """Requests that are no records."""
     socket: Socket | None = field(default=None, repr=False)
+    _lost: int = field(default=0, repr=False)  # of sockets that are recorded no more, as below
+    _unseen: int = field(default=0, repr=False)
+
+    def _add(self, other: StreamStats) -> None:
+        """Add the counters of one whose row goes."""
+        for name in ("received", "size", "dropped", "refused", "bad"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._lost += other.lost
+        self._unseen += other.unseen
 
     @property
     def lost(self) -> Total:
         """Numbered messages that did not arrive."""
-        return 0 if self.socket is None else self.socket.stats.lost
+        return self._lost if self.socket is None else self.socket.stats.lost
 
     @property
     def unseen(self) -> Total:
         """Messages that the socket dropped: too large, malformed, or arriving faster than they were recorded."""
         if self.socket is None:
-            return 0
+            return self._unseen
         stats = self.socket.stats
         behind = stats.dropped if isinstance(self.socket, (Sub, Bus)) else 0  # other sockets drop replies only
         return stats.too_large + stats.bad + behind
@@ -112,6 +125,8 @@ class RecorderStats:
     """Bytes that a killed recorder had written in part."""
     salvaged: Total
     """Records lost to earlier damage."""
+    summed: Total
+    """Rows of `streams` over the cap, which were added to the one without a topic."""
 
 
 class Recorder(UnderTrio):
@@ -155,8 +170,10 @@ class Recorder(UnderTrio):
         self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._partition: Partition | None = None
-        self._streams: list[StreamStats] = []
-        self._puts: dict[tuple[str, str], StreamStats] = {}
+        self._streams: list[StreamStats] = []  # of sockets
+        self._rows: dict[tuple[str, str], StreamStats] = {}  # by topic and protocol, the quiet ones first
+        self._rest = StreamStats("", "")  # rows over the cap
+        self._summed = 0
         self._origins: dict[tuple[str, str, str | None], bytes] = {}
         self._whos: dict[str, bytes] = {}  # headers by the names of peers
 
@@ -193,10 +210,11 @@ class Recorder(UnderTrio):
             opened.log.waiting,
             opened.log.stats,
             opened.stats,
-            tuple(self._streams),
+            (*self._streams, *self._rows.values(), *((self._rest,) if self._summed else ())),
             None if failure is None else str(failure),
             opened.recovered.torn,
             sum(lost.end - lost.first for lost in opened.recovered.lost),
+            self._summed,
         )
 
     # Records from the caller
@@ -297,10 +315,15 @@ class Recorder(UnderTrio):
         encode_origin(topic, protocol, None)
         stream = StreamStats(topic, protocol, socket=socket)
         self._streams.append(stream)
-        if isinstance(socket, Rep):
-            await _Replies(self, socket, stream, plain).run()
-        else:
-            await self._take_in(socket, stream)
+        replies = _Replies(self, socket, stream, plain) if isinstance(socket, Rep) else None
+        try:
+            await (self._take_in(socket, stream) if replies is None else replies.run())
+        finally:
+            self._streams = [each for each in self._streams if each is not stream]
+            row = self._put_stream(topic, protocol)
+            row._add(stream)
+            if replies is not None:
+                replies.stream = row  # what is refused from now on
 
     async def _take_in(self, socket: Any, stream: StreamStats) -> None:
         lossy = stream.protocol in DROPS
@@ -349,11 +372,14 @@ class Recorder(UnderTrio):
     # Internal
 
     def _put_stream(self, topic: str, protocol: str) -> StreamStats:
-        stream = self._puts.get((topic, protocol))
+        stream = self._rows.pop((topic, protocol), None)
         if stream is None:
             encode_origin(topic, protocol, None)
-            stream = self._puts[(topic, protocol)] = StreamStats(topic, protocol)
-            self._streams.append(stream)
+            stream = StreamStats(topic, protocol)
+            if len(self._rows) >= MOST_ROWS:
+                self._rest._add(self._rows.pop(next(iter(self._rows))))
+                self._summed += 1
+        self._rows[(topic, protocol)] = stream
         return stream
 
     def _origin(self, topic: str, protocol: str, peer: str | None) -> bytes:
@@ -427,13 +453,13 @@ class _Replies:
     def __init__(self, recorder: Recorder, socket: Rep, stream: StreamStats, plain: bool) -> None:
         self._recorder = recorder
         self._socket = socket
-        self._stream = stream
+        self.stream = stream
         self._plain = plain
         self._partition = recorder._opened.manifest.partition
         self._due: dict[int, deque[tuple[Request, bytes]]] = {}
 
     async def run(self) -> None:
-        recorder, stream = self._recorder, self._stream
+        recorder, stream = self._recorder, self.stream
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
@@ -465,14 +491,14 @@ class _Replies:
                     self._append(entries, waiting)
 
     def _append(self, entries: list[Entry], waiting: list[tuple[Request, int]]) -> None:
-        self._stream.received += len(entries)
+        self.stream.received += len(entries)
         self._recorder._opened.log.append(entries, partial(self._synced, waiting), force=True)
 
     def _add(self, request: Request, entries: list[Entry], now: int) -> int:
         """Add the records of a request; return their bytes. Raises BadMessage, ConfigError, TooLarge."""
         pipe = request.pipe
         peer = None if pipe is None else pipe.address
-        stream = self._stream
+        stream = self.stream
         asked = IngestRequest(b"", [request.body]) if self._plain else parse_request(request.body, peer=peer)
         shared = len(asked.key or b"") + sum(len(name) + len(value) for name, value in asked.headers)
         size = len(request.body) + shared * (len(asked.values) - 1)
@@ -489,7 +515,7 @@ class _Replies:
 
     def _synced(self, waiting: list[tuple[Request, int]], first: int, end: int, why: NotStored | None) -> None:
         if why is not None:
-            self._stream.refused += end - first
+            self.stream.refused += end - first
             refusal = encode_refusal(str(why))
             for request, _ in waiting:
                 self._reply(request, refusal)

@@ -14,7 +14,7 @@ import trio.testing
 
 from nngkit.errors import ConfigError
 from nngkit.fanout import Following, Missing, Publisher
-from nngkit.fanout.numbered.joining import Join
+from nngkit.fanout.numbered.joining import MOST_SOURCES, Join
 from nngkit.journal import Recorder
 from nngkit.protocols import Pub, Sub
 from nngkit.testing import aeventually
@@ -34,6 +34,23 @@ def message(source: int, sequence: int) -> bytes:
 def test_received_and_missing_are_what_was_sent_in_1000_runs() -> None:
     for seed in range(1000):
         joined_at_random(random.Random(seed))
+
+
+def test_positions_have_a_cap_and_those_of_quiet_sources_go_first() -> None:
+    join, steady, held = Join(), -1, -2
+    join.recorded([(held, 1, b"a")])
+    join.hold([(held, 2, b"b"), (held, 4, b"d")])
+    for source in range(3 * MOST_SOURCES):
+        assert join.recorded([(source, 7, b"x")]) == [b"x"]
+        assert join.recorded([(steady, source, b"y")]) == [b"y"]
+    assert len(join.positions) == MOST_SOURCES
+    assert join.forgotten == 2 * MOST_SOURCES + 2
+    assert join.recorded([(0, 3, b"z")]) == [b"z"]  # forgotten: its next message is its first
+    assert join.finish() == [b"b", Missing(held, 3, 3), b"d"]
+    for source in range(MOST_SOURCES, 2 * MOST_SOURCES):
+        join.live([(source, 9, b"x")])
+    assert held not in join.positions
+    assert (len(join.positions), join.duplicates) == (MOST_SOURCES, 0)
 
 
 def joined_at_random(chance: random.Random) -> None:

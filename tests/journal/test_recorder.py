@@ -17,6 +17,7 @@ import trio
 from nngkit.errors import BadMessage, Closed, ConfigError, NotStored, TimedOut
 from nngkit.journal import Record, Recorder, Stored, encode_request, parse_reply, read
 from nngkit.journal.record import EARLIEST, LATEST
+from nngkit.journal.recorder import MOST_ROWS
 from nngkit.protocols import Bus, Pair0, Pub, Pull, Push, Rep, Req, Sub
 from nngkit.testing import aeventually
 
@@ -327,3 +328,27 @@ async def test_nothing_is_acknowledged_once_the_folder_of_a_journal_has_gone(tmp
         with trio.fail_after(WAIT):
             await recorder.store([b"after"], **store)
     assert values(tmp_path / "j") == [b"before", b"after"]
+
+
+async def test_rows_of_ended_streams_and_topics_have_a_cap_and_totals_do_not_fall(tmp_path: Path) -> None:
+    def total(recorder: Recorder) -> int:
+        return sum(stream.received for stream in recorder.stats.streams)
+
+    async with Recorder(tmp_path) as recorder:
+        for number in range(3):  # one row for each topic, whatever has ended
+            async with Push(listen=ANY) as push, Pull(dial=push.address) as pull, trio.open_nursery() as nursery:
+                nursery.start_soon(recorder.record, pull, "pulled")
+                await push.asend(b"x")
+                await aeventually(lambda number=number: total(recorder) == number + 1)  # type: ignore[misc]
+                pull.close()
+        [row] = recorder.stats.streams
+        assert (row.topic, row.protocol, row.received, row.socket) == ("pulled", "pull", 3, None)
+        for number in range(MOST_ROWS):
+            recorder.put(b"x", topic=f"t{number}", protocol="app")
+            assert total(recorder) == number + 4
+        stats = recorder.stats
+        assert (len(stats.streams), stats.summed) == (MOST_ROWS + 1, 1)
+        assert [(row.topic, row.received) for row in stats.streams if not row.topic] == [("", 3)]
+        recorder.put(b"x", topic="t0", protocol="app")  # no longer the quiet one
+        recorder.put(b"x", topic="new", protocol="app")
+        assert {row.topic for row in recorder.stats.streams if row.received == 2} == {"t0"}

@@ -86,6 +86,8 @@ class FollowingStats:
     """Times that it went from the journal to live messages."""
     held: Gauge
     """Messages that wait for the next one."""
+    forgotten: Total
+    """Sources over 10,000, the quiet ones first: the next message of one counts as its first."""
 
 
 class Following(UnderTrio):
@@ -157,6 +159,7 @@ class Following(UnderTrio):
             self._missing,
             self._joins,
             self._join.held,
+            self._join.forgotten,
         )
 
     @property

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 MOST: Final = 100_000  # held messages: two seconds at 50,000 a second
+SEARCH: Final = 64  # positions looked at for one to forget: as many more than the cap may stay as messages are held
+MOST_SOURCES: Final = 10_000  # positions, of a few megabytes: a week of a publisher that starts anew each minute
 
 Numbered: TypeAlias = tuple[Hashable, int, bytes]
 """Source, number, message."""
@@ -41,14 +43,20 @@ class Missing:
 
 
 class Join:
-    """State of a join. `positions`: the last number of each source. `dropped`: held messages over the cap."""
+    """State of a join. `positions`: the last number of each source. `dropped`: held messages over the cap.
+
+    `forgotten`: sources over MOST_SOURCES, those first that were quiet for longest. What one of them sends later is
+    taken as new, and nothing before it is missed. A source of a held message is not forgotten.
+    """
 
     def __init__(self, most: int = MOST) -> None:
-        self.positions: dict[Hashable, int] = {}
+        self.positions: dict[Hashable, int] = {}  # the quiet ones first
         self.dropped = 0
         self.duplicates = 0
+        self.forgotten = 0
         self._most = most
         self._held: deque[Numbered] = deque()
+        self._held_of: dict[Hashable, int] = {}  # held messages of each source
 
     @property
     def held(self) -> int:
@@ -58,9 +66,17 @@ class Join:
     def hold(self, messages: Sequence[Numbered]) -> None:
         """Keep live messages until `finish`."""
         self._held.extend(messages)
+        for source, _, _ in messages:
+            self._held_of[source] = self._held_of.get(source, 0) + 1
         while len(self._held) > self._most:
-            self._held.popleft()
+            self._next_held()
             self.dropped += 1
+
+    def _next_held(self) -> Numbered:
+        source = self._held[0][0]
+        if (left := self._held_of.pop(source) - 1) > 0:
+            self._held_of[source] = left
+        return self._held.popleft()
 
     def recorded(self, messages: Sequence[Numbered]) -> list[bytes | Missing]:
         """Return what is new of the journal's messages. Where the journal has a gap, held messages fill it."""
@@ -71,7 +87,8 @@ class Join:
         if self.positions.get(source, first - 1) == first - 1:  # the usual case: one run of one source
             sources, numbers, bodies = zip(*messages, strict=True)
             if numbers == tuple(range(first, first + count)) and sources.count(source) == count:
-                self.positions[source] = first + count - 1
+                self.positions.pop(source, None)
+                self._put(source, first + count - 1)
                 return list(bodies)
         found: list[bytes | Missing] = []
         for source, number, message in messages:
@@ -94,7 +111,7 @@ class Join:
         """Return what is new of the held messages, with what is missing before them."""
         found: list[bytes | Missing] = []
         while self._held:
-            self._step(*self._held.popleft(), found)
+            self._step(*self._next_held(), found)
         return found
 
     def live(self, messages: Sequence[Numbered]) -> tuple[list[bytes | Missing], list[Numbered]]:
@@ -107,12 +124,25 @@ class Join:
         return found, []
 
     def _step(self, source: Hashable, number: int, message: bytes, found: list[bytes | Missing]) -> None:
-        position = self.positions.get(source)
+        position = self.positions.pop(source, None)
         if position is not None:
             if number <= position:
+                self.positions[source] = position
                 self.duplicates += 1
                 return
             if number > position + 1:
                 found.append(Missing(source, position + 1, number - 1))
-        self.positions[source] = number
+        self._put(source, number)
         found.append(message)
+
+    def _put(self, source: Hashable, position: int) -> None:
+        """Set the position of a source, which is the last one then; forget a quiet one over the cap."""
+        positions = self.positions
+        positions[source] = position
+        for _ in range(SEARCH if len(positions) > MOST_SOURCES else 0):
+            first = next(iter(positions))
+            if first not in self._held_of:
+                del positions[first]
+                self.forgotten += 1
+                return
+            positions[first] = positions.pop(first)
