@@ -77,7 +77,7 @@ async def _kills(task: dict[str, Any]) -> dict[str, float]:
                 _wrong(f"round {number}, {killed - before} workers killed: {ends}")
             await fleet.each("joined", timeout=WAIT)
         nursery.cancel_scope.cancel()
-    return {"times": task["rounds"], "failed": failed, "killed": killed, "seconds": statistics.median(seconds)}
+    return {"times": task["rounds"], "failed": failed, "seconds": statistics.median(seconds)}
 
 
 def hung(task: dict[str, Any]) -> None:

@@ -92,4 +92,4 @@ def uneven(task: dict[str, Any]) -> None:
     speeds = sum(1 / factor for factor in factors.values())
     shares = {name: told["by"].get(name, 0) / task["jobs"] for name in factors}
     off = [abs(shares[name] * factor * speeds - 1) for name, factor in factors.items()]
-    report(times=task["jobs"], seconds=told["ended"] - told["began"], off=max(off), **shares)
+    report(times=task["jobs"], seconds=told["ended"] - told["began"], off=max(off))

@@ -228,7 +228,6 @@ def watch(task: dict[str, Any]) -> None:
         script("bench.counts = true; bench.long = []")
         time.sleep(task["seconds"] + 1.0)
         script("bench.counts = false")
-        idle = [took for _, took in script("return bench.long")]
         typed = [driver.execute_async_script(TYPE, key) for _ in range(3) for key in (*FILTERS, "")]
         scrolled = driver.execute_async_script(SCROLL, 60)
         tasks = [took for _, took in script("return bench.long")]
@@ -245,7 +244,6 @@ def watch(task: dict[str, Any]) -> None:
             typed_ms=quantile(typed, 0.95),
             scrolled_ms=quantile(scrolled, 0.95),
             long_ms=max(tasks, default=0.0),
-            idle_long_ms=max(idle, default=0.0),
             open_ms=opened * 1e3,
             now_mib=int(memory[1]) / 1024,
             times=len(changes),

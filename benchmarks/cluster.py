@@ -26,23 +26,6 @@ from _redis import server as redis_server
 import _measuring as bench
 from _measuring import Group, Promise, Way
 
-bench.HEADS |= {
-    "over": "x ideal",
-    "off": "off",
-    "spread": "apart",
-    "w1": "1x",
-    "w2": "2x",
-    "w4": "4x",
-    "killed": "killed",
-    "jobs": "jobs",
-    "unsent": "unsent",
-    "unbalanced": "unbalanced",
-    "unequal": "unequal",
-    "minority": "minority",
-    "hosts": "hosts",
-    "balanced_ms": "balanced, ms",
-    "healed_ms": "one again, ms",
-}
 RATE = 10  # messages a second of all leaves
 MESSAGES, EDITS = 6.0, 1.0  # a second, of all nodes, under kills
 HOUR = 3600.0  # seconds until a fault group is given up

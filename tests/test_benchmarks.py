@@ -166,6 +166,25 @@ def in_benchmarks(program: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_every_figure_has_a_column_of_the_page() -> None:
+    """A benchmark with columns of its own would show them alone: the page is written by another process."""
+    in_benchmarks("""
+import cluster, pathlib, _page
+from _measuring import HEADS, options
+
+known = {*HEADS, "way", "line", "at", "of"}
+for path in _page.FIGURES.glob("*.json"):
+    for group in _page.groups_of(path.stem):
+        assert all(row.keys() <= known for row in group["rows"]), path
+for path in pathlib.Path.cwd().glob("*.py"):
+    assert path.name == "_measuring.py" or "HEADS |=" not in path.read_text(), path
+parser = options("", rounds=1, seconds=1.0)
+parser.set_defaults(quick=True, seeds=0)
+for group in cluster.groups(parser.parse_args([])):
+    assert all(promise.figure in HEADS for promise in group.promises), group
+""")
+
+
 def test_pages_show_the_kept_figures() -> None:
     in_benchmarks("import _page; assert all(page.read_text() == text for page, text in _page.pages().items())")
 
