@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Final
 
 import trio
@@ -87,6 +87,7 @@ class PeerHost:
         self._behind: dict[str, StoreDocumentLog] = {}  # logs of closed documents with edits that wait for the disk
         self.edits = 0
         self.refused = Counter[str]()
+        self.closed_counts = Counter[str]()  # those of documents that are open no more
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self.discovery: DocumentDiscovery | None = None
         self.closed = False
@@ -169,6 +170,7 @@ class PeerHost:
         known.document.awareness.local = None
         self.exchange.remove(name)
         del self.open_documents[name]
+        self.closed_counts.update(asdict(known.copy.replica.counts))
         if self.discovery is not None:
             self.discovery.withdraw(name)
         known.document.close()

@@ -336,8 +336,8 @@ class DocumentPeer(UnderTrio):
     @property
     def stats(self) -> PeerStats:
         """The counters since the peer was opened."""
-        exchange = self._exchange
-        counts = [known.copy.replica.counts for known in self._host.open_documents.values()]
+        exchange, host = self._exchange, self._host
+        counts = [known.copy.replica.counts for known in host.open_documents.values()]
         of_replicas = ("delivered", "duplicates", "held", "gaps", "overflow", "old", "differed")
         of_exchange = (
             "sent",
@@ -350,11 +350,11 @@ class DocumentPeer(UnderTrio):
             "not_open",
         )
         return PeerStats(
-            edits=self._host.edits,
+            edits=host.edits,
             answered=dict(exchange.repair_server.answered),
             early=exchange.members.early,
-            refused=dict(self._host.refused),
-            **{name: sum(getattr(one, name) for one in counts) for name in of_replicas},
+            refused=dict(host.refused),
+            **{name: sum((getattr(one, name) for one in counts), host.closed_counts[name]) for name in of_replicas},
             **{name: exchange.counts[name] for name in of_exchange},
         )
 

@@ -96,6 +96,9 @@ async def test_documents_are_independent() -> None:
         await aeventually(lambda: str(one.text("body")) == "1")
         assert set(b.documents) == {"one"}
         await aeventually(lambda: b.stats.not_open > 0)
+        delivered = b.stats.delivered
+        b.close_document("one")
+        assert b.stats.delivered == delivered > 0  # a total does not fall
 
 
 async def test_change_names_its_author() -> None:
