@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from types import TracebackType
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 import trio
 
@@ -57,6 +57,9 @@ MOST_ROWS: Final = 1024  # counters of topics that are put or have ended: a quar
 
 Headers = Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None
 
+Losses: TypeAlias = tuple[int, int]
+"""Messages lost, and unseen."""
+
 
 @dataclass(slots=True)
 class StreamStats:
@@ -78,26 +81,24 @@ class StreamStats:
     bad: Total = 0
     """Requests that are no records."""
     socket: Socket | None = field(default=None, repr=False)
-    _lost: int = field(default=0, repr=False)  # of sockets that are recorded no more, as below
-    _unseen: int = field(default=0, repr=False)
+    _ended: Losses = field(default=(0, 0), repr=False)  # of sockets that are recorded no more
 
     def _add(self, other: StreamStats) -> None:
         """Add the counters of one whose row goes."""
         for name in ("received", "size", "dropped", "refused", "bad"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self._lost += other.lost
-        self._unseen += other.unseen
+        self._ended = self._ended[0] + other.lost, self._ended[1] + other.unseen
 
     @property
     def lost(self) -> Total:
         """Numbered messages that did not arrive."""
-        return self._lost if self.socket is None else self.socket.stats.lost
+        return self._ended[0] if self.socket is None else self.socket.stats.lost
 
     @property
     def unseen(self) -> Total:
         """Messages that the socket dropped: too large, malformed, or arriving faster than they were recorded."""
         if self.socket is None:
-            return self._unseen
+            return self._ended[1]
         stats = self.socket.stats
         behind = stats.dropped if isinstance(self.socket, (Sub, Bus)) else 0  # other sockets drop replies only
         return stats.too_large + stats.bad + behind
