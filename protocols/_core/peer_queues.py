@@ -213,22 +213,24 @@ class PeerQueues(SendQueue):
                 self._burst_bytes += size
                 self.fanned += 1
                 at = perf_counter()
-                if (
+                waits = (
                     at - self._last < BURST_GAP
                     and self._flusher.is_set
                     and self._burst_bytes < CHUNK
                     and len(self.burst) < self._burst_limit
-                ):
+                )
+                if waits:
                     self._last = at
                 else:
                     self._burst_grew()
+            if not waits:
+                state.notify()  # else nothing was written, and there is nothing to tell
         except Closed:
             raise
         except BaseException:
             state.resume()
-            raise
-        finally:
             state.notify()
+            raise
         self._fanned_out += 1
         if self._fanned_out >= YIELD_EVERY:
             self._fanned_out = 0
@@ -319,6 +321,7 @@ class PeerQueues(SendQueue):
         """Queue the burst for each peer, and write it. Under the lock."""
         if not self.burst:
             return
+        self._distributed = perf_counter()
         joined = self._state.joined() if self.lanes is None else self.lanes.best()
         self._give(joined)
         for connection in joined:

@@ -31,6 +31,7 @@ _strerror = lib.nng_strerror
 
 WhenFull = Literal["block", "drop", "drop_oldest", "raise"]
 
+LOOP_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 BURST_DELAY: Final = 0.001  # seconds after which a smaller burst is written
 YIELD_EVERY: Final = 128  # messages appended between two yields of the interpreter to NNG's callback
 BURST_GAP: Final = 30e-6  # seconds between two sends of a burst: closer messages are worth writing together
@@ -74,7 +75,9 @@ class SendQueue:
         # time until which a flush at the end of a loop's turn is expected, and its peers
         self._due = 0.0
         self.due_peers: dict[Connection, None] = {}
-        self._flusher = Alarm(self._flush_late)  # of a burst
+        self.coming = 0  # messages, up to LOOP_MESSAGES, that tasks of a loop are about to send: they were just woken
+        self._flusher = Alarm(self._flush_burst)
+        self._distributed = 0.0  # perf_counter() of the last distribution: what is in the burst came after it
         self._watchdog = Alarm(self._flush_overdue)  # of a loop's turn
         self._seen = 0  # messages accepted at the alarm's last call
         self._last = 0.0
@@ -181,6 +184,15 @@ class SendQueue:
                 self._seen = sent
                 return TURN_DELAY  # more was sent meanwhile, and its loop is about to send again
         return self._flush_late()
+
+    def _flush_burst(self) -> float | None:
+        """Distribute a burst that has waited for BURST_DELAY. On the alarm thread.
+
+        While bursts are distributed without it, it looks on and takes no lock: setting it for each would cost the
+        sender two changes of threads.
+        """
+        left = self._distributed + BURST_DELAY - perf_counter()
+        return left if left > 0 else self._flush_late()
 
     def _flush_late(self) -> float | None:
         """Write all that waits to be written together. On the alarm thread."""

@@ -8,16 +8,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Protocol
 
 from nngkit.errors import Full
 from nngkit.protocols._core.connection import JOINED, SMALL, Connection
-from nngkit.protocols._core.send_queue import BURST_GAP, TURN_GAP, BatchCounter, SendQueue, WhenFull, portion
+from nngkit.protocols._core.send_queue import (
+    BURST_GAP,
+    LOOP_MESSAGES,
+    TURN_GAP,
+    BatchCounter,
+    SendQueue,
+    WhenFull,
+    portion,
+)
 from nngkit.protocols._core.state import State
 from nngkit.protocols._waiting.faults import check_ours
 from nngkit.protocols.routing import share
-
-LOOP_MESSAGES: Final = 128  # messages of a loop's turn that are written before the turn ends
 
 
 class Taken(Protocol):
@@ -92,22 +98,25 @@ class SharedQueue(SendQueue):
         return True
 
     def add_at_turn_end(self, data: bytes, request: Taken | None = None) -> bool:
-        """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it."""
+        """Like ``add``, for a task: messages of one turn of its loop are written together at the end of it.
+
+        Those of tasks that were woken together are written as soon as all of them are here.
+        """
         queue = self.queue
         if len(queue) >= self.free or len(data) >= SMALL:
             return self.add(data)
         try:
-            due, at = self._due, perf_counter()
-            alone = not due and at - self._last > TURN_GAP
+            due, at, coming = self._due, perf_counter(), self.coming
+            alone = not due and not coming and at - self._last > TURN_GAP
             if alone and self.idle.peers:
                 self._last = at
                 if self.send_now(data, request):
                     return True
             queue += (data,)
-            if due:
-                if len(queue) >= LOOP_MESSAGES and self.idle.peers:
-                    self.kick()
-                elif at > due:  # the loop has ended or is stuck
+            if len(queue) >= (coming or LOOP_MESSAGES) and self.idle.peers:
+                self.kick()
+            elif due:
+                if at > due:  # the loop has ended or is stuck
                     self.expect()
             elif alone and self.idle.peers:
                 self.kick()
@@ -220,6 +229,8 @@ class SharedQueue(SendQueue):
         at = perf_counter()
         in_burst = at - self._last < BURST_GAP and not many
         self._last = at
+        if self.queue:
+            self.coming = 0
         while self.queue:
             connection = self.idle.first()
             if connection is None:

@@ -18,6 +18,7 @@ from weakref import ref
 from nngkit.errors import BadMessage
 from nngkit.protocols._core.connection import Connection
 from nngkit.protocols._core.core import Core
+from nngkit.protocols._core.send_queue import LOOP_MESSAGES
 from nngkit.protocols._waiting.waiters import TaskWaiter, ThreadWaiter, Waiter
 from nngkit.protocols.sp import TOP_BIT, split_reply
 
@@ -148,7 +149,7 @@ class Asking:
             first.call(wakes[0] if len(wakes) == 1 else partial(_call_all, wakes))
         del answered[: len(woken)]
         if loop is not None and len(woken) > 1:
-            self._outbox.expect()  # the next questions of these tasks are sent together
+            self._outbox.coming = min(len(woken), LOOP_MESSAGES)  # the next questions of these tasks
 
     def wake_all(self) -> None:
         """Wake all callers that wait for replies."""

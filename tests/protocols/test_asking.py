@@ -14,6 +14,7 @@ import trio
 
 from nngkit.errors import ConfigError, Lost, TimedOut
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
+from nngkit.protocols._waiting.waiters import task_waiter
 from nngkit.testing import Background, Wire, eventually
 from tests.protocols.raw_peer import PULL, REP, REQ, RESPONDENT, WORD, RawPeer
 from tests.protocols.wires import WAIT, said
@@ -56,6 +57,23 @@ def test_twenty_open_requests_are_answered_in_reverse_order() -> None:
         for request in reversed(requests):
             request.reply(request.body)
         assert [one.result() for one in asking] == [b"%d" % number for number in range(20)]
+
+
+def test_requests_of_tasks_that_were_woken_together_are_written_with_the_last_of_them() -> None:
+    """Not at the end of the loop's turn: the peer works on them meanwhile."""
+    with Rep(listen=TCP) as rep, Req(dial=rep.address) as req:
+
+        async def main() -> None:
+            answered = [task_waiter() for _ in range(3)]
+            req._asking._answered += answered
+            req._asking._wake(answered[0].loop)
+            for each in range(1, 4):  # no turn of the loop ends between them
+                assert req._outbox.add_at_turn_end(struct.pack(">I", 1 << 31 | each) + b"?")
+                assert len(req._outbox.queue) == each % 3
+
+        req.wait_for_peers(1, WAIT)
+        trio.run(main)
+        assert [rep.recv(WAIT).body for _ in range(3)] == [b"?"] * 3
 
 
 def test_a_second_reply_to_a_request_is_an_error() -> None:

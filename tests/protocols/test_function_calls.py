@@ -7,12 +7,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
 import trio
 
-from nngkit.protocols import TLS, Rep, Req
+from nngkit.protocols import TLS, Pub, Rep, Req, Sub
+from nngkit.protocols._core import peer_queues
 from nngkit.protocols._waiting.waiters import in_trio
 from nngkit.protocols._wire.tls_layer import Layer
 from nngkit.testing import Background
@@ -24,6 +26,7 @@ MOST_OF_TASKS = 128  # of both ends together
 FLIGHT = 64  # requests in progress at once
 EACH = REQUESTS // 4
 MOST_IN_FLIGHT = 58  # of both ends together, of one of FLIGHT: 62 when each reply decided when it is written
+MOST_OF_BURST = 6.1  # of one published message: 7 when each looked for waiters to wake
 MOST_POLLS = 7  # each end is told that there is data, reads it, and wakes its task in the loop's next turn
 
 
@@ -98,6 +101,14 @@ def test_a_request_under_tls_is_a_record_each_way(shared_tls: TLS, monkeypatch: 
         assert Counter(counted) == dict.fromkeys(("put", "read", "write"), 2 * REQUESTS)
         rep.close()
         server.result()
+
+
+def test_a_message_of_a_burst_takes_few_function_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_queues, "BURST_GAP", inf)  # however slow the machine is
+    monkeypatch.setattr(peer_queues, "BURST_DELAY", 600.0)
+    with Pub(listen="tcp://127.0.0.1:0") as pub, Sub(dial=pub.address, topics=b""):
+        pub.wait_for_peers(1, WAIT)
+        assert calls(lambda: pub.send(b"x" * 16)) <= MOST_OF_BURST
 
 
 async def _request_and_reply(

@@ -5,6 +5,7 @@ number that it takes varies; the tests assert which ones it takes, and that they
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from nngkit.errors import Full, TimedOut
 from nngkit.protocols import Bus, Pair0, Pub, Push, Sub
+from nngkit.protocols._core import peer_queues, send_queue
 from nngkit.protocols._core.connection import CHUNK
 from nngkit.protocols._core.send_queue import FEW, LARGE_CHUNK, portion
 from nngkit.protocols.sp import APART
@@ -286,6 +288,25 @@ def test_a_burst_of_a_thousand_on_a_bus_arrives() -> None:
         for message in range(1000):
             one.send(numbered(message))
         assert [number(other.recv(timeout=WAIT)) for _ in range(1000)] == list(range(1000))
+
+
+def test_a_burst_is_distributed_once_it_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_queues, "BURST_GAP", inf)  # each message is one of a burst
+    monkeypatch.setattr(peer_queues, "BURST_DELAY", 600.0)  # the alarm does not come
+    monkeypatch.setattr(send_queue, "BURST_DELAY", WAIT)
+    with Pub(listen=TCP) as pub, Sub(dial=pub.address, topics=b"") as sub:
+        pub.wait_for_peers(1, WAIT)
+        outbox = pub._outbox
+        pub.send(b"first")
+        outbox.settle_burst()
+        pub.send(b"second")
+        left = outbox._flush_burst()
+        assert left is not None
+        assert 0 < left <= WAIT, "a burst was distributed meanwhile"
+        assert outbox.burst == [b"second"]
+        outbox._distributed -= WAIT
+        assert outbox._flush_burst() is None
+        assert [sub.recv(WAIT), sub.recv(WAIT)] == [b"first", b"second"]
 
 
 @pytest.mark.parametrize("batch", [False, True])
