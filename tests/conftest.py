@@ -89,6 +89,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         _split_scope = staticmethod(_share)
 
+        def _reschedule(self, node: Any) -> None:
+            if node in self.registered_collections:  # else it just starts, as another one does that has
+                super()._reschedule(node)
+
         def _assign_work_unit(self, node: Any) -> None:
             with contextlib.suppress(OSError):  # it has just crashed: remove_node will have all that it was given
                 super()._assign_work_unit(node)
@@ -102,7 +106,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             crashed = next((tests.pop(0) for tests in unfinished.values() if tests), None)
             self.workqueue.update({share: dict.fromkeys(tests, False) for share, tests in unfinished.items() if tests})
             if crashed is not None:
-                for other in self.assigned_work.keys() & self.registered_collections.keys():  # one may just start
+                for other in list(self.assigned_work):
                     self._reschedule(other)
             return crashed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -134,6 +135,27 @@ def test_each_move_is_one_event_with_its_reason(views: MergedView) -> None:
         views.saw(daemon, daemon, rows, 1.0)
         told = [(event.old, event.new, event.reason) for event in views.take_events()]
         assert told == ([expected] if expected else [])
+
+
+def test_providers_that_came_and_went_leave_nothing(views: MergedView) -> None:
+    """A process that looks on for months sees new ids with every restart of a service."""
+
+    def come_and_go(numbers: range) -> int:
+        for number in numbers:
+            one = record(number=number)
+            views.changed("a", [row(one)], (), 1.0)
+            views.changed("b", [row(one)], (), 1.0)
+            views.changed("a", [row(one, DOWN, Reason.PIPE_LOST)], (), 1.0)
+            views.changed("b", [row(one, DOWN, Reason.WITHDRAWN)], (), 1.0)
+            assert [event.reason for event in views.take_events()][-1] is Reason.PIPE_LOST
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = come_and_go(range(100))
+        assert come_and_go(range(100, 1100)) - before < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_replaying_the_events_gives_the_view() -> None:

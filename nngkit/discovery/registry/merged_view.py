@@ -37,8 +37,6 @@ MOST_GRACE: Final = 30.0
 """Seconds from the restart after which what was seen before it does not count, even if services still come back."""
 PREFERENCES: Final = 256
 """Cap on the preferences whose lanes are kept; the program's own calls name them."""
-DOWN: Final = 4_096
-"""Cap on the down rows of a daemon whose reasons are kept: they are needed once, when the row goes down."""
 _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 
 
@@ -46,7 +44,8 @@ _RANK = {State.DRAINING: 0, State.UP: 1, State.SUSPECT: 2}
 class _DaemonView:
     """State that one daemon last reported, and the rows kept over its restart.
 
-    `confirmed`: the time at which the daemon last said that this is its state. `restarted`: that of its last restart.
+    `down`: reasons of the providers that it has lost and another daemon still has. `confirmed`: the time at which the
+    daemon last said that this is its state. `restarted`: that of its last restart.
     """
 
     daemon: str = ""
@@ -109,8 +108,6 @@ class MergedView:
             self._changed.add(key)
             view.rows.pop(key, None)
         self._merge(now)
-        while len(view.down) > DOWN:
-            del view.down[next(iter(view.down))]
 
     def confirmed(self, address: str, now: float) -> None:
         """Record that the daemon at `address` has said that nothing changed."""
@@ -255,8 +252,9 @@ class MergedView:
     def _replace(self, key: Key, row: Status | None, now: float) -> None:
         before = self._merged.get(key)
         if row is None:
+            told = [(view.answers, view.down.pop(key, None)) for view in self._views.values()]
             if before is not None:
-                reasons = (view.down.get(key) for view in self._views.values() if view.answers)
+                reasons = (reason for answers, reason in told if answers)
                 why = next(filter(None, reasons), Reason.MISSED)  # unknown even as down: it did not come back
                 self._events.append(Event(key[0], before.provider, before.state, State.DOWN, why, now, before.round))
                 del self._merged[key]
