@@ -64,6 +64,7 @@ HEADS = {  # figures of a measured process, as the columns of tables
     "times": "times",
     "passes": "passes",
     "wire_kib": "wire, KiB",  # of messages, to all connections
+    "bytes": "bytes",  # of one reply
     "beyond_mib": "beyond it, MiB",  # read beside the requested data
     "grown_mib": "grown by, MiB",
     "calls": "calls",
