@@ -13,6 +13,7 @@ import trio
 from nngkit import aio, blocking
 from nngkit.errors import AccessDenied, ConfigError, NngkitError, NotFound, NotStored, TooLarge
 from nngkit.fanout import Consumer, ConsumerServer, Delivery
+from nngkit.fanout.durable import server as serving
 from nngkit.fanout.durable.feed import Feed
 from nngkit.fanout.durable.messages import (
     REQUESTS,
@@ -31,7 +32,9 @@ from nngkit.fanout.durable.messages import (
 from nngkit.fanout.durable.partition import Runs
 from nngkit.fanout.durable.server import MOST_CONSUMERS, MOST_CREATED
 from nngkit.journal import Recorder, Retention
+from nngkit.journal.heads import Heads
 from nngkit.journal.manifest import check_journal
+from nngkit.journal.reader import Journal
 from nngkit.journal.storage import open_storage
 from nngkit.protocols import Req
 from nngkit.testing import aeventually
@@ -65,6 +68,37 @@ async def test_a_consumer_gets_each_record_once_in_order(tmp_path: Path) -> None
         await consumer.flush()
         (info,) = await consumer.info()
         assert (info.floor, info.pending, info.settled) == (3000, 0, 3000)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_record_reaches_a_consumer_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+) -> None:
+    monkeypatch.setattr(serving, "QUIET", 30.0)  # only the write of a head is noticed, or only looks
+    if not seen:
+        monkeypatch.setattr(Heads, "watch", lambda *_: False)
+    async with Recorder(tmp_path / "j") as recorder:
+        await recorder.store(numbers(0, 1), topic="orders", protocol="test")
+        async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+            for number in range(10):
+                (found,) = await take(consumer, 1)
+                assert found.value == numbers(number, number + 1)[0]
+                await found.ack()
+                await trio.sleep(0.02)  # its wait for the next has begun
+                await recorder.store(numbers(number + 1, number + 2), topic="orders", protocol="test")
+
+
+async def test_a_consumer_that_waits_costs_its_server_few_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, end = [], Journal.end
+    monkeypatch.setattr(Journal, "end", lambda journal, number: looks.append(number) or end(journal, number))
+    await write(tmp_path / "j", numbers(0, 1))
+    async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
+        await (await take(consumer, 1))[0].ack()
+        with trio.move_on_after(1):
+            await consumer.receive()
+        assert 5 < len(looks) < 40  # 200 if it looked as often as a recorder may sync
 
 
 async def test_an_acknowledged_record_does_not_come_again_after_a_restart(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ Reads the journal and never changes it, so it works beside a running Recorder. T
 `state`, by default the folder `consumers` of the journal; an acknowledgement is confirmed when it is on disk. A name is
 served by one process at a time.
 
-New records: while a consumer waits, the server reads the recorder's head, one small file a partition, every `POLL`
-seconds. On shared storage without the recorder's `spool`, it looks for new segments every second.
+New records: while a consumer waits, the server reads the recorder's head, one small file a partition, once it is
+written, every `POLL` seconds at most, and every `QUIET` at least. On shared storage without the recorder's `spool`, it
+looks for new segments every second.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from nngkit.fanout.durable.file import STATE
 from nngkit.fanout.durable.named import NamedConsumer
 from nngkit.fanout.durable.partition import check_name
 from nngkit.instruments import Gauge, Label, Total
+from nngkit.journal.heads import Heads
 from nngkit.journal.reader import Journal, open_journal
 from nngkit.protocols import TLS, PeerEvent, Rep, Stats
 from nngkit.protocols import Request as Question
@@ -44,6 +46,7 @@ FOLDER: Final = "consumers"
 CARRY: Final = "device"  # by which a device speaks for the consumers behind it
 POLL: Final = 0.005  # seconds; a recorder syncs 200 times a second at most
 POLL_SHARED: Final = 1.0
+QUIET: Final = 0.05  # seconds between looks while no write of a head is seen
 UNASKED: Final = 5.0  # seconds between looks at the journal while no consumer waits: `behind` in `stats` counts on
 NEW_PARTITIONS: Final = 1.0  # seconds between looks for new partitions
 TURN: Final = 256
@@ -221,21 +224,35 @@ class ConsumerServer(UnderTrio):
 
     async def _watch(self) -> None:
         """Wake waiting fetches when there are new records, or records in flight are overdue."""
-        while True:
-            if not self._waiting:
-                with trio.move_on_after(UNASKED):
-                    await self._needed.wait()
-            local = all(self._journal.logs(number) is not None for number in self._ends)
-            try:
-                moved = self._read_ends() if local else await trio.to_thread.run_sync(self._read_ends_there)
-            except (NngkitError, OSError):
-                moved = True  # the fetches report it
-            now = trio.current_time()
-            for consumer in list(self._consumers.values()):
-                due = consumer.due()
-                if moved or (due is not None and due <= now and consumer.expire(now)):
-                    consumer.notify()
-            await trio.sleep(POLL if local else POLL_SHARED)
+        with contextlib.closing(Heads()) as heads:
+            while True:
+                if not self._waiting:
+                    with trio.move_on_after(UNASKED):
+                        await self._needed.wait()
+                folders = [self._journal.logs(number) for number in self._ends]
+                here = [folder for folder in folders if folder is not None]
+                local = len(here) == len(folders)
+                seen = local and heads.watch(here)  # before they are read
+                try:
+                    moved = self._read_ends() if local else await trio.to_thread.run_sync(self._read_ends_there)
+                except (NngkitError, OSError):
+                    moved = True  # the fetches report it
+                next_due = self._expire(moved=moved)
+                await trio.sleep(POLL if local else POLL_SHARED)
+                if seen and not moved:
+                    with trio.move_on_at(min(next_due, trio.current_time() + QUIET)):
+                        await heads.written()
+
+    def _expire(self, *, moved: bool) -> float:
+        """Wake fetches if there are new records or overdue ones; return when the next one is overdue."""
+        now, next_due = trio.current_time(), float("inf")
+        for consumer in list(self._consumers.values()):
+            due = consumer.due()
+            if moved or (due is not None and due <= now and consumer.expire(now)):
+                consumer.notify()
+            if due is not None and due > now:
+                next_due = min(next_due, due)
+        return next_due
 
     def _read_ends_there(self) -> bool:
         return self._note_ends(self._journal.partitions())
