@@ -92,7 +92,12 @@ async def test_a_consumer_that_waits_costs_its_server_few_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, end = [], Journal.end
-    monkeypatch.setattr(Journal, "end", lambda journal, number: looks.append(number) or end(journal, number))
+
+    def counted(journal: Journal, number: int) -> int:
+        looks.append(number)
+        return end(journal, number)
+
+    monkeypatch.setattr(Journal, "end", counted)
     await write(tmp_path / "j", numbers(0, 1))
     async with served(tmp_path / "j") as server, Consumer("c", server.address) as consumer:
         await (await take(consumer, 1))[0].ack()
