@@ -33,7 +33,7 @@ from nngkit.trust.policy import RIGHTS
 
 DWELL: Final = 0.5  # seconds, at most, after a step, after a killed one, and until what was killed is started again
 SPREAD: Final = 0.2  # seconds within which passes take up what a step has made: the kill hits in between
-SETTLED: Final = 30.0  # seconds in which all passes have what a step has made
+SETTLED: Final = 30.0  # seconds in which all passes have what a step has made, and the name to be revoked is served
 LIFE: Final = 30.0  # seconds of a pass, of which a third goes by until it is renewed
 CUT: Final = 2.5  # seconds from the revocation to the end: a name that is not refused in 2 s is seen
 EVES: Final = 2.0  # connections a second of the name that is revoked, beside the one that stays
@@ -90,6 +90,7 @@ class Peers:
         self._receipts: list[str] = []
         self._passes: set[str] = set()
         self._last = self._longest = 0.0
+        self._served = task["served"]
 
     async def _one(self, exchange: Exchange) -> bool:
         began = time.monotonic()
@@ -99,13 +100,18 @@ class Peers:
             self._failed(wrong)
             await trio.sleep(AGAIN)
             return False
+        self._succeeded(began, receipt)
+        return True
+
+    def _succeeded(self, began: float, receipt: str) -> None:
         self._last = now = time.monotonic()
         self._longest = max(self._longest, now - began)
         self._done[int(now * PARTS)] += 1
         self._passes.add(self._at.trust.own.serial)
+        if self._served:
+            Path(self._served).touch()
         if receipt:
             self._receipts.append(receipt)
-        return True
 
     def _failed(self, wrong: BaseException) -> None:
         self._why[repr(wrong)[:300]] += 1
@@ -213,6 +219,16 @@ def _settle(folder: Path, paths: Iterable[Path]) -> None:
         time.sleep(0.05)
 
 
+def _await_served(served: Path) -> None:
+    """Wait until the name that touches ``served`` is served: one that is not would be cut at once."""
+    served.unlink(missing_ok=True)
+    end = time.monotonic() + SETTLED
+    while not served.exists():
+        if time.monotonic() > end:
+            raise SystemExit("the name to be revoked is not served")
+        time.sleep(0.01)
+
+
 def _rate(counts: Iterable[tuple[int, int]], begin: float, end: float) -> float:
     """Return the number a second of what was counted in whole parts of this time."""
     first, last = int(begin * PARTS) + 1, int(end * PARTS)
@@ -245,6 +261,7 @@ def rotate(task: dict[str, Any]) -> None:
         "urls": dict(zip(room.roles, zip(free[::2], free[1::2], strict=True), strict=True)),
         "folder": str(folder),
         "role": "",
+        "served": "",
     }
     with ExitStack() as stack:
 
@@ -259,7 +276,8 @@ def rotate(task: dict[str, Any]) -> None:
         load = [process("ask", name, in_flight=room.in_flight, joins=0.0) for name in clients]
         most = 0.1 / task["pause"] if task["pause"] else room.joins
         load.append(process("ask", "guest", in_flight=0, joins=min(room.joins, most)))
-        eve = process("ask", "eve", in_flight=1, joins=min(EVES, most))
+        served = folder / "served"
+        eve = process("ask", "eve", in_flight=1, joins=min(EVES, most), served=str(served))
         for several in ((issuer, *serving.values()), (*load, eve)):
             with ThreadPoolExecutor() as pool:
                 list(pool.map(Restarted.start, several))
@@ -277,6 +295,7 @@ def rotate(task: dict[str, Any]) -> None:
                 list(pool.map(Restarted.start, (issuer, hit)))
             _settle(realm, paths.values())
             time.sleep(dwell)
+        _await_served(served)
         revoked = time.monotonic()
         Folder.open(realm).revoke("eve")
         time.sleep(CUT)

@@ -84,7 +84,7 @@ async def test_a_record_reaches_a_consumer_that_waits(
                 (found,) = await take(consumer, 1)
                 assert found.value == numbers(number, number + 1)[0]
                 await found.ack()
-                await trio.sleep(0.02)  # its wait for the next has begun
+                await aeventually(lambda: server.stats.waiting)
                 await recorder.store(numbers(number + 1, number + 2), topic="orders", protocol="test")
 
 
