@@ -98,6 +98,7 @@ class _Call:
         asking.received += 1
         machine.count += 1
         connection.taken_in += 1
+        machine.referred = None
         state.reading = None
         return True
 

@@ -463,8 +463,7 @@ class Connection(Owner):
                 return
             if self.polled:
                 if chunks and self._fed_short and not self.peer_finished:
-                    # nothing is left: the poller reports new data
-                    self.small = self._can_be_small and not self._large and not self.machine.begun
+                    self._note_empty()
                     return
                 if chunks == CHUNKS:
                     state.poller.repeat(self)
@@ -473,10 +472,15 @@ class Connection(Owner):
             elif not (now or self._large or self._rx_callback_due):
                 break
             if not self._read_now():
+                self._note_empty()
                 break
             chunks += 1
         if not self.polled and not self._rx_callback_due and self.fault is None:
             self.post()  # its callback continues
+
+    def _note_empty(self) -> None:
+        """Note that nothing is left to read and to take; the poller reports new data."""
+        self.small = self._can_be_small and not self._large and not self.machine.begun
 
     def post(self) -> None:
         """Post a receive. Only while IDLE."""
@@ -677,11 +681,13 @@ class Connection(Owner):
                     self.fault = trouble(wrong, shaking=False)
             if head < size < SHORT:
                 (length,) = LENGTHS[head](view)
-                if length == size - head and length <= self.machine.limit and (head == 8 or view[0] == b"\1"):
-                    message = view[head:size]
-                    if deliver is not None and deliver(self, message):
+                if length == size - head and length <= self.machine.limit:
+                    message: Any = view[head:size]
+                    if head == 9 and view[0] != b"\1":
+                        message = self.machine.glance(message) if view[0] == b"\2" else None
+                    if message is not None and deliver is not None and deliver(self, message):
                         return True
-                    if state.reading is not None:
+                    if message is not None and state.reading is not None:
                         state.inbox.take_small(self, message)
             if state.reading is not None:
                 self.finish_read()
@@ -863,9 +869,10 @@ class Connection(Owner):
         machine, outbox, tls, size = self.machine, self._state.outbox, self.tls, len(message)
         if machine.to_send or size >= SMALL or (tls is not None and (tls.sent < tls.length or tls.outgoing.pending)):
             return False
-        if type(message) is not bytes:  # it refers to shared memory
+        if type(message) is bytes:
+            frame = machine.first + size.to_bytes(8, "big") + message
+        elif not (frame := machine.frame_now(message)):  # it refers to shared memory
             return False
-        frame = machine.first + size.to_bytes(8, "big") + message
         total, held = machine.head + size, [frame]
         sizes: Any = map(socket.send, (frame,), (NO_SIGNAL,)) if tls is None else ()
         # no calls from here: see the module docstring

@@ -142,6 +142,7 @@ class Inbox:
         machine.count += 1
         connection.taken_in += 1
         connection.seen = 0
+        machine.referred = None
         state.reading = None
         if not first and (ready or self.refused) and self.waiters:
             state.wake_receivers = True

@@ -34,6 +34,7 @@ from nngkit.protocols._core.connection import AWAITING, Connection
 from nngkit.protocols._core.state import State
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._nng.process import block_signals
+from nngkit.protocols._waiting.faults import check_ours
 from nngkit.protocols._waiting.waiters import MOST, TaskWaiter, ThreadWaiter, first_wait
 from nngkit.protocols._waiting.wakeup import WakeupDescriptor, Watch, watch
 
@@ -219,8 +220,13 @@ class Poller:
     def _hand_over(self) -> None:
         """Wake one of the waiting threads, which then reads for the others."""
         for waiter in self._threads.copy():
-            waiter.wake()
-            return
+            try:
+                waiter.wake()
+            except Exception as wrong:
+                check_ours(wrong)
+                log.exception("a waiter could not be woken")
+            else:
+                return
 
     @property
     def has_polling_waiter(self) -> bool:

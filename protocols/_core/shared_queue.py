@@ -50,6 +50,8 @@ class SharedQueue(SendQueue):
     def add(self, data: bytes) -> bool:
         """Accept one message; return False if it has to wait. Raises Closed, Full."""
         state = self._state
+        if type(data) is not bytes and self.send_now(data):  # it refers to shared memory
+            return True
         try:
             with state.lock:
                 state.check_open()

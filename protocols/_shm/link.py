@@ -91,6 +91,7 @@ class Link:
         self._share = 0  # bytes that may be kept before bodies are copied
         self._ended = False  # the peer has closed its end
         self._reading = threading.Lock()
+        self._arrivals: Iterator[Any] = iter(partial(side.recvmsg, *_RECEIVE), None)  # without end
         self._arrived: deque[Any] = deque()  # messages that were read, not handled yet
 
     def begin(self, sharing: Slots, connection: Any, state: Any) -> None:
@@ -102,24 +103,22 @@ class Link:
 
     # ------------------------------------------------------------------ both
 
-    def read(self) -> None:
-        """Handle what has arrived, without waiting. Raises BadMessage."""
+    def read(self, most: int | None = None) -> None:
+        """Handle what has arrived, without waiting; ``most``: so many messages at most. Raises BadMessage."""
         # One call: out of a loop Python 3.12 may jump back to the end of the block, where a signal handler runs, and
         # would leave the lock taken.
         with self._reading:
-            self._read_and_handle()
+            self._read_and_handle(ROUNDS * AT_ONCE if most is None else most)
         if self.waiting and self.room():
             self.waiting = False
             self._state.call_later(self._write_on)
 
-    def _read_and_handle(self) -> None:
-        for _ in range(ROUNDS):
-            if self.closed or self._ended:
-                break
+    def _read_and_handle(self, most: int) -> None:
+        while most > 0 and not (self.closed or self._ended):
             try:
                 # one step for Python: a signal handler that raises loses no descriptor
-                calls = map(self._side.recvmsg, *(itertools.repeat(one, AT_ONCE) for one in _RECEIVE))
-                self._arrived.extend(calls)
+                self._arrived.extend(itertools.islice(self._arrivals, min(most, AT_ONCE)))
+                most -= AT_ONCE
             except OSError:  # there is no more now, or another thread has closed it
                 break
             finally:
@@ -130,7 +129,7 @@ class Link:
         arrived = self._arrived
         while arrived:
             message, control, _, _ = arrived[0]
-            passed = [number for _, _, data in control for number in _numbers(data)]
+            passed = [number for _, _, data in control for number in _numbers(data)] if control else []
             steps: list[tuple[Any, ...]] = []
             wrong: BadMessage | None = None
             try:
@@ -139,7 +138,10 @@ class Link:
                 wrong = found
             except OSError as refused:
                 wrong = BadMessage("shm", f"a segment that cannot be used: {refused}")
-            atomically(*steps, *((os.close, number) for number in passed), (arrived.popleft,))
+            if steps or passed:
+                atomically(*steps, *((os.close, number) for number in passed), (arrived.popleft,))
+            else:
+                arrived.popleft()
             if wrong is not None:
                 raise wrong
 
@@ -230,6 +232,10 @@ class Link:
         if number not in self._known:
             sockets.send_fds(self._side, [formats.segment(number, size, share)], [descriptor])
             self._known.add(number)
+
+    def knows(self, number: int) -> bool:
+        """Return True if the peer knows a segment."""
+        return number in self._known
 
     def dropped(self, number: int) -> None:
         """Tell the peer that a segment is no longer used."""

@@ -25,7 +25,7 @@ from nngkit.errors import BadMessage, ConfigError
 from nngkit.protocols._nng.library import Payload, as_bytes, size_of
 from nngkit.protocols._nng.operations import atomically
 from nngkit.protocols._shm import formats, memory
-from nngkit.protocols._shm.link import Link
+from nngkit.protocols._shm.link import KEPT, Link
 from nngkit.protocols._shm.slots import Place, Slots
 from nngkit.protocols._waiting.waiters import Waiter, wake_all
 
@@ -149,14 +149,33 @@ class Sharing:
         return size if type(data) is not Reference and (size := size_of(data)) >= self.least else 0
 
     def find(self, size: int) -> Slot | None:
-        """Return a slot, None if there is no room. Called without the socket's lock."""
+        """Return a slot, None if there is no room. Called without the socket's lock.
+
+        Releases are read once a peer has several slots, one of them for each slot that is given: mostly there is one.
+        """
         for link in self.links:
-            try:
-                link.read()
-            except BadMessage as wrong:
-                link.fail(wrong)
+            if (several := len(link.holding) - KEPT) >= 0:
+                self._read(link, several + 1)
+        slot = self._locked_take(size)
+        if slot is None and self.links:
+            self.read()
+            slot = self._locked_take(size)
+        return slot
+
+    def read(self) -> None:
+        """Read all that the peers have released. Called without the socket's lock."""
+        for link in self.links:
+            self._read(link)
+
+    def _read(self, link: Link, most: int | None = None) -> None:
+        try:
+            link.read(most)
+        except BadMessage as wrong:
+            link.fail(wrong)
         if self._state is not None:
             self._state.notify()
+
+    def _locked_take(self, size: int) -> Slot | None:
         with self._lock:  # one call: see `Link.read`
             return self._take(size)
 
@@ -182,13 +201,15 @@ class Sharing:
             slots.give(noted[0], dead=True)
             return None
         finally:
-            self._free_dropped()
+            if slots.shrunk:
+                self._free_dropped()
 
     def _free_dropped(self) -> None:
         for number in self._segments.keys() - self._slots.segments.keys():
             for link in self.links:
                 link.dropped(number)
             atomically((os.close, self._segments[number][0]), (self._segments.__delitem__, number))
+        self._slots.shrunk = False
 
     def finding(self, size: int, found: list[Slot], waiter: Waiter, deadline: float | None) -> Iterator[float]:
         """Append a slot to ``found``, if there is one; yield each time to wait until."""
@@ -228,7 +249,7 @@ class Sharing:
         ``size``: what it ``wants``.
         """
         if type(data) is Reference:
-            return Reference(header + data, data.slot)
+            return Reference(header + data, data.slot) if header else data
         if found:
             memory.fill(found[0].address, data)
             return self.reference(header, found[0], size)

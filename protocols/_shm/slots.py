@@ -10,6 +10,7 @@ and ``give``: the place is noted first, and giving it (again) restores the books
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 LEAST: Final = 4096  # bytes of a slot: a page
@@ -25,6 +26,7 @@ class Place(NamedTuple):
     size: int
 
 
+@lru_cache
 def slot_size(size: int) -> int:
     """Return the bytes of a slot for ``size`` bytes: four sizes in each power of two, so at most a fifth is unused."""
     unit = max(LEAST, 1 << max(0, (size - 1).bit_length() - 3))
@@ -45,11 +47,15 @@ class Segment:
 
 
 class Slots:
-    """Slots of ``limit`` bytes together, in ``segments`` by number. Those that leave the dictionary are to be freed."""
+    """Slots of ``limit`` bytes together, in ``segments`` by number. Those that leave the dictionary are to be freed.
+
+    ``shrunk``: some may have left; the caller sets it back once it has freed them.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.segments: dict[int, Segment] = {}
+        self.shrunk = False
         self._slab = max(SLAB, limit // MOST_SEGMENTS)
         self._last = 0
 
@@ -66,14 +72,15 @@ class Slots:
     def take(self, size: int, noted: list[Place]) -> bool:
         """Append the place of a slot for ``size`` bytes, perhaps in a new segment; return False if there is no room."""
         slot = slot_size(size)
-        items = reversed(self.segments.items())
-        number = next((number for number, one in items if one.slot == slot and one.free), 0)
-        if not number:
+        for number in reversed(self.segments):
+            segment = self.segments[number]
+            if segment.free and segment.slot == slot:
+                break
+        else:
             if not (count := self._room(slot)):
                 return False
             self._last = number = self._last + 1
-            self.segments[number] = Segment(slot, count)
-        segment = self.segments[number]
+            self.segments[number] = segment = Segment(slot, count)
         offset = segment.free[-1]
         noted.append(Place(number, offset, slot))
         segment.used.add(offset)
@@ -87,6 +94,7 @@ class Slots:
             idle = next((number for number, one in self.segments.items() if not one.used), None)
             if idle is None:
                 return left if len(self.segments) < MOST_SEGMENTS else 0
+            self.shrunk = True
             del self.segments[idle]
         return count
 
@@ -101,4 +109,5 @@ class Slots:
             segment.free.append(place.offset)
         segment.used.remove(place.offset)
         if segment.dead and not segment.used:
+            self.shrunk = True
             del self.segments[place.segment]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -23,7 +22,8 @@ class Loan:
     ``sharing``, if there is some. A loan is used once. Experimental.
     """
 
-    _open: ClassVar[WeakValueDictionary[int, Loan]] = WeakValueDictionary()  # by the id of the buffer
+    # by the id of the buffer: those that are not sent at their end
+    _open: ClassVar[WeakValueDictionary[int, Loan]] = WeakValueDictionary()
 
     def __init__(
         self,
@@ -47,28 +47,40 @@ class Loan:
 
     @classmethod
     def of(cls, buffer: Any) -> Loan | None:
-        """Return the open loan of a buffer; None if it is no loan's."""
+        """Return the open loan of a buffer that is not sent at its end; None if it is none's."""
         found = cls._open.get(id(buffer))
         return found if found is not None and found._buffer is buffer else None
 
-    def _finding(self, waiter: Waiter) -> Iterator[float]:
-        """Find memory; yield each time to wait until."""
+    def _find(self) -> bool:
+        """Find memory if there is some now; return False to wait for it by ``_finding``."""
         if self._buffer is not None:
             raise RuntimeError("a loan is used once")
         whole, sharing = len(self._prefix) + self._size, self._sharing
-        if sharing is not None and whole >= sharing.least:
-            deadline = None if self._seconds is None else time.monotonic() + self._seconds
-            yield from sharing.finding(whole, self._found, waiter, deadline)
+        if sharing is None or whole < sharing.least:
+            return True
+        slot = sharing.find(whole)
+        if slot is None:
+            return False
+        self._found.append(slot)
+        return True
+
+    def _finding(self, waiter: Waiter) -> Iterator[float]:
+        """Find memory; yield each time to wait until."""
+        assert self._sharing is not None
+        deadline = None if self._seconds is None else time.monotonic() + self._seconds
+        yield from self._sharing.finding(len(self._prefix) + self._size, self._found, waiter, deadline)
 
     def _lend(self) -> memoryview:
         if self._found:
             slot, start = self._found[0], len(self._prefix)
-            memory.fill(slot.address, self._prefix)
-            self._buffer = slot.view(start, start + self._size)
+            if start:
+                memory.fill(slot.address, self._prefix)
+            self._buffer = buffer = slot.view(start, start + self._size)
         else:
-            self._buffer = memoryview(bytearray(self._size))
-        self._open[id(self._buffer)] = self
-        return self._buffer
+            self._buffer = buffer = memoryview(bytearray(self._size))
+        if self._send is None:
+            self._open[id(buffer)] = self
+        return buffer
 
     def message(self) -> bytes:
         """Return what was lent as a message; later calls copy it."""
@@ -80,14 +92,18 @@ class Loan:
     def _end(self) -> None:
         self._found.clear()
         if self._buffer is not None:
-            self._open.pop(id(self._buffer), None)
-            with suppress(BufferError):  # an array made of it keeps its memory, which is not used again meanwhile
+            if self._send is None:
+                self._open.pop(id(self._buffer), None)
+            try:
                 self._buffer.release()
+            except BufferError:  # an array made of it keeps its memory, which is not used again meanwhile
+                return
 
     def __enter__(self) -> memoryview:
-        waiter = ThreadWaiter()
-        for until in self._finding(waiter):
-            waiter.wait(until)
+        if not self._find():
+            waiter = ThreadWaiter()
+            for until in self._finding(waiter):
+                waiter.wait(until)
         return self._lend()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -99,9 +115,10 @@ class Loan:
 
     async def __aenter__(self) -> memoryview:
         await checkpoint_before()
-        waiter = task_waiter()
-        for until in self._finding(waiter):
-            await waiter.wait(until)
+        if not self._find():
+            waiter = task_waiter()
+            for until in self._finding(waiter):
+                await waiter.wait(until)
         return self._lend()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from nngkit.protocols import TLS, Pub, Rep, Req, Sub
+from nngkit.protocols import TLS, Pub, Pull, Push, Rep, Req, Sub
 from nngkit.protocols._core import peer_queues
 from nngkit.protocols._waiting.waiters import in_trio
 from nngkit.protocols._wire.tls_layer import Layer
@@ -26,6 +28,8 @@ MOST_OF_TASKS = 128  # of both ends together
 FLIGHT = 64  # requests in progress at once
 EACH = REQUESTS // 4
 MOST_IN_FLIGHT = 58  # of both ends together, of one of FLIGHT: 62 when each reply decided when it is written
+MOST_OF_LOAN = 105  # of 1 MiB in shared memory: 170 when each passed by the queue, and releases were read before each
+MOST_OF_VIEW = 75  # of it, which is waited for: 130 when each passed by the machine and the inbox
 MOST_OF_BURST = 6.1  # of one published message: 7 when each looked for waiters to wake
 MOST_POLLS = 7  # each end is told that there is data, reads it, and wakes its task in the loop's next turn
 
@@ -101,6 +105,35 @@ def test_a_request_under_tls_is_a_record_each_way(shared_tls: TLS, monkeypatch: 
         assert Counter(counted) == dict.fromkeys(("put", "read", "write"), 2 * REQUESTS)
         rep.close()
         server.result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
+def test_a_loan_and_a_view_take_few_function_calls(tmp_path: Path) -> None:
+    size, total = 1 << 20, REQUESTS + REQUESTS // 10
+    with Push(listen=f"shm://{tmp_path}/shared") as push, Pull(dial=push.address) as pull:
+        seen = threading.Semaphore(0)
+
+        def lend() -> None:
+            with push.loan(size, timeout=WAIT) as buffer:
+                buffer[0] = 1
+            assert seen.acquire(timeout=WAIT)
+
+        def look() -> None:
+            pull.recv_view(timeout=WAIT)
+            seen.release()
+
+        def repeat(function: Callable[[], None]) -> None:
+            for _ in range(total):
+                function()
+
+        viewer = Background(repeat, look)
+        assert calls(lend) <= MOST_OF_LOAN
+        viewer.result()
+        lender = Background(repeat, lend)
+        assert calls(look) <= MOST_OF_VIEW
+        lender.result()
+        assert push.stats.shared == 2 * total
+        assert push.stats.copied == 0
 
 
 def test_a_message_of_a_burst_takes_few_function_calls(monkeypatch: pytest.MonkeyPatch) -> None:

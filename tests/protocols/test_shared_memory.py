@@ -212,6 +212,7 @@ def test_a_view_lives_as_long_as_anything_made_of_it(url: str) -> None:
         assert bytes(part) == body(7, 1000)
         assert push._sharing._slots.used >= 2
         del part
+        push._sharing.read()
         eventually(lambda: push._sharing.find(MIB) is not None and push._sharing._slots.used <= 3)
 
 
@@ -320,7 +321,7 @@ def test_a_mixed_socket_sends_in_the_connection(url: str) -> None:
 def all_released(push: Push) -> bool:
     """Return True once no slot is in use."""
     gc.collect()  # frames of interrupted calls
-    push._sharing.find(1)  # reads what the peers have released
+    push._sharing.read()
     return push._sharing.find(1) is not None and push._sharing._slots.used == 1
 
 
@@ -409,7 +410,7 @@ with Push(listen=sys.argv[1], shm_size=8 << 20) as push, Pull(dial=sys.argv[1]) 
     feeding.join()
     del view
     gc.collect()  # frames of interrupted calls
-    push._sharing.find(1)
+    push._sharing.read()
     assert push._sharing.find(1) and push._sharing._slots.used == 1, push._sharing._slots.used
     assert got == sorted(set(got)) and len(got) >= 400 - interrupts, (got, interrupts)
     assert push.stats.copied == 0, push.stats
@@ -640,6 +641,7 @@ def test_a_hostile_reader_harms_only_itself(url: str) -> None:
             push.send(body(2))
             assert push._sharing._slots.used == 2
             side.send(b"nonsense")
+            push._sharing.read()
             push.send(body(3))
             eventually(lambda: not push.pipes)
             assert "shm" in push.cuts[-1].reason
@@ -712,7 +714,7 @@ def test_a_malformed_side_channel_ends_its_connection(url: str, message: bytes) 
             socket.send_fds(side, [message], files)
             for file in files:
                 os.close(file)
-            push._sharing.find(1)
+            push._sharing.read()
             eventually(lambda: not push.pipes)
             assert push.stats.cut == 1
 
