@@ -315,6 +315,18 @@ def test_a_mixed_socket_sends_in_the_connection(url: str) -> None:
         assert push.stats.shared == 0
 
 
+def test_messages_with_pipes_release_their_memory(url: str) -> None:
+    """Each frame is looked at where it was read, and again by the machine."""
+    with Push(listen=url) as push, Pull(dial=url) as pull:
+        want_views(pull)
+        for number in range(10):
+            push.send(body(number))
+            message = pull.recv_msg(timeout=5)
+            assert (message.body, message.pipe) == (body(number), pull.pipes[0])
+        assert pull.stats.copied == 0
+        eventually(lambda: all_released(push), timeout=5)
+
+
 # ---- signal handlers that raise --------------------------------------------------------------------------------------
 
 
