@@ -23,25 +23,31 @@ from weakref import WeakMethod
 
 log = logging.getLogger("nngkit.protocols")
 
+SWEPT: Final = 64  # pending calls; with twice as many as at the last look, those of closed alarms are dropped
 RETRY: Final = 1.0  # seconds after which a call that raised is made again: what it does must not end for ever
 
 _order = itertools.count()  # so that entries of the same time compare
-_requests: SimpleQueue[tuple[float, int, Callable[[int], None]]] = SimpleQueue()  # (time, its number, call)
+_requests: SimpleQueue[tuple[float, int, Any]] = SimpleQueue()  # (time, its number, method of an alarm)
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
 
 
 def _run() -> None:
-    waiting: list[tuple[float, int, Callable[[int], None]]] = []
+    waiting: list[tuple[float, int, Any]] = []
+    most = SWEPT
     while True:
         with suppress(Empty):
             heapq.heappush(waiting, _next(max(0.0, waiting[0][0] - time.monotonic()) if waiting else None))
         while waiting and waiting[0][0] <= time.monotonic():
             _, number, call = heapq.heappop(waiting)
             call(number)
+        if len(waiting) > most:
+            waiting = [one for one in waiting if one[2].__self__.is_open]
+            heapq.heapify(waiting)
+            most = max(SWEPT, 2 * len(waiting))
 
 
-def _next(timeout: float | None) -> tuple[float, int, Callable[[int], None]]:
+def _next(timeout: float | None) -> tuple[float, int, Any]:
     """Return the next request. Raises Empty.
 
     CPython 3.11's ``get(timeout=)`` waits for ever if its lock is free at first and the time passes before it reads the
@@ -79,6 +85,11 @@ class Alarm:
         self._number = 0  # of the call that was set last; two threads may set one at once
         self.is_set = False  # a call is pending
         _start()
+
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed, or its object is garbage."""
+        return not self._closed and self._due() is not None
 
     def set(self, seconds: float) -> None:
         """Call ``due`` in ``seconds``, unless a call is pending."""

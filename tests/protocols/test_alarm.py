@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
-from nngkit.protocols._waiting.alarm import Alarm
+from nngkit.protocols._waiting.alarm import SWEPT, Alarm
 from nngkit.testing import Background, eventually
 from tests.protocols.wires import WAIT
 
@@ -67,3 +68,21 @@ def test_calls_besides_leave_one_period() -> None:
     time.sleep(0.3)
     alarm.close()
     assert 0 < periodic.calls - before < 20
+
+
+def test_closed_alarms_are_forgotten_before_their_time() -> None:
+    """A client that came for one request was remembered for the minute after which it would have been sent again."""
+    periodic = Periodic()
+
+    def kept() -> int:
+        return sum(type(one) is Alarm and one._due() == periodic.due for one in gc.get_objects())
+
+    for _ in range(20 * SWEPT):
+        alarm = Alarm(periodic.due)
+        alarm.set(3600.0)
+        alarm.close()
+    last = Alarm(periodic.due)
+    last.set(0.01)
+    eventually(lambda: periodic.calls)
+    assert kept() <= SWEPT + 2
+    last.close()
