@@ -28,6 +28,7 @@ from _rotating_rooms import PATIENCE, ROOMS, Exchange, Place
 
 from _child import report
 from nngkit.errors import ConfigError, NngkitError
+from nngkit.testing import eventually
 from nngkit.trust import Folder, Trust, passes
 from nngkit.trust.policy import RIGHTS
 
@@ -219,16 +220,6 @@ def _settle(folder: Path, paths: Iterable[Path]) -> None:
         time.sleep(0.05)
 
 
-def _await_served(served: Path) -> None:
-    """Wait until the name that touches ``served`` is served: one that is not would be cut at once."""
-    served.unlink(missing_ok=True)
-    end = time.monotonic() + SETTLED
-    while not served.exists():
-        if time.monotonic() > end:
-            raise SystemExit("the name to be revoked is not served")
-        time.sleep(0.01)
-
-
 def _rate(counts: Iterable[tuple[int, int]], begin: float, end: float) -> float:
     """Return the number a second of what was counted in whole parts of this time."""
     first, last = int(begin * PARTS) + 1, int(end * PARTS)
@@ -295,7 +286,8 @@ def rotate(task: dict[str, Any]) -> None:
                 list(pool.map(Restarted.start, (issuer, hit)))
             _settle(realm, paths.values())
             time.sleep(dwell)
-        _await_served(served)
+        served.unlink(missing_ok=True)  # a name that is not served before would seem to be cut at once
+        eventually(served.exists, SETTLED, what="the name to be revoked is served")
         revoked = time.monotonic()
         Folder.open(realm).revoke("eve")
         time.sleep(CUT)

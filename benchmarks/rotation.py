@@ -12,7 +12,7 @@ number of kills, ``passes`` that of passes by which honest peers exchanged. At t
 ``joins``: connections a second for one exchange, of 40 that are tried in calls and 5 to 20 in other rooms. ``calls``:
 all exchanges; ``failed`` of these, and edits that are ``lost``, must be 0: the exit code is 1 otherwise. ``max_ms``:
 the longest exchange: it waits until the process that serves it, which was killed, has started again and was dialed.
-``cut_ms``: from the revocation to the last exchange of the revoked name. All rooms take about five minutes.
+``cut_ms``: from the revocation, right after an exchange of that name, to its last one. All rooms take four minutes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from weakref import WeakMethod
 
 log = logging.getLogger("nngkit.protocols")
 
-SWEPT: Final = 64  # pending calls; with twice as many as at the last look, those of closed alarms are dropped
+SWEPT: Final = 64  # pending calls, or twice those that were left: with more, those of closed alarms are dropped
 RETRY: Final = 1.0  # seconds after which a call that raised is made again: what it does must not end for ever
 
 _order = itertools.count()  # so that entries of the same time compare
