@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.protocols.programs import INTERVAL, Program, needed, place
+from tests.protocols.programs import BETWEEN_SURVEYS, INTERVAL, Program, needed, place
 
 pytestmark = pytest.mark.slow
 
@@ -50,10 +50,8 @@ def test_the_stand_in_exchanges_messages_with_the_original(
     if (name, pattern) != ("nngcat", "reqrep"):
         # a request waits for a peer; if it is repeated, nngcat gives up ("Cannot set recv timeout") without a peer
         # within the interval, which on a busy machine is less than the start of a stand-in
-        # nngcat's surveys take 1 s: with an equal interval, two of its timers expire at once, and one time in a hundred
-        # NNG 1.5.2 deadlocks (two of its threads are in nni_mtx_lock, and no survey is sent)
-        twice = (name, pattern, we) == ("nngcat", "survey", "hear")
-        speaking += ["--interval", "2" if twice else INTERVAL[name]]
+        intervals = BETWEEN_SURVEYS if (pattern, we) == ("survey", "hear") else INTERVAL
+        speaking += ["--interval", intervals[name]]
     if pattern not in ("pipeline", "pubsub"):  # nngcat has no format for senders
         speaking.append("--quoted")
     hearing = [hears, "--quoted"]

@@ -111,7 +111,8 @@ def test_a_request_under_tls_is_a_record_each_way(shared_tls: TLS, monkeypatch: 
 def test_a_loan_and_a_view_take_few_function_calls(tmp_path: Path) -> None:
     size, total = 1 << 20, REQUESTS + REQUESTS // 10
     with Push(listen=f"shm://{tmp_path}/shared") as push, Pull(dial=push.address) as pull:
-        seen = threading.Semaphore(0)
+        seen = threading.Lock()  # one call each, whether it waits or not
+        seen.acquire()
 
         def lend() -> None:
             with push.loan(size, timeout=WAIT) as buffer:

@@ -27,7 +27,7 @@ from nngkit.protocols import (
     Sub,
     Surveyor,
 )
-from tests.protocols.programs import INTERVAL, Program, needed, own_place, place
+from tests.protocols.programs import BETWEEN_SURVEYS, INTERVAL, Program, needed, own_place, place
 from tests.protocols.wires import WAIT
 
 S = TypeVar("S", bound=Socket)
@@ -60,9 +60,9 @@ class Meeting:
         socket.wait_for_peers(1, WAIT)
         return socket, program
 
-    def repeating(self, text: str) -> tuple[str, ...]:
+    def repeating(self, text: str, intervals: dict[str, str] = INTERVAL) -> tuple[str, ...]:
         """Return the arguments with which the program sends ``text`` repeatedly."""
-        return ("--data", text, "--interval", INTERVAL[self.name])
+        return ("--data", text, "--interval", intervals[self.name])
 
 
 @pytest.fixture(params=[pytest.param(name, marks=needed(name)) for name in ("nngcat", "nanocat")])
@@ -189,7 +189,7 @@ def test_the_program_responds_to_our_surveys(meet: Meeting) -> None:
 
 @pytest.mark.slow
 def test_we_respond_to_the_programs_surveys(meet: Meeting) -> None:
-    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.repeating("who?"))
+    respondent, program = meet(Respondent, "--surveyor", "--quoted", *meet.repeating("who?", BETWEEN_SURVEYS))
     bodies = set()
 
     def respond() -> None:
