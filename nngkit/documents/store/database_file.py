@@ -50,6 +50,7 @@ from nngkit.errors import Broken, ConfigError, NngkitError, StoreDamaged
 from nngkit.file_modes import make_file, mode
 
 APPLICATION: Final = 0x6E6E6764  # "nngd", in the header of the file
+CACHE: Final = 512  # KiB of pages, in place of 2,000: what was written is not read again until a compaction
 LOG: Final = 4 << 20  # bytes of SQLite's log file that are kept for reuse: SQLite's own 1,000 pages
 _BUSY: Final = 5.0  # seconds to wait for a lock of another program (the sqlite3 shell)
 _MARK: Final = struct.Struct(">8sQ8s")  # file, ticket, check
@@ -177,6 +178,7 @@ def connect(path: str, *, only_read: bool = False) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute(f"PRAGMA cache_size = -{CACHE}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG}")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
