@@ -8,6 +8,7 @@ Nothing here hands out port numbers: a test listens on port 0 (``Pull(listen="tc
 
 import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from time import monotonic, sleep
@@ -142,6 +144,22 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
         if error is not None and (text := file.read()):
             sys.stderr.write(f"\n{node.gateway.id} crashed; it had written:\n{text.decode(errors='replace')}\n")
         file.close()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have each worker import another part of the tests first: what one has compiled, with its asserts, others load.
+
+    Otherwise each would compile all of them at the same moment, in the first run of a clone.
+    """
+    if (told := getattr(session.config, "workerinput", None)) is None or session.config.args != ["tests"]:
+        return
+    modules = [".".join(file.with_suffix("").parts) for file in sorted(Path("tests").rglob("test_*.py"))]
+    first = len(modules) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in modules[first:] + modules[:first]:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it tells
+                importlib.import_module(name)
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
