@@ -1202,6 +1202,7 @@ class Connection(Owner):
         if self.polled:
             state.poller.remove(self)  # before another file gets its descriptor
             self.release_descriptor()
+            self._arrivals = self._openings = iter(())  # they hold the state's buffer
         if not self._freed:
             state.watch.end(self)
             atomically((setattr, self, "_freed", True), *streams.closing(self.stream))

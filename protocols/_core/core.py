@@ -501,6 +501,7 @@ class Core:
             log.warning("NNG's callbacks have not come in %g s: %s", CALLBACKS, ", ".join(map(repr, late)))
         with state.lock:
             self.poller.release()
+            state.free_buffer()
             atomically((setattr, self, "_freed", True), (lib.nng_aio_reap, state.sync_aio))
 
     def forked(self, reason: Closed) -> None:

@@ -54,8 +54,8 @@ class State(Generic[Peer]):
         # for operations tried at once, under the lock
         self.iov = ffi.new("nng_iov[]", IOVS)
         self.sync_aio = new_aio()
-        self.buffer = uninitialized("char[]", BUFFER)  # the system allocates only the pages that are used
-        self.view = ffi.buffer(self.buffer)
+        self.buffer: Any = uninitialized("char[]", BUFFER)  # the system allocates only the pages that are used
+        self.view: Any = ffi.buffer(self.buffer)
         self.received = 0  # bytes in the buffer, of the direct reception of ``reading``
         self.read_at = 0.0  # perf_counter() at which a loop has last read
         self.reading: Peer | None = None
@@ -154,6 +154,10 @@ class State(Generic[Peer]):
                 self._told.discard(event.pipe.id)
             wake_all(self.peer_waiters)
             self.events.popleft()
+
+    def free_buffer(self) -> None:
+        """Free the receive buffer: a closed socket may wait long for the garbage collector."""
+        self.buffer = self.view = None
 
     def forked(self, reason: Closed) -> None:
         """Refuse everything in a forked child, which has none of the threads that may hold a lock."""

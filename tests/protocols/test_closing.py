@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from nngkit.protocols import (
     Pull,
     Push,
 )
+from nngkit.protocols._core.state import BUFFER
 from nngkit.testing import ASYNCIO, BLOCKING, TRIO, Background, Caller, Wire
 from tests.protocols.kinds_of_sockets import TCP, every_kind
 from tests.protocols.raw_peer import PAIR0, PULL, RawPeer
@@ -293,3 +295,41 @@ def test_close_with_linger_none_waits_until_all_is_written() -> None:
     with Pull(dial=push.address) as pull:
         assert pull.recv(WAIT) == b"x"
         closed.result()
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+ALLOCATED = getattr(ctypes.CDLL(None), "mallinfo2", None)  # glibc's
+
+
+class MallInfo(ctypes.Structure):
+    """Result of mallinfo2; ``sizes[4]`` is in mappings of their own, ``sizes[7]`` in the heap."""
+
+    _fields_ = (("sizes", ctypes.c_size_t * 10),)
+
+
+def allocated() -> int:
+    """Return the bytes that C's allocator has given out, at which Python's own tracer does not look."""
+    assert ALLOCATED is not None
+    ALLOCATED.restype = MallInfo
+    sizes = ALLOCATED().sizes
+    return int(sizes[4] + sizes[7])
+
+
+@pytest.mark.skipif(ALLOCATED is None, reason="needs glibc 2.33")
+def test_a_closed_socket_keeps_no_buffer(wire: Wire) -> None:
+    """It may be garbage for long before the collector comes: a program that calls once now and then opens many."""
+    closed: list[Push | Pull] = []
+
+    def meet() -> None:
+        with Push(listen=wire.address(), **wire.options) as push, Pull(dial=push.address, **wire.options) as pull:
+            push.send(b"once")
+            assert pull.recv(timeout=WAIT) == b"once"
+        closed.extend((push, pull))
+
+    meet()
+    gc.collect()
+    before = allocated()
+    for _ in range(10):
+        meet()
+    assert allocated() - before < 10 * BUFFER  # half of what they had; TLS keeps a third
