@@ -117,7 +117,7 @@ def push_filled(task: dict[str, Any]) -> None:
 
 def push_loans(task: dict[str, Any]) -> None:
     """Fill what is sent where it is."""
-    with _open(Push, task) as sock:
+    with _open(Push, task, **({"shm_size": task["shm_size"]} if "shm_size" in task else {})) as sock:
         for number in itertools.count():
             with sock.loan(task["size"]) as buffer:
                 fill(buffer, number)

@@ -15,6 +15,7 @@ import _measuring as bench
 from _measuring import Group, Promise, Way
 
 ONE = {"size": 1 << 20}
+SIXTEEN = {"shm_size": 16 << 20}  # bytes of as many bodies as iceoryx2's subscriber has room for
 FRAMES = {"size": 1 << 24, "others": 4, "marked": True, "loans": True}
 SHM, IPC = {"transport": "shm"}, {"transport": "ipc"}
 ZENOH = FRAMES | {"shared_memory": True}
@@ -30,6 +31,7 @@ GROUPS = (
         "1 MiB, filled and summed",
         (
             ours("shm, loan and view", "pull_views", "push_loans", **ONE, **SHM),
+            ours("shm, loan and view, 16 MiB", "pull_views", "push_loans", **ONE, **SHM, **SIXTEEN),
             ours("shm, bytes", "pull_filled", "push_filled", **ONE, **SHM),
             ours("ipc, bytes", "pull_filled", "push_filled", **ONE, **IPC),
             Way("pyzmq, copy=False", "_zmq:pull_frames", "_zmq:push_arrays", task=ONE | IPC),
