@@ -271,8 +271,10 @@ class Inbox:
         """Forget a connection that has ended."""
         self._held_back.discard(connection)
         self._not_reading.discard(connection)
-        if self._source is connection:
+        if self._source is connection or not self.ready:
             self._source = None
+        if not self.ready:
+            self._runs.clear()  # it may be the newest
 
     # ------------------------------------------------------------------ taking
 
