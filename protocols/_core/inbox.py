@@ -205,27 +205,34 @@ class Inbox:
 
     def name_pipes(self, wrap: Callable[[Connection, Any], Any]) -> None:
         """Make every item one that knows its pipe, queued ones too."""
-        with self._state.lock:
-            if self.wrap is not None:
-                return
-            ready = self.ready
-            plain: list[Any] = []
-            named: list[Any] = []
-            try:
-                atomically((plain.extend, ready), (ready.clear,))
-                at = self.added - len(plain)
-                runs = list(self._runs)
-                for item in plain:
-                    while runs and runs[0][0] <= at:
-                        runs.pop(0)
-                    named.append(wrap(runs[0][1], item) if runs else item)
-                    at += 1
-            except BaseException:
-                ready.extendleft(reversed(plain))
-                raise
-            # no calls, so no signal handler runs in between
-            ready += named
-            self.wrap = wrap
+        state = self._state
+        try:
+            with state.lock:
+                if self.wrap is not None:
+                    return
+                ready = self.ready
+                plain: list[Any] = []
+                named: list[Any] = []
+                try:
+                    atomically((plain.extend, ready), (ready.clear,))
+                    at = self.added - len(plain)
+                    runs = list(self._runs)
+                    for item in plain:
+                        while runs and runs[0][0] <= at:
+                            runs.pop(0)
+                        named.append(wrap(runs[0][1], item) if runs else item)
+                        at += 1
+                except BaseException:
+                    ready.extendleft(reversed(plain))
+                    raise
+                else:
+                    # no calls, so no signal handler runs in between
+                    ready += named
+                    self.wrap = wrap
+                finally:
+                    state.wake_receivers = True  # one that found the queue empty waits
+        finally:
+            state.notify()
 
     def read(self, size: int) -> None:
         """Count received bytes."""
@@ -335,27 +342,37 @@ class Inbox:
         """Requeue messages at the head that a call took and could not return."""
         if not out:
             return
-        with self._state.lock:
-            ready = self.ready
-            if self._full == "newest" and (over := len(out) + len(ready) - self._cap) > 0:
-                del out[:over]  # they are the oldest
-                self.dropped += over
-            ready.extendleft(reversed(out))
-        self.wake()
+        state = self._state
+        try:
+            with state.lock:
+                ready = self.ready
+                if self._full == "newest" and (over := len(out) + len(ready) - self._cap) > 0:
+                    del out[:over]  # they are the oldest
+                    self.dropped += over
+                ready.extendleft(reversed(out))
+                state.wake_receivers = True
+        finally:
+            state.notify()
 
     def take_back(self, unwanted: Callable[[Any], bool]) -> None:
         """Drop queued items that are no longer wanted."""
-        with self._state.lock:
-            ready = self.ready
-            taken: list[Any] = []
-            try:
-                # receivers find the queue empty and wait for the lock
-                atomically((taken.extend, ready), (ready.clear,))
-                kept = [item for item in reversed(taken) if not unwanted(item)]
-            except BaseException:
-                ready.extendleft(reversed(taken))
-                raise
-            ready.extendleft(kept)
+        state = self._state
+        try:
+            with state.lock:
+                ready = self.ready
+                taken: list[Any] = []
+                try:
+                    atomically((taken.extend, ready), (ready.clear,))
+                    kept = [item for item in reversed(taken) if not unwanted(item)]
+                except BaseException:
+                    ready.extendleft(reversed(taken))
+                    raise
+                else:
+                    ready.extendleft(kept)
+                finally:
+                    state.wake_receivers = True  # one that found the queue empty waits
+        finally:
+            state.notify()
 
     def wake(self) -> None:
         """Wake all waiters."""

@@ -1,7 +1,9 @@
 """Queues of requests, surveys and replies, what close sends, and the counters."""
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -379,15 +381,42 @@ def test_unsubscribing_drops_messages_read_ahead() -> None:
 
 
 def test_unsubscribing_during_a_receive_loses_and_duplicates_nothing() -> None:
-    total, chosen = 8000, [b"a%d" % one for one in range(8000)]
+    total, chosen = 2000, [b"a%d" % one for one in range(2000)]
     with Sub(listen=TCP, topics=["a", "b"], recv_buffer=8192) as sub, RawPeer(sub.address, PUB) as publisher:
         sub.wait_for_peers(1, WAIT)
-        for _ in range(5):
+        for _ in range(3):
             read_before = sub.stats.read
             publisher.socket.sendall(b"".join(LENGTH.pack(len(one)) + one for one in chosen))
             eventually(lambda before=read_before: sub.stats.read == before + total)  # type: ignore[misc]
-            receiving = Background(lambda: [sub.recv(timeout=WAIT) for _ in range(total)])
-            while receiving.is_alive():
-                sub.unsubscribe("b")
-                sub.subscribe("b")
+            with many_switches():
+                receiving = Background(lambda: [sub.recv(timeout=WAIT) for _ in range(total)])
+                began = time.monotonic()
+                while receiving.is_alive():
+                    sub.unsubscribe("b")
+                    sub.subscribe("b")
             assert receiving.result() == chosen
+            assert time.monotonic() - began < WAIT  # a call that misses the messages gets them at its deadline
+
+
+def test_a_receive_while_another_asks_for_pipes_does_not_wait() -> None:
+    for _ in range(3):
+        with Pull(listen=TCP, recv_buffer=8192) as pull, Push(dial=pull.address) as push:
+            push.send_many([b"x"] * 2000)
+            eventually(lambda pull=pull: pull.stats.read == 2000)  # type: ignore[misc]
+            with many_switches():
+                receiving = Background(lambda pull=pull: [pull.recv(timeout=WAIT) for _ in range(1999)])  # type: ignore[misc]
+                began = time.monotonic()
+                pull.recv_msg(timeout=WAIT)
+                receiving.result()
+            assert time.monotonic() - began < WAIT
+
+
+@contextmanager
+def many_switches() -> Iterator[None]:
+    """Let threads take turns within each step that has no lock."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
