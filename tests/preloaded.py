@@ -34,11 +34,14 @@ from typing import Any
 from nngkit.errors import ConfigError
 
 PRELOADED = (
-    *("curses", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
-    *("nngkit.calls.client", "nngkit.calls.server"),
-    *("nngkit.cli.doc.edit", "nngkit.cli.main", "nngkit.cli.options", "nngkit.cli.streams.output"),
+    *("cryptography.x509", "curses", "pandas", "prometheus_client"),
+    *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pycrdt"),
+    *("nngkit.calls.client", "nngkit.calls.server", "nngkit.cluster.endpoint", "nngkit.cluster.hosting"),
+    *("nngkit.cli.config.starting", "nngkit.cli.doc.edit", "nngkit.cli.door", "nngkit.cli.main"),
+    *("nngkit.cli.options", "nngkit.cli.streams.output"),
     *("nngkit.discovery.daemon", "nngkit.discovery.resolver", "nngkit.documents.peer"),
     *("nngkit.journal.recorder", "nngkit.journal.replaying", "nngkit.protocols", "nngkit.recording.documents"),
+    *("nngkit.web.gateway",),
 )
 INTERPRETER = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_")  # variables that Python or C read at start
 FREE = {"LC_ALL": "C.UTF-8"}  # as in the forking process
