@@ -322,7 +322,7 @@ class Quickly:
 
     def pytest_sessionstart(self) -> None:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        hypothesis.settings.register_profile("mutant", deadline=None, database=None, phases=phases)
+        hypothesis.settings.register_profile("mutant", deadline=None, database=None, max_examples=100, phases=phases)
         hypothesis.settings.load_profile("mutant")
 
 

@@ -82,7 +82,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 
 LONG = {  # over 2 s each: they start clusters and a realm, load Delta or FastAPI, or send a hundred thousand messages
-    *("cluster", "chat", "render_farm", "lake_table", "batching", "shared_note", "web_fastapi", "trust"),
+    *("cluster", "chat", "render_farm", "lake_table", "batching", "shared_note", "web_fastapi", "trust", "camera"),
 }
 
 

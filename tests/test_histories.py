@@ -148,7 +148,9 @@ def played(name: str) -> str:
     return f"{count} {digest.hexdigest()[:16]}"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [name if seed < 3 else pytest.param(name, marks=pytest.mark.slow) for name, (_, seed) in ALL.items()]
+)
 def test_a_history_is_the_one_that_was_recorded(name: str) -> None:
     assert json.loads(RECORD.read_text())[name] == played(name)
 

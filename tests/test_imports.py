@@ -62,6 +62,7 @@ for name, package in modules.items():
 """
 
 
+@pytest.mark.slow
 def test_no_public_name_is_replaced_by_the_module_of_that_name() -> None:
     assert python(SHADOWED) == "nngkit.spark session function\n"
 

@@ -17,6 +17,7 @@ from nngkit.testing import aeventually
 from tests.calls.providers import ANY, WAIT, provider
 
 
+@pytest.mark.slow
 async def test_no_call_fails_while_a_provider_flaps_a_hundred_times_a_second() -> None:
     async with (
         ServiceDiscovery(listen=ANY, interval=1000) as discovery,

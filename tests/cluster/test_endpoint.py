@@ -243,6 +243,7 @@ async def test_a_wrong_token_is_refused_with_a_reason() -> None:
         await (await c.member("d", token="right")).joined(5.0)
 
 
+@pytest.mark.slow
 async def test_a_ticket_for_any_id_makes_no_voter(autojump_clock: MockClock) -> None:
     """Neither by dialing voters nor by being dialed, whatever that node itself admits."""
     until = time.time() + 600

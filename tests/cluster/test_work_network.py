@@ -7,11 +7,12 @@ import os
 import pytest
 
 from tests.cluster.work_network import history
+from tests.seeds import seeds
 
 COUNT = int(os.environ.get("NNGKIT_HISTORIES", "150"))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(4, 16))
 def test_each_job_ends_once_whatever_dies(seed: int) -> None:
     history(seed)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nngkit.cluster.jobs.values import CrewJob
 from tests.cluster.work_network import Cluster, Node
 
@@ -37,6 +39,7 @@ def test_jobs_of_20_ms_over_16_workers_take_at_most_a_tenth_more_than_ideal() ->
     assert seconds < 800 * 0.02 / 16 * 1.1, seconds
 
 
+@pytest.mark.slow
 def test_workers_get_shares_by_their_speed() -> None:
     cluster = cluster_of([1.0, 2.0, 4.0], 1)
     seconds = run(cluster, 1000)

@@ -22,6 +22,7 @@ from nngkit.discovery.registry.liveness import LivenessRules, RegistryLimits
 from nngkit.discovery.registry.registry import Registry
 from nngkit.errors import ServiceNotFound
 from nngkit.testing import Conditions, Network
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +135,7 @@ class Daemon:
         return Counter(row.state for row in self.registry.view(self.network.now))
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20))])
+@pytest.mark.parametrize("seed", seeds(5, 20))
 def test_services_that_crash_or_are_cut_off_are_down_until_they_return(seed: int) -> None:
     network = Network(seed, Conditions(loss=0.05, duplication=0.05, delay=(0.01, 0.4)))
     daemon = Daemon(network, 40)

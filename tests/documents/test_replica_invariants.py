@@ -366,7 +366,7 @@ def refused(peer: EditStream | None, why: str) -> None:
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=80, stateful_step_count=40)
+TestAnything.settings = settings(max_examples=30, stateful_step_count=40)
 
 
 @pytest.mark.slow

@@ -167,6 +167,7 @@ async def largest_log(path: Path, store: Store, letters: int) -> int:
     return largest
 
 
+@pytest.mark.slow
 async def test_log_stays_small_under_steady_edits(path: Path, store: Store) -> None:
     # each letter is a commit of two pages; by the bytes of the letters alone, it would be 9.7 MB
     assert await largest_log(path, store, 1200) < LOG
@@ -212,6 +213,7 @@ async def test_synced_waits_for_the_disk_and_can_be_cancelled(path: Path, store:
     connection.close()
 
 
+@pytest.mark.slow
 async def test_thousands_of_waiters_are_woken_by_their_tickets(path: Path, store: Store) -> None:
     woken: list[int] = []
     given_up: list[int] = []

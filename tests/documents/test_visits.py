@@ -6,6 +6,7 @@ import gc
 import time
 from collections import Counter
 
+import pytest
 import trio
 
 from nngkit.documents import DocumentPeer, EditStream
@@ -38,6 +39,7 @@ async def visit(server: DocumentPeer, value: int) -> None:
         await aeventually(lambda: visitor.me in server.versions("minutes"))
 
 
+@pytest.mark.slow
 async def test_visitors_leave_no_objects() -> None:
     async with (
         DocumentPeer(listen=HERE) as server,

@@ -9,6 +9,7 @@ from nngkit.mesh.state import MeshState
 from nngkit.mesh.values import MeshGap, MeshMessage
 from nngkit.mesh.wire import CONTROL, Ask, Digest, Line, control, data_frame, key_of
 from tests.fanout.mesh_network import MeshNetwork
+from tests.seeds import seeds
 
 NAMES = [f"n{number:02}" for number in range(20)]
 
@@ -33,7 +34,7 @@ def settle(network: MeshNetwork, seconds: float) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 20))])
+@pytest.mark.parametrize("seed", seeds(3, 20))
 def test_each_message_comes_exactly_once_while_a_third_of_the_links_is_cut(seed: int) -> None:
     network = MeshNetwork(seed, NAMES)
     edges = network.edges()

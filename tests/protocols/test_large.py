@@ -67,6 +67,7 @@ def test_a_received_message_stays_intact_while_more_arrive_and_after_close() -> 
         assert message == patterned(number, 50_000)
 
 
+@pytest.mark.slow
 def test_a_received_message_is_freed(tcp: Wire) -> None:
     before = resident()
     forget_peak()  # other tests of this process may have used more
@@ -213,6 +214,7 @@ with Pull(listen="ipc://" + path) as pull, Push(dial=pull.address) as push:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
 @pytest.mark.parametrize("size", [1 << 10, 1 << 20])
 def test_the_memory_of_received_messages_is_used_again(size: int, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.protocols.wires import said
 
 FIRST_USE = """
@@ -36,6 +38,7 @@ print(ended)
 """
 
 
+@pytest.mark.slow
 def test_garbage_that_is_collected_while_two_threads_use_a_type_first_ends_no_process() -> None:
     """Ended 36 of 59 processes under Python 3.11, which collects garbage in the midst of calls into C."""
     assert said(FIRST_USE).strip() == "[]"

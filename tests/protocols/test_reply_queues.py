@@ -404,7 +404,7 @@ def test_a_receive_while_another_asks_for_pipes_does_not_wait() -> None:
             push.send_many([b"x"] * 2000)
             eventually(lambda pull=pull: pull.stats.read == 2000)  # type: ignore[misc]
             with many_switches():
-                receiving = Background(lambda pull=pull: [pull.recv(timeout=WAIT) for _ in range(1999)])  # type: ignore[misc]
+                receiving = Background(lambda pull=pull: [pull.recv(timeout=WAIT) for _ in range(1999)])
                 began = time.monotonic()
                 pull.recv_msg(timeout=WAIT)
                 receiving.result()

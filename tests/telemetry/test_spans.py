@@ -647,6 +647,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.slow
 def test_the_command_of_opentelemetry_instruments_a_program_that_knows_nothing_of_it() -> None:
     collector = Collector()
     with collector.open() as url:

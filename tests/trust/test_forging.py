@@ -260,7 +260,7 @@ class Forging(RuleBasedStateMachine):
                 assert not run.waiting, (name, run.waiting)
 
 
-@pytest.mark.parametrize("seed", [1, 5, 6, 8])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (5, 6, 8))])
 def test_nodes_that_change_their_parents_speak_for_none_but_those_below_them(seed: int, tmp_path: Path) -> None:
     """Pass nothing that the parent before still sends on to the new one, which would refuse it and blame the node."""
     realm = OneRealm(tmp_path)

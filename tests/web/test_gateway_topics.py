@@ -102,7 +102,7 @@ async def test_events_of_the_topics_that_were_asked_for() -> None:
         async with following(home, "topic=weather.&last=1") as events:
             assert [(await events.next())["data"]["body"] for _ in range(2)] == ["21", "4"]
         await aeventually(lambda: home.gateway.stats.hub.open == 0, PATIENCE)  # type: ignore[union-attr]
-        assert home.http.stats.streams == 0
+        await aeventually(lambda: home.http.stats.streams == 0, PATIENCE)
 
 
 async def test_a_client_resumes_by_the_number_of_its_last_event() -> None:

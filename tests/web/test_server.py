@@ -466,7 +466,7 @@ async def test_a_drained_server_ends_streams_after_what_it_has_begun_to_write(tm
             events = b"d" + await trio.to_thread.run_sync(reads.read)  # raises unless the last chunk has come
             assert len(events) % len(Endless.EVENT) == 0
             await server.aclose()
-            assert server.stats.open == 0
+            await aeventually(lambda: server.stats.open == 0)  # a busy machine may cut it later
             with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
                 await trio.to_thread.run_sync(stays.read)
 
