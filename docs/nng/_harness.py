@@ -130,9 +130,14 @@ def port_of(sock):
     return int(str(sock.listeners[0].local_address).split(":")[1])
 
 
-def wait_for_peer(sock):
-    while not sock.pipes:
-        time.sleep(0.002)
+def peer_of(sock):
+    """Return an event that is set once a peer can be sent to, which connects from now on.
+
+    pynng lists it in `pipes` before NNG's protocol has it: what is sent then goes nowhere.
+    """
+    started = threading.Event()
+    sock.add_post_pipe_connect_cb(lambda pipe: started.set())
+    return started
 
 
 def hello(protocol):
@@ -149,12 +154,12 @@ def request(number, body=b"question"):
 
 def stranger(sock, protocol, receive_buffer=None):
     """Return a plain TCP connection to a socket, for which it is a peer with the protocol of that number."""
-    connection = socket.socket()
+    connection, started = socket.socket(), peer_of(sock)
     if receive_buffer is not None:  # before it connects: otherwise it grows with the system's
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.connect(("127.0.0.1", port_of(sock)))
     greet(connection, protocol)
-    wait_for_peer(sock)
+    started.wait()
     return connection
 
 

@@ -6,14 +6,13 @@ Observed: some of it arrives, send reports success.
 """
 
 import pynng
-from _harness import done, received_by, url_of, wait_for_peer
+from _harness import done, peer_of, received_by, url_of
 
-with (
-    pynng.Bus0(listen="tcp://127.0.0.1:0") as one,
-    pynng.Bus0(dial=url_of(one), recv_timeout=500) as other,
-):
-    wait_for_peer(one)
-    for _ in range(1000):
-        one.send(b"x")
-    received = len(received_by(other)) - 1
+with pynng.Bus0(listen="tcp://127.0.0.1:0") as one:
+    started = peer_of(one)
+    with pynng.Bus0(dial=url_of(one), recv_timeout=500) as other:
+        started.wait()
+        for _ in range(1000):
+            one.send(b"x")
+        received = len(received_by(other)) - 1
 done(f"1000 sent, {received} received", received < 1000)

@@ -6,14 +6,13 @@ Observed: send reports success, and the subscriber receives some of the messages
 """
 
 import pynng
-from _harness import done, received_by, url_of, wait_for_peer
+from _harness import done, peer_of, received_by, url_of
 
-with (
-    pynng.Pub0(listen="tcp://127.0.0.1:0") as pub,
-    pynng.Sub0(dial=url_of(pub), topics="", recv_timeout=500) as sub,
-):
-    wait_for_peer(pub)
-    for _ in range(1000):
-        pub.send(b"x")
-    received = len(received_by(sub)) - 1
+with pynng.Pub0(listen="tcp://127.0.0.1:0") as pub:
+    started = peer_of(pub)
+    with pynng.Sub0(dial=url_of(pub), topics="", recv_timeout=500) as sub:
+        started.wait()
+        for _ in range(1000):
+            pub.send(b"x")
+        received = len(received_by(sub)) - 1
 done(f"1000 sent, {received} received", received < 1000)

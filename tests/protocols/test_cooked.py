@@ -1,14 +1,15 @@
 """Cooked sockets of pynng: ours send them requests and reply to theirs. docs/nng.md has their defects."""
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pynng
 import pytest
 
 from nngkit.protocols import Rep, Req, Respondent, Surveyor
-from nngkit.testing import Background, eventually
+from nngkit.testing import Background
 from tests.protocols.wires import WAIT
 
 TCP = "tcp://127.0.0.1:0"
@@ -17,16 +18,21 @@ TIMEOUTS = {"recv_timeout": int(WAIT * 1000), "send_timeout": int(WAIT * 1000)}
 
 @contextmanager
 def together(ours: Callable[..., Any], cooked: Callable[..., Any], we_listen: bool) -> Iterator[tuple[Any, Any]]:
-    """Yield a socket of ours and a cooked one, connected."""
-    if we_listen:
-        with ours(listen=TCP) as mine, cooked(dial=mine.address, **TIMEOUTS) as theirs:
-            mine.wait_for_peers(1, WAIT)
-            yield mine, theirs
-    else:
-        with cooked(listen=TCP, **TIMEOUTS) as theirs, ours(dial=address(theirs)) as mine:
-            mine.wait_for_peers(1, WAIT)
-            eventually(lambda: theirs.pipes)
-            yield mine, theirs
+    """Yield a socket of ours and a cooked one, connected; pynng lists a peer before NNG sends to it."""
+    started = threading.Event()
+    with ExitStack() as stack:
+        if we_listen:
+            mine = stack.enter_context(ours(listen=TCP))
+            theirs = stack.enter_context(cooked(**TIMEOUTS))
+            theirs.add_post_pipe_connect_cb(lambda pipe: started.set())
+            theirs.dial(mine.address, block=True)
+        else:
+            theirs = stack.enter_context(cooked(listen=TCP, **TIMEOUTS))
+            theirs.add_post_pipe_connect_cb(lambda pipe: started.set())
+            mine = stack.enter_context(ours(dial=address(theirs)))
+        mine.wait_for_peers(1, WAIT)
+        assert started.wait(WAIT)
+        yield mine, theirs
 
 
 def address(cooked: Any) -> str:
