@@ -21,13 +21,13 @@ far as their existence is *confirmed*, or a single forged number would have a no
 
 =======================================  ===========================================================================
 the origin is a neighbour                by its own digest or message alone
-it is not, and the link that brought     by the digest of that neighbour, or by two neighbours
+it is not, and the link that brought     by the digest of that neighbour, or by two neighbours'
 the last message in order stands
 otherwise                                by any digest
 =======================================  ===========================================================================
 
-Digests say confirmed numbers only, so a forged one does not return as a confirmation. What is not confirmed within
-`patience` is dropped ("unconfirmed"). A message more than `window` ahead of what is missing is not held, and one
+Digests say confirmed numbers only, so a forged one does not return as a confirmation; messages are relayed before, so
+they are no neighbour's word. What is not confirmed within `patience` is dropped ("unconfirmed"). A message more than `window` ahead of what is missing is not held, and one
 neighbour's claim that is more than `window` ahead of all others is ignored until it is confirmed.
 
 `Voices` says in whose name a neighbour may speak, and where this node may speak for others: messages, digests and
@@ -358,7 +358,7 @@ class MeshState:
         if number > stream.head:
             stream.say(number, now)
             if link not in stream.claims:
-                stream.claims[link] = Claim(1, number, number)  # a guess; its digest corrects it
+                stream.claims[link] = Claim(1, number, number, guessed=True)  # its digest corrects it
         if number > stream.sure and self._origins.get(stream.key) == link:
             stream.confirm(number, now)
         if first:
@@ -442,8 +442,8 @@ class MeshState:
         origin = self._origins.get(stream.key)
         if origin is not None:
             return link == origin
-        others = sum(claim.head >= head for other, claim in stream.claims.items() if other != link)
-        return stream.source == link or stream.source not in self._links or others > 0
+        told = any(claim.head >= head and not claim.guessed for other, claim in stream.claims.items() if other != link)
+        return stream.source == link or stream.source not in self._links or told
 
     def _read_line(self, link: int, line: wire.Line, answer: bool, now: float) -> None:
         key = wire.key_of(line.origin, line.epoch)

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """State of a stream at a neighbour: see `mesh_wire.Line`."""
+    """State of a stream at a neighbour: see `mesh_wire.Line`. `guessed`: from a message it relayed, not told by it."""
 
     floor: int
     next: int
     head: int
+    guessed: bool = False
 
 
 @dataclass(slots=True, eq=False)

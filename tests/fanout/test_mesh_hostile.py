@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cbor2
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nngkit.errors import BadMessage, TooLarge
@@ -283,6 +283,13 @@ LIES = st.tuples(
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", GRAPHS)
 @given(lies=st.lists(LIES, min_size=1, max_size=6), seed=st.integers(0, 2**16))
+@example(
+    lies=[
+        *(("d", 1002, "digest", 3.0), ("b", 1002, "message", 1.0), ("c", 1426, "message", 0.125)),
+        ("d", 1373, "digest without the messages", 2.0),
+    ],
+    seed=43125,
+)
 @settings(max_examples=25, deadline=None)
 def test_a_stranger_does_not_silence_a_quiet_origin(
     graph: str, lies: list[tuple[str, int, str, float]], seed: int
@@ -365,6 +372,15 @@ def test_elsewhere_the_link_that_brings_the_stream_or_two_neighbours_confirm(
     now = NOW + 1
     wait(state, now, 6.0, *((link, digest_of(f"n{link}", head)) for link, head in says.items()))
     assert state.position("a", 7) == position
+
+
+def test_a_message_that_a_neighbour_relays_is_not_its_word() -> None:
+    state = node(patience=2.0)
+    state.link_up(2, NOW)
+    state.receive(1, [*frames_of("a", 1, 2), *frames_of("a", 900, 900)], NOW)
+    state.receive(2, [digest_of("x", 899)], NOW)
+    wait(state, NOW, 6.0, (1, digest_of("n1", 2)))
+    assert state.position("a", 7) == 3
 
 
 def test_what_is_not_confirmed_is_dropped_after_the_patience_and_said_once() -> None:
