@@ -27,8 +27,9 @@ otherwise                                by any digest
 =======================================  ===========================================================================
 
 Digests say confirmed numbers only, so a forged one does not return as a confirmation; messages are relayed before, so
-they are no neighbour's word. What is not confirmed within `patience` is dropped ("unconfirmed"). A message more than `window` ahead of what is missing is not held, and one
-neighbour's claim that is more than `window` ahead of all others is ignored until it is confirmed.
+they are no neighbour's word. What is not confirmed within `patience` is dropped ("unconfirmed"). A message more than
+`window` ahead of what is missing is not held, and one neighbour's claim that is more than `window` ahead of all others
+is ignored until it is confirmed.
 
 `Voices` says in whose name a neighbour may speak, and where this node may speak for others: messages, digests and
 confirmations of an origin count only from a neighbour that may bring them. A request for messages is no such thing.
