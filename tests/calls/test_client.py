@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import threading
 from collections import Counter
 from typing import Any
@@ -17,6 +16,7 @@ from nngkit.discovery import Daemon, DaemonSettings, Resolver, Service, ServiceD
 from nngkit.errors import Closed, ConfigError, Lost, ServiceNotFound, TimedOut
 from nngkit.testing import aeventually
 from tests.calls.providers import ANY, WAIT, provider
+from tests.switches import many_switches
 
 NOWHERE = "tcp://127.0.0.1:1"
 SETTINGS = DaemonSettings(listen=(ANY,), deadline=1.0, interval=1000)
@@ -415,14 +415,10 @@ async def test_calls_of_several_threads_are_counted_exactly() -> None:
 
     async with provider() as there, Client("counted", addresses=there.address, timeout=WAIT) as client:
         await client.wait_for_providers(1, WAIT)
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
+        with many_switches():
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
                     nursery.start_soon(trio.to_thread.run_sync, trio.run, many, client)
-        finally:
-            sys.setswitchinterval(before)
         [told] = client.stats.providers.values()
         assert client.stats.requests == told.requests == told.outcomes["reply"] == told.times.count == 1200
         assert told.outstanding == 0

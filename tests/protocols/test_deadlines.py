@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from nngkit.protocols import Pair0, Req
 from nngkit.protocols._waiting.waiters import Deadlines
 from nngkit.testing import Background
 from tests.protocols.wires import WAIT
+from tests.switches import many_switches
 
 Runner = Callable[[Callable[[], Awaitable[Any]]], Any]
 LATE = 1.0  # seconds: the machine may be busy
@@ -130,13 +130,9 @@ def test_an_alarm_that_comes_while_it_is_set_is_not_the_last_one() -> None:
             assert waiting.wait(2)
             deadlines.waiting.pop(waiting, None)
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
+    with many_switches():
         for waits in [Background(wait, step) for step in (1, 3, 7)]:
             waits.result()
-    finally:
-        sys.setswitchinterval(before)
 
 
 class _Counting(Deadlines):

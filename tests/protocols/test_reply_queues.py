@@ -1,9 +1,7 @@
 """Queues of requests, surveys and replies, what close sends, and the counters."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -31,6 +29,7 @@ from tests.protocols.raw_peer import (
     read,
 )
 from tests.protocols.wires import WAIT
+from tests.switches import many_switches
 
 # ---- questions and answers -------------------------------------------------------------------------------------------
 
@@ -409,14 +408,3 @@ def test_a_receive_while_another_asks_for_pipes_does_not_wait() -> None:
                 pull.recv_msg(timeout=WAIT)
                 receiving.result()
             assert time.monotonic() - began < WAIT
-
-
-@contextmanager
-def many_switches() -> Iterator[None]:
-    """Let threads take turns within each step that has no lock."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from nngkit.protocols._waiting.waiters import ThreadWaiter
 from nngkit.testing import Background, aeventually, eventually
 from tests.protocols.alarms import interrupt
 from tests.protocols.wires import WAIT, said
+from tests.switches import many_switches
 
 PROTOCOLS = str(Path(_operations.__file__).parent.parent)
 
@@ -804,13 +804,11 @@ def test_a_thread_may_stop_polling_while_it_is_woken() -> None:
             threading.get_ident()  # a call, after which the other thread may run
             waiter.wake_poll = None
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    polling = Background(poll)
-    try:
-        for _ in range(100_000):
-            waiter.wake()
-    finally:
-        sys.setswitchinterval(interval)
-        over.set()
+    with many_switches():
+        polling = Background(poll)
+        try:
+            for _ in range(100_000):
+                waiter.wake()
+        finally:
+            over.set()
     polling.result()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from nngkit.errors import Closed, TimedOut
 from nngkit.protocols import Pair1, Pull, Push, Rep, Req
 from nngkit.testing import BLOCKING, Background, Wire, eventually
 from tests.protocols.wires import WAIT
+from tests.switches import many_switches
 
 THREADS = 8
 EACH = 500  # messages that each thread sends
@@ -74,9 +74,7 @@ def test_recv_and_recv_many_share_one_queue(most: int) -> None:
                     got += some
 
         takes = [lambda: [pull.recv(timeout=0)], lambda: pull.recv_many(most, timeout=0)]
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
+        with many_switches():
             for count in [1, 2, 3, 20] * 100 + [8192]:
                 sent = numbered(0, count)
                 push.send_many(sent, timeout=LONG)
@@ -87,8 +85,6 @@ def test_recv_and_recv_many_share_one_queue(most: int) -> None:
                 for receiver in receivers:
                     receiver.result()
                 assert sorted(itertools.chain(*got)) == sorted(sent)
-        finally:
-            sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("kind", [(Push, Pull), (Pair1, Pair1)], ids=["pipeline", "pair"])
